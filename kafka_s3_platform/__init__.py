@@ -21,6 +21,8 @@ def read(
     start: datetime | None = None,
     end: datetime | None = None,
     kafka_partitions: Iterable[int] | None = None,
+    decode: bool = False,
+    schema_id: int | None = None,
 ) -> "ds.Dataset":
     """Return the archived records of a topic as an Arrow dataset, which DuckDB, polars, pandas and others read.
 
@@ -36,14 +38,19 @@ def read(
             hour or folder may hold such a record.
         end: only records with an earlier timestamp, else as `start`.
         kafka_partitions: only records of these.
+        decode: make `value` a typed column, of the newest schema that the selection's values name (Avro, JSON Schema or
+            Protobuf of a registry, by the archived schemas), or of the schema of its newest object. Values of other
+            versions come to it by Avro's schema resolution. Reading raises RecordError for one that cannot.
+        schema_id: the archived Avro schema to decode to, instead of the newest.
 
     Raises:
         ConfigError: there is no such connector or topic, a time has no timezone, or the connector's file does not say
-            how objects are read.
+            how objects are read, or values decoded.
         IntegrityError: the name of an object that another tool wrote does not show what it is.
         StoreUnavailableError: the store does not answer.
         IndexDamagedError: the index cannot be read.
     """
     from kafka_s3_platform.reading.dataset import find_objects, make_filter
 
-    return find_objects(connector, topic, make_filter(start, end, kafka_partitions)).open()
+    found = find_objects(connector, topic, make_filter(start, end, kafka_partitions))
+    return (found.decoded(schema_id) if decode or schema_id is not None else found).open()

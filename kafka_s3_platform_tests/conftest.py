@@ -76,7 +76,14 @@ QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # Modules whose tests share what takes a process seconds to start: Spark, a registry, a broker of a kind. One of xdist's
 # processes takes all modules of a group, and starts it once.
 TOGETHER = {
-    "Spark and commands": ("cli/", "reading/", "spark/test_runner", "spark/test_session", "formats/avro/test_write"),
+    "Spark and commands": (
+        "cli/",
+        "reading/test_formats",
+        "reading/test_read",
+        "spark/test_runner",
+        "spark/test_session",
+        "formats/avro/test_write",
+    ),
     "Spark and what is killed": (
         *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation")),
         "defs/archive/test_hourly",
@@ -93,6 +100,7 @@ TOGETHER = {
         "converters/test_strangers",
         "hostile/test_live_values",
         "hostile/test_schemas",
+        "reading/test_decode",
         "restore/outgoing/test_outgoing_restore",
         "restore/outgoing/test_schemas",
         "restore/source/test_foreign",

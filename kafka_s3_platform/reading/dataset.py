@@ -7,7 +7,7 @@ conditions down opens no object that cannot meet them.
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate, groupby
 
@@ -17,9 +17,10 @@ import pyarrow.dataset as ds
 
 from kafka_s3_platform.config.files import find_connector, suggest_name
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.reading.parts import (
@@ -29,9 +30,11 @@ from kafka_s3_platform.reading.parts import (
     ReadPart,
     ValuesPart,
     describe_segment,
+    make_listed_part,
     make_values_parts,
 )
 from kafka_s3_platform.reading.pulled import PulledDataset
+from kafka_s3_platform.reading.values import ValueDecoder, find_decoder
 from kafka_s3_platform.sources.objects import group_objects, select_window
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.index import ConnectorIndex
@@ -47,13 +50,26 @@ FIRST_NUMBER, LAST_NUMBER = -(2**63), 2**63 - 1
 class ArchivedObjects:
     """Objects of a topic. Together they hold each record of the selection once, and perhaps others.
 
-    `segments` are Parquet objects of whole records, which Arrow reads. `parts` are all others.
+    `segments` are Parquet objects of whole records, which Arrow reads. `parts` are all others. `archived` are the
+    schemas of the index.
     """
 
-    store: StoreSettings
+    config: ConnectorConfig = field(repr=False)
+    topic: str
     wanted: SegmentFilter
     segments: tuple[Segment, ...] = ()
     parts: tuple[ReadPart, ...] = ()
+    archived: tuple[ArchivedSchema, ...] = field(default=(), repr=False)
+    decoder: ValueDecoder | None = None
+
+    def decoded(self, schema_id: int | None) -> "ArchivedObjects":
+        """Return the objects with their values decoded: to the newest schema, or to the one with this id.
+
+        Raises:
+            ConfigError: values have no schema, or one that has no columns; or the schema is not archived.
+        """
+        decoder = find_decoder(self.config, self.topic, self.archived, self.segments, self.parts, schema_id)
+        return replace(self, decoder=decoder)
 
     def open(self) -> ds.Dataset:
         """Return the records of the selection. Objects are opened when they are read.
@@ -63,14 +79,14 @@ class ArchivedObjects:
         whole = self._open_segments()
         schema = VALUES_SCHEMA if any(isinstance(part, ValuesPart) for part in self.parts) else RECORD_SCHEMA
         conditions = tuple(_list_conditions(self.wanted, may_be_timeless=schema is VALUES_SCHEMA))
-        if self.parts:
-            return PulledDataset(schema, whole, self.parts, conditions)
+        if self.parts or self.decoder is not None:
+            return PulledDataset(schema, whole, self.parts, conditions, self.decoder)
         for condition in conditions:
             whole = whole.filter(condition)
         return whole
 
     def _open_segments(self) -> ds.Dataset:
-        store = ObjectStore(self.store)
+        store = ObjectStore(self.config.store)
         # Arrow hands out records of pages whose checksum is wrong, unless it is asked to look.
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         file_format = ds.ParquetFileFormat(default_fragment_scan_options=options)
@@ -88,7 +104,7 @@ class ArchivedObjects:
             found = [item for _, item in task]
             segments = tuple(item for item in found if isinstance(item, Segment))
             parts = tuple(item for item in found if not isinstance(item, Segment))
-            yield replace(self, segments=segments, parts=parts)
+            yield replace(self, segments=segments, parts=parts, archived=())
 
 
 def find_objects(
@@ -110,13 +126,15 @@ def find_objects(
     named = _choose_topic(config.name, topics, topic)
     found = () if whole is None else whole.topic(named).select_segments(wanted)
     return ArchivedObjects(
-        config.store,
+        config,
+        named,
         wanted,
         tuple(segment for segment in found if segment.format == NATIVE_FORMAT),
         (
             *(EnvelopePart(config.store, segment) for segment in found if _is_other_envelope(segment)),
             *make_values_parts(config, (s for s in found if not find_format(s.format).is_envelope)),
         ),
+        () if whole is None else whole.topic(named).state.schemas,
     )
 
 
@@ -136,8 +154,8 @@ def _list_objects(config: ConnectorConfig, topic: str | None, wanted: SegmentFil
     for line in (*listing.report.list_bad(), *chosen.notes):
         logger.warning("connector %s: %s", config.name, line)
     groups = group_objects(chosen.objects)
-    parts = (ValuesPart(config, group) for group in groups if _is_wanted(wanted, group.kafka_partition))
-    return ArchivedObjects(config.store, wanted, parts=tuple(parts))
+    parts = (make_listed_part(config, group) for group in groups if _is_wanted(wanted, group.kafka_partition))
+    return ArchivedObjects(config, named, wanted, parts=tuple(parts))
 
 
 def _is_wanted(wanted: SegmentFilter, kafka_partition: int) -> bool:

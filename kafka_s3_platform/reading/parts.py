@@ -45,6 +45,16 @@ class ReadPart(Protocol):
         """Bytes of the objects."""
         ...
 
+    @property
+    def newest_ms(self) -> int:
+        """When its newest record was written, as far as that is known (epoch ms)."""
+        ...
+
+    @property
+    def last(self) -> "ReadPart":
+        """Its last object alone."""
+        ...
+
     def describe(self) -> pc.Expression:
         """Return what is known of all records before they are read."""
         ...
@@ -64,6 +74,14 @@ class EnvelopePart:
     @property
     def size(self) -> int:
         return self.segment.size
+
+    @property
+    def newest_ms(self) -> int:
+        return self.segment.max_timestamp
+
+    @property
+    def last(self) -> ReadPart:
+        return self
 
     def describe(self) -> pc.Expression:
         return describe_segment(self.segment)
@@ -88,11 +106,12 @@ class ValuesPart:
     """Objects that hold values, or whole records of another sink's, of one kafka partition.
 
     Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `stored` are the objects as the
-    index has them, empty where a listing found them.
+    index has them, empty where a listing found them. `newest_ms` is the latest time of a record, as far as it is known.
     """
 
     config: ConnectorConfig = field(repr=False)
     group: ObjectGroup
+    newest_ms: int
     stored: tuple[StoredObject, ...] = ()
     start_offset: int = 0
     end_offset: int | None = None
@@ -100,6 +119,10 @@ class ValuesPart:
     @property
     def size(self) -> int:
         return self.group.size
+
+    @property
+    def last(self) -> ReadPart:
+        return replace(self, group=replace(self.group, sets=self.group.sets[-1:]))
 
     def describe(self) -> pc.Expression:
         found = pc.field("partition") == pa.scalar(self.group.kafka_partition, pa.int32())
@@ -149,6 +172,12 @@ class ValuesPart:
 _AS_JSON = ConverterSettings(format="JSON")
 
 
+def make_listed_part(config: ConnectorConfig, group: ObjectGroup) -> ValuesPart:
+    """Make the part of the objects of a kafka partition that a listing found."""
+    windows = (each.name.window for each in group.sets)
+    return ValuesPart(config, group, max((window[1] for window in windows if window), default=NO_TIMESTAMP))
+
+
 def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> Iterator[ValuesPart]:
     """Make a part of each of our objects of values. Raise ConfigError if the connector's file does not fit them."""
     for settings, written in groupby(segments, key=lambda segment: segment.settings):
@@ -194,7 +223,7 @@ def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment
             is_tombstone=found.is_tombstone,
         )
     [group] = group_objects(held.values())
-    return ValuesPart(config, group, tuple(held))
+    return ValuesPart(config, group, segment.max_timestamp, tuple(held))
 
 
 def describe_segment(segment: Segment) -> pc.Expression:

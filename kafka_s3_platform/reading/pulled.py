@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafka_s3_platform.reading.parts import ReadPart
+from kafka_s3_platform.reading.values import ValueDecoder
 
 BATCH_RECORDS = 131_072
 """Most records of a batch, as in Arrow's own scans."""
@@ -23,10 +24,18 @@ ScanColumns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 
 class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no types
-    """The records of `whole`, which Arrow reads, and those of `parts`, that meet `conditions`."""
+    """The records of `whole`, which Arrow reads, and those of `parts`, that meet `conditions`.
+
+    With a `decoder`, values are what it makes of them.
+    """
 
     def __init__(
-        self, schema: pa.Schema, whole: ds.Dataset, parts: Sequence[ReadPart], conditions: Sequence[pc.Expression]
+        self,
+        schema: pa.Schema,
+        whole: ds.Dataset,
+        parts: Sequence[ReadPart],
+        conditions: Sequence[pc.Expression],
+        decoder: ValueDecoder | None,
     ) -> None:
         file_format = ds.ParquetFileFormat()
         nowhere = SubTreeFileSystem("/dev/null", LocalFileSystem())
@@ -34,14 +43,17 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
             file_format.make_fragment(str(at), filesystem=nowhere, partition_expression=part.describe())
             for at, part in enumerate(parts)
         ]
+        if decoder is not None:
+            schema = schema.set(schema.get_field_index("value"), pa.field("value", decoder.type))
         super().__init__(fragments, schema, file_format, nowhere)
+        self._decoder = decoder
         self._whole = whole
         self._parts = tuple(parts)
         self._conditions = tuple(conditions)
 
     def filter(self, expression: pc.Expression) -> "PulledDataset":
         """Return the dataset with one condition more."""
-        return PulledDataset(self.schema, self._whole, self._parts, (*self._conditions, expression))
+        return PulledDataset(self.schema, self._whole, self._parts, (*self._conditions, expression), self._decoder)
 
     def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
         """Refuse: the schema is that of the objects."""
@@ -56,27 +68,41 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
     ) -> "PulledScan":
         """Return a scan. Options that say how Arrow reads ahead have no meaning here."""
         conditions = [*self._conditions, *([] if filter is None else [filter])]
-        return PulledScan(self, columns, _join_conditions(conditions), batch_size)
+        return PulledScan(self, columns, conditions, batch_size)
 
-    def read(self, names: Sequence[str], condition: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """Read these columns of all records that meet the condition, and perhaps of others."""
+    def read(self, names: Sequence[str], conditions: Sequence[pc.Expression]) -> Iterator[pa.RecordBatch]:
+        """Read these columns of all records that meet the conditions, and perhaps of others."""
+        decoder = self._decoder if "value" in names else None
         schema = pa.schema([self.schema.field(name) for name in names])
-        for batch in self._whole.to_batches(columns=list(names), filter=condition):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-        for fragment in self.get_fragments(condition):
-            for found in self._parts[int(fragment.path.rpartition("/")[2])].batches():
-                yield pa.RecordBatch.from_arrays([found.records.column(name) for name in names], schema=schema)
+        known = conditions if decoder is None else [each for each in conditions if not _is_named("value", str(each))]
+        # An error names the place of a value.
+        needed = list(names) if decoder is None else list(dict.fromkeys([*names, "partition", "offset"]))
+        for batch in self._whole.to_batches(columns=needed, filter=_join_conditions(known)):
+            columns = {name: batch.column(name) for name in names}
+            if decoder is not None and batch.num_rows:
+                columns["value"] = decoder.decode_whole(batch)
+            yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+        for fragment in self.get_fragments(_join_conditions(conditions)):
+            part = self._parts[int(fragment.path.rpartition("/")[2])]
+            for found in part.batches():
+                columns = {name: found.records.column(name) for name in names}
+                if decoder is not None and found.num_rows:
+                    number = found.records.column("partition")[0].as_py()
+                    columns["value"] = decoder.decode(found.value, number, found.offsets)
+                yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
 class PulledScan:
     """What Arrow's `Scanner` is for other datasets. Each of its methods reads the records anew."""
 
     def __init__(
-        self, dataset: PulledDataset, columns: ScanColumns, condition: pc.Expression | None, batch_size: int
+        self, dataset: PulledDataset, columns: ScanColumns, conditions: Sequence[pc.Expression], batch_size: int
     ) -> None:
         self._dataset = dataset
-        self._wanted: Mapping[str, Any] = {"columns": columns, "filter": condition, "batch_size": batch_size}
-        self._names = _list_needed(dataset.schema, columns, condition)
+        self._conditions = conditions
+        self._batch_size = batch_size
+        self._wanted: Mapping[str, Any] = {"columns": columns, "filter": _join_conditions(conditions)}
+        self._names = _list_needed(dataset.schema, columns, conditions)
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -88,7 +114,7 @@ class PulledScan:
         return self._scan(self._dataset.schema.empty_table()).projected_schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._dataset.read(self._names, self._wanted["filter"]):
+        for batch in self._dataset.read(self._names, self._conditions):
             yield from self._scan(batch).to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -99,7 +125,7 @@ class PulledScan:
 
     def count_rows(self) -> int:
         """Count the records. Of the columns, only those of the condition are read."""
-        counted = PulledScan(self._dataset, [], self._wanted["filter"], self._wanted["batch_size"])
+        counted = PulledScan(self._dataset, [], self._conditions, self._batch_size)
         return sum(batch.num_rows for batch in counted.to_batches())
 
     def head(self, num_rows: int) -> pa.Table:
@@ -107,7 +133,7 @@ class PulledScan:
         return pa.Table.from_batches(_take_first(self.to_batches(), num_rows), self.projected_schema)
 
     def _scan(self, records: pa.RecordBatch | pa.Table) -> ds.Scanner:
-        return ds.dataset(records).scanner(**self._wanted, use_threads=False)
+        return ds.dataset(records).scanner(**self._wanted, batch_size=self._batch_size, use_threads=False)
 
 
 def _join_conditions(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
@@ -117,14 +143,19 @@ def _join_conditions(conditions: Iterable[pc.Expression]) -> pc.Expression | Non
     return found
 
 
-def _list_needed(schema: pa.Schema, columns: ScanColumns, condition: pc.Expression | None) -> list[str]:
-    """List the columns that the scan may need. Only its text tells which columns an expression names."""
+def _list_needed(schema: pa.Schema, columns: ScanColumns, conditions: Sequence[pc.Expression]) -> list[str]:
+    """List the columns that the scan may need."""
     if columns is None:
         return list(schema.names)
     wanted = columns.values() if isinstance(columns, Mapping) else columns
-    text = " ".join(map(str, (*wanted, condition)))
+    text = " ".join(map(str, (*wanted, *conditions)))
     # Without a column, a batch would not know how many records it has.
-    return [name for name in schema.names if re.search(rf"\b{re.escape(name)}\b", text)] or ["partition"]
+    return [name for name in schema.names if _is_named(name, text)] or ["partition"]
+
+
+def _is_named(column: str, text: str) -> bool:
+    """Whether the text of an expression may name the column. Nothing but its text tells that."""
+    return re.search(rf"\b{re.escape(column)}\b", text) is not None
 
 
 def _take_first(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:

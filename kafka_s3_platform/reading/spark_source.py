@@ -6,7 +6,7 @@ them.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,13 +23,15 @@ from pyspark.sql.datasource import (  # noqa: TID253 - whoever imports this modu
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.pandas.types import to_arrow_schema  # noqa: TID253
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: TID253
 from pyspark.sql.types import StructType  # noqa: TID253
 
 from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, ceil_ms, find_objects
+from kafka_s3_platform.reading.values import ValueDecoder
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
 TASK_BYTES = 134_217_728
@@ -38,21 +40,7 @@ TASK_BYTES = 134_217_728
 BATCH_RECORDS = 10_000
 """Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
 
-OPTIONS = ("connector", "topic", "connectors", "startingTimestamp", "endingTimestamp")
-
-_OPEN = (FIRST_NUMBER, LAST_NUMBER)
-
-COLUMNS = {
-    "key": "binary",
-    "value": "binary",
-    "headers": "array<struct<key:string,value:binary>>",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-}
-"""The columns of Spark's Kafka source, with their types as Spark writes them."""
+OPTIONS = ("connector", "topic", "connectors", "startingTimestamp", "endingTimestamp", "decode", "schemaId")
 
 
 class KafkaArchive(DataSource):
@@ -60,26 +48,75 @@ class KafkaArchive(DataSource):
 
     The option `topic` may be left out if the connector has one topic alone. `connectors` names the folder of connector
     files. `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; they keep records whose time no
-    object tells. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
+    object tells. `decode`, `true`, makes `value` a typed column, as `kafka_s3_platform.read` does; `schemaId` names the
+    schema. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
     """
 
     @classmethod
     def name(cls) -> str:
         return "kafka_archive"
 
-    def schema(self) -> str:
-        return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    def schema(self) -> StructType:
+        return self._find_schema(_Options(self.options).find_decoder())
 
     def reader(self, schema: StructType) -> "KafkaArchiveReader":
-        if unknown := sorted(set(self.options) - set(map(str.lower, OPTIONS))):
-            raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
+        options = _Options(self.options)
+        decoder = options.find_decoder()
+        whole = self._find_schema(decoder)
+        known = {column.name: column.dataType.simpleString() for column in whole}
         for column in schema:
             kind = column.dataType.simpleString()
-            if COLUMNS.get(column.name) != kind:
-                raise ConfigError(f"kafka_archive: no column is {column.name} {kind}; there are {self.schema()}")
-        if "connector" not in self.options:
+            if known.get(column.name) != kind:
+                there = ", ".join(f"{name} {each}" for name, each in known.items())
+                raise ConfigError(f"kafka_archive: no column is {column.name} {kind}; there are {there}")
+        return KafkaArchiveReader(options, to_arrow_schema(schema, timezone="UTC"), decoder)
+
+    def _find_schema(self, decoder: ValueDecoder | None) -> StructType:
+        """Return the columns of Spark's Kafka source, with what `decoder` makes of values."""
+        value = pa.binary() if decoder is None else decoder.type
+        fields = [pa.field(each.name, value if each.name == "value" else each.type) for each in RECORD_SCHEMA]
+        return from_arrow_schema(pa.schema(fields))
+
+
+class _Options:
+    """What `.option` said. Raises ConfigError for what it cannot be."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        if unknown := sorted(set(given) - set(map(str.lower, OPTIONS))):
+            raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
+        if "connector" not in given:
             raise ConfigError('kafka_archive: no connector is named; do so by .option("connector", NAME)')
-        return KafkaArchiveReader(self.options, to_arrow_schema(schema, timezone="UTC"))
+        self._given = given
+        self.times = self._read_times()
+
+    def find_objects(self, wanted: SegmentFilter) -> ArchivedObjects:
+        """Find the objects of the topic."""
+        folder = self._given.get("connectors")
+        env = {**os.environ, FOLDER_VARIABLE: folder} if folder else os.environ
+        return find_objects(self._given["connector"], self._given.get("topic"), wanted, env)
+
+    def find_decoder(self) -> ValueDecoder | None:
+        """Find what decodes values: conditions of a query do not change it."""
+        schema_id = self._read_number("schemaId")
+        decode = self._given.get("decode", "false").lower()
+        if decode not in {"true", "false"}:
+            raise ConfigError(f"kafka_archive: decode is true or false, not {decode}")
+        if decode == "false" and schema_id is None:
+            return None
+        return self.find_objects(SegmentFilter(timestamps=self.times)).decoded(schema_id).decoder
+
+    def _read_times(self) -> tuple[int, int] | None:
+        low, high = self._read_number("startingTimestamp"), self._read_number("endingTimestamp")
+        if low is high is None:
+            return None
+        return FIRST_NUMBER if low is None else low, LAST_NUMBER if high is None else high
+
+    def _read_number(self, name: str) -> int | None:
+        text = self._given.get(name)
+        try:
+            return None if text is None else int(text)
+        except ValueError as err:
+            raise ConfigError(f"kafka_archive: {name} is a whole number, not {text!r}") from err
 
 
 @dataclass
@@ -92,9 +129,10 @@ class ObjectsOfTask(InputPartition):
 class KafkaArchiveReader(DataSourceReader):
     """Finds the objects once, when Spark plans, and reads them in its tasks."""
 
-    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+    def __init__(self, options: _Options, schema: pa.Schema, decoder: ValueDecoder | None) -> None:
         self._options = options
         self._schema = schema
+        self._decoder = decoder
         self._bounds: dict[str, tuple[int, int]] = {}
         self._kafka_partitions: frozenset[int] | None = None
 
@@ -105,26 +143,14 @@ class KafkaArchiveReader(DataSourceReader):
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        bounds = [each for each in (self._bounds.get("timestamp"), self._read_times()) if each is not None]
+        bounds = [each for each in (self._bounds.get("timestamp"), self._options.times) if each is not None]
         wanted = SegmentFilter(
             timestamps=(max(low for low, _ in bounds), min(high for _, high in bounds)) if bounds else None,
             offsets=self._bounds.get("offset"),
             kafka_partitions=self._kafka_partitions,
         )
-        folder = self._options.get("connectors")
-        env = {**os.environ, FOLDER_VARIABLE: folder} if folder else os.environ
-        found = find_objects(self._options["connector"], self._options.get("topic"), wanted, env)
+        found = replace(self._options.find_objects(wanted), decoder=self._decoder)
         return [ObjectsOfTask(objects) for objects in found.split(TASK_BYTES)]
-
-    def _read_times(self) -> tuple[int, int] | None:
-        given = self._options.get("startingTimestamp"), self._options.get("endingTimestamp")
-        if given == (None, None):
-            return None
-        try:
-            low, high = (default if text is None else int(text) for text, default in zip(given, _OPEN, strict=True))
-        except ValueError as err:
-            raise ConfigError(f"kafka_archive: startingTimestamp and endingTimestamp are in epoch ms: {err}") from err
-        return low, high
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ObjectsOfTask):
@@ -143,7 +169,7 @@ class KafkaArchiveReader(DataSourceReader):
             known = frozenset(value for value in values if value is not None)
             self._kafka_partitions = known if self._kafka_partitions is None else known & self._kafka_partitions
         if name in ("offset", "timestamp"):
-            low, high = self._bounds.get(name, _OPEN)
+            low, high = self._bounds.get(name, (FIRST_NUMBER, LAST_NUMBER))
             if isinstance(condition, EqualTo | GreaterThanOrEqual):
                 low = max(low, _ceil(found.value))
             if isinstance(condition, GreaterThan):

@@ -1,7 +1,8 @@
-"""Archive the schemas that records name by id, so that a restore does not need the registry."""
+"""Archive the schemas that records name by id, so that whoever reads them does not need the registry."""
 
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +28,31 @@ def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
 def list_registries(records: RecordSettings) -> tuple[RegistrySettings, ...]:
     """List the registries to which the ids of keys and values belong, usually one. Without any, ids mean nothing."""
     return tuple({c.registry.url: c.registry for c in (records.key, records.value) if c.registry}.values())
+
+
+def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
+    """Return ids that mean different schemas, with their registries: a record names an id, but no registry.
+
+    The registries of keys and of values may both be in use now, each for its own ids. Any other registry was in use
+    before, and nothing shows which records were written then.
+    """
+    now = [open_registry(side.registry).url for side in (source.key, source.value) if side.registry is not None]
+    found: dict[int, tuple[str, ...]] = {}
+    for url in now:
+        by_id: dict[int, dict[_Content, str]] = defaultdict(dict)
+        for schema in archived:
+            if schema.registry_url == url or schema.registry_url not in now:
+                by_id[schema.schema_id].setdefault(_collect_content(schema), schema.registry_url)
+        found |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
+    return found
+
+
+_Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
+
+
+def _collect_content(schema: ArchivedSchema) -> _Content:
+    references = tuple((r.name, r.subject, r.version) for r in schema.schema_references)
+    return schema.schema_type, schema.schema_text, references
 
 
 @dataclass(frozen=True)

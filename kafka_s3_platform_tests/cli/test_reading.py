@@ -18,6 +18,7 @@ from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, a
 DOCUMENT = (REPOSITORY / "docs" / "reading.md").read_text()
 RECIPES = dict(re.findall(r"<!-- recipe: (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL))
 DAY = date(2026, 1, 1)
+VALUE = b'{"schema": {"type": "struct", "fields": [{"field": "n", "type": "int64"}]}, "payload": {"n": 1}}'
 
 
 @pytest.fixture
@@ -31,9 +32,13 @@ def config(
     """Connector `c`, whose topic has records of six hours of two days, and of no time at all; all archived."""
     create_topic(topic_name, 2)
     hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000)]
-    produce(kafka_settings, topic_name, [Sent(b"v", b"k", hour, (), p) for hour in hours for p in (0, 1)])
+    produce(kafka_settings, topic_name, [Sent(VALUE, b"k", hour, (), p) for hour in hours for p in (0, 1)])
     write_reachable_connector(
-        kafka_s3, kafka_settings, store_settings, topic_name, **{"archive.allowed.lateness.ms": "0"}
+        kafka_s3,
+        kafka_settings,
+        store_settings,
+        topic_name,
+        **{"archive.allowed.lateness.ms": "0", "value.converter": "org.apache.kafka.connect.json.JsonConverter"},
     )
     folder = kafka_s3.folder / "connectors"
     found = load_connector(folder / "c.json", folder / "worker.properties", {}).config
@@ -76,7 +81,7 @@ def counted(recipe: str, folder: Path) -> Any:
 def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_of_late_records(
     kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, spark: object
 ) -> None:
-    assert set(RECIPES) == {"duckdb", "pandas", "polars", "pyarrow", "spark", "files", "index", "hours"}
+    assert set(RECIPES) == {"duckdb", "pandas", "polars", "pyarrow", "spark", "decoded", "files", "index", "hours"}
 
     def check(records: int) -> None:
         listed = kafka_s3("files", "c", "--topic", config.topics[0])
@@ -90,7 +95,7 @@ def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_
     check(14)
     merged(config)
     check(14)
-    produce(config.kafka, config.topics[0], [Sent(b"late", b"k", NOON + HOUR), Sent(b"late", b"k", NOON, (), 1)])
+    produce(config.kafka, config.topics[0], [Sent(VALUE, b"late", NOON + HOUR), Sent(VALUE, b"late", NOON, (), 1)])
     archived(config)
     check(16)
     merged(config)

@@ -6,17 +6,17 @@ types. A value that is no record becomes the column `value`; keys are the column
 Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema, decode_decimal
+from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema
 from kafka_s3_platform.config.codecs import PARQUET_CODECS
 from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type
 from kafka_s3_platform.formats.parquet.row_groups import RowGroups
 from kafka_s3_platform.formats.parts import (
     ObjectPart,
@@ -27,18 +27,10 @@ from kafka_s3_platform.formats.parts import (
 )
 from kafka_s3_platform.formats.sink import Sink
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 # These decide the bytes of an object: a run that is repeated after a change here writes other objects.
 ROW_GROUP_BYTES = 33_554_432
 ROW_GROUP_RECORDS = 131_072
-
-# The most digits of Arrow's decimals of 128 and 256 bits.
-_MAX_PRECISION_128 = 38
-_MAX_PRECISION_256 = 76
-
-Shape = Callable[[Any], Any]
-"""Turns a value in Avro's physical form into one that Arrow understands."""
 
 
 class ParquetWriter:
@@ -57,7 +49,10 @@ class ParquetWriter:
         self._part = part
         self._is_wrapped = part != "value" or avro.kind(avro.root) != "record"
         root = {"type": "record", "name": f"({part})", "fields": [{"name": part, "type": avro.root}]}
-        self._columns = _Columns(avro, root if self._is_wrapped else avro.root)
+        try:
+            self._columns = ArrowColumns(avro, root if self._is_wrapped else avro.root)
+        except UnwritableSchemaError as err:
+            raise UnwritableSchemaError(f"{err}; write these topics as AvroFormat or JsonFormat") from err
         open_writer = partial(
             pq.ParquetWriter,
             schema=pa.schema(list(self._columns.type)),
@@ -94,182 +89,9 @@ class ParquetWriter:
         if decoded is not None:
             # if something does not fit, the slower way below finds the records that it belongs to
             with suppress(*VALUE_ERRORS):
-                return _convert_type(decoded, self._columns.type)
+                return convert_type(decoded, self._columns.type)
         objects = [{self._part: o} for o in payload.objects] if self._is_wrapped else payload.objects
         try:
             return self._columns.of(objects)
         except VALUE_ERRORS as err:
             raise build_unwritable_error(batch, objects, "parquet", lambda o: self._columns.of([o])) from err
-
-
-class _Columns:
-    """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type."""
-
-    def __init__(self, avro: AvroSchema, root: Any) -> None:
-        self._avro = avro
-        self._open: list[str] = []
-        self._count = 0
-        self.type, self._shape = self._struct(root["name"], root["fields"])
-
-    def of(self, objects: Sequence[Any]) -> pa.StructArray:
-        """Build the columns. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
-        shape = self._shape
-        found = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
-        _refuse_nulls(found, "the record")
-        return found
-
-    def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
-        """Return the type, the nullability and the shape of a node. A named type is written out wherever it is used."""
-        self._count += 1
-        if self._count > MAX_SCHEMA_PLACES:
-            raise UnwritableSchemaError(
-                f"the schema comes to more than {MAX_SCHEMA_PLACES:,} columns, with its types written out: write these "
-                f"topics as AvroFormat or JsonFormat"
-            )
-        found = self._avro.resolved(node)
-        if isinstance(found, list):
-            return self._union(found)
-        match found["type"]:
-            case "record":
-                type_, shape = self._struct(found["name"], found["fields"])
-                return type_, False, shape
-            case "array":
-                type_, nullable, shape = self._typed(found["items"])
-                return pa.list_(pa.field("element", type_, nullable)), False, _convert_each(shape)
-            case "map":
-                type_, nullable, shape = self._typed(found["values"])
-                return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _convert_each_value(shape)
-        return _convert_primitive(found)
-
-    def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
-        if name in self._open:
-            raise UnwritableSchemaError(
-                f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns; write "
-                f"these topics as AvroFormat or JsonFormat"
-            )
-        if not fields:
-            raise UnwritableSchemaError(
-                f"the record {name} has no fields: Parquet has no such columns; write these topics as AvroFormat or "
-                f"JsonFormat"
-            )
-        self._open.append(name)
-        typed = {field["name"]: self._typed(field["type"]) for field in fields}
-        self._open.pop()
-        shapes = {key: shape for key, (_, _, shape) in typed.items() if shape is not None}
-        return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _list_fields(shapes)
-
-    def _union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
-        members, nullable = self._avro.members(union)
-        if not members:
-            return pa.null(), True, None
-        typed = [self._typed(member) for member in members]
-        if len(members) == 1:
-            type_, _, shape = typed[0]
-            return type_, nullable, shape
-        return (
-            pa.struct([pa.field(f"member{i}", type_) for i, (type_, _, _) in enumerate(typed)]),
-            nullable,
-            self._member(members, [shape for _, _, shape in typed]),
-        )
-
-    def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
-        def shaped(value: Any) -> dict[str, Any]:
-            index, value = self._avro.member_of(members, value)
-            shape = shapes[index]
-            return {f"member{index}": value if shape is None else shape(value)}
-
-        return shaped
-
-
-_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
-_TYPES = {
-    "null": pa.null(),
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-}
-_LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
-    ("int", "date"): pa.date32(),
-    ("int", "time-millis"): pa.time32("ms"),
-    ("long", "time-micros"): pa.time64("us"),
-    **{("long", f"timestamp-{name}"): pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
-    **{("long", f"local-timestamp-{name}"): pa.timestamp(unit) for name, unit in _UNITS.items()},
-}
-
-
-def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
-    logical = node.get("logicalType")
-    if logical == "decimal":
-        scale = node.get("scale", 0)
-        return _convert_decimal(node["precision"], scale), False, lambda value: decode_decimal(value, scale)
-    if node["type"] == "fixed":
-        return pa.binary(node["size"]), False, None
-    return _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]]), node["type"] == "null", None
-
-
-def _convert_decimal(precision: int, scale: int) -> pa.DataType:
-    if precision > _MAX_PRECISION_256:
-        raise UnwritableSchemaError(
-            f"a decimal of {precision} digits: columns have {_MAX_PRECISION_256} at most; write these topics as "
-            f"AvroFormat or JsonFormat"
-        )
-    if precision <= _MAX_PRECISION_128:
-        return pa.decimal128(precision, scale)
-    return pa.decimal256(precision, scale)
-
-
-def _refuse_nulls(found: pa.Array, name: str, *, nullable: bool = False) -> None:
-    """Raise ValueError for a null that the schema does not allow: Arrow takes every missing value for a null."""
-    if not nullable and found.null_count:
-        raise ValueError(f"{name} is null or missing, and its schema allows neither")
-    if pa.types.is_struct(found.type):
-        # `flatten` makes a member null if its struct is null, which is no fault of the member.
-        held = found.drop_null() if found.null_count else found
-        for field, child in zip(found.type, held.flatten(), strict=True):
-            _refuse_nulls(child, field.name, nullable=field.nullable)
-    elif pa.types.is_list(found.type):
-        _refuse_nulls(found.flatten(), name, nullable=found.type.value_field.nullable)
-    elif pa.types.is_map(found.type):
-        _refuse_nulls(found.items, name, nullable=found.type.item_field.nullable)
-
-
-def _convert_type(found: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Convert an array of Avro's physical types to the logical types of `wanted`."""
-    if found.type.equals(wanted):
-        return found
-    if pa.types.is_struct(wanted):
-        children = [_convert_type(found.field(field.name), field.type) for field in wanted]
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=found.is_null())
-    if pa.types.is_decimal(wanted):
-        return pa.array([v if v is None else decode_decimal(v, wanted.scale) for v in found.to_pylist()], wanted)
-    return found.cast(wanted)
-
-
-def _keep_null(shape: Shape) -> Shape:
-    return lambda value: None if value is None else shape(value)
-
-
-def _convert_each(shape: Shape | None) -> Shape | None:
-    if shape is None:
-        return None
-    item = _keep_null(shape)
-    return lambda values: [item(value) for value in values]
-
-
-def _convert_each_value(shape: Shape | None) -> Shape | None:
-    if shape is None:
-        return None
-    item = _keep_null(shape)
-    return lambda values: [(key, item(value)) for key, value in values.items()]
-
-
-def _list_fields(shapes: Mapping[str, Shape]) -> Shape | None:
-    if not shapes:
-        return None
-    changed = {name: _keep_null(shape) for name, shape in shapes.items()}
-    return lambda record: {**record, **{name: change(record[name]) for name, change in changed.items()}}

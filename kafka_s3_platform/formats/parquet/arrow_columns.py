@@ -1,0 +1,191 @@
+"""Typed Arrow columns of values in Avro's physical form.
+
+A union of several types is a struct `member0`, `member1` ..., all null but one; enums are strings; decimals, dates,
+times and timestamps have their logical types. Sources: Apache parquet-avro, AvroSchemaConverter.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_s3_platform.avro.values import AvroSchema, decode_decimal
+from kafka_s3_platform.formats.parts import UnwritableSchemaError
+from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
+
+# The most digits of Arrow's decimals of 128 and 256 bits.
+_MAX_PRECISION_128 = 38
+_MAX_PRECISION_256 = 76
+
+Shape = Callable[[Any], Any]
+"""Turns a value in Avro's physical form into one that Arrow understands."""
+
+
+class ArrowColumns:
+    """Builds Arrow columns from values of an Avro schema. `type` is their Arrow type.
+
+    Raises:
+        UnwritableSchemaError: there are no such columns: a type contains itself, a record has no fields, a decimal has
+            more than 76 digits, or there are more than a hundred thousand columns.
+    """
+
+    def __init__(self, avro: AvroSchema, root: Any) -> None:
+        self._avro = avro
+        self._open: list[str] = []
+        self._count = 0
+        self.type, self._shape = self._struct(root["name"], root["fields"])
+
+    def of(self, objects: Sequence[Any]) -> pa.StructArray:
+        """Build the columns. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
+        shape = self._shape
+        found = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
+        _refuse_nulls(found, "the record")
+        return found
+
+    def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
+        """Return the type, the nullability and the shape of a node. A named type is written out wherever it is used."""
+        self._count += 1
+        if self._count > MAX_SCHEMA_PLACES:
+            raise UnwritableSchemaError(
+                f"the schema comes to more than {MAX_SCHEMA_PLACES:,} columns, with its types written out"
+            )
+        found = self._avro.resolved(node)
+        if isinstance(found, list):
+            return self._union(found)
+        match found["type"]:
+            case "record":
+                type_, shape = self._struct(found["name"], found["fields"])
+                return type_, False, shape
+            case "array":
+                type_, nullable, shape = self._typed(found["items"])
+                return pa.list_(pa.field("element", type_, nullable)), False, _convert_each(shape)
+            case "map":
+                type_, nullable, shape = self._typed(found["values"])
+                return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _convert_each_value(shape)
+        return _convert_primitive(found)
+
+    def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
+        if name in self._open:
+            raise UnwritableSchemaError(
+                f"the type {name} holds itself ({' > '.join(self._open)} > {name}): Parquet has no such columns"
+            )
+        if not fields:
+            raise UnwritableSchemaError(f"the record {name} has no fields: Parquet has no such columns")
+        self._open.append(name)
+        typed = {field["name"]: self._typed(field["type"]) for field in fields}
+        self._open.pop()
+        shapes = {key: shape for key, (_, _, shape) in typed.items() if shape is not None}
+        return pa.struct([pa.field(key, t, n) for key, (t, n, _) in typed.items()]), _list_fields(shapes)
+
+    def _union(self, union: Sequence[Any]) -> tuple[pa.DataType, bool, Shape | None]:
+        members, nullable = self._avro.members(union)
+        if not members:
+            return pa.null(), True, None
+        typed = [self._typed(member) for member in members]
+        if len(members) == 1:
+            type_, _, shape = typed[0]
+            return type_, nullable, shape
+        return (
+            pa.struct([pa.field(f"member{i}", type_) for i, (type_, _, _) in enumerate(typed)]),
+            nullable,
+            self._member(members, [shape for _, _, shape in typed]),
+        )
+
+    def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+        def shaped(value: Any) -> dict[str, Any]:
+            index, value = self._avro.member_of(members, value)
+            shape = shapes[index]
+            return {f"member{index}": value if shape is None else shape(value)}
+
+        return shaped
+
+
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+_TYPES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+_LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    **{("long", f"timestamp-{name}"): pa.timestamp(unit, "UTC") for name, unit in _UNITS.items()},
+    **{("long", f"local-timestamp-{name}"): pa.timestamp(unit) for name, unit in _UNITS.items()},
+}
+
+
+def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
+    logical = node.get("logicalType")
+    if logical == "decimal":
+        scale = node.get("scale", 0)
+        return _convert_decimal(node["precision"], scale), False, lambda value: decode_decimal(value, scale)
+    if node["type"] == "fixed":
+        return pa.binary(node["size"]), False, None
+    return _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]]), node["type"] == "null", None
+
+
+def _convert_decimal(precision: int, scale: int) -> pa.DataType:
+    if precision > _MAX_PRECISION_256:
+        raise UnwritableSchemaError(f"a decimal of {precision} digits: columns have {_MAX_PRECISION_256} at most")
+    if precision <= _MAX_PRECISION_128:
+        return pa.decimal128(precision, scale)
+    return pa.decimal256(precision, scale)
+
+
+def _refuse_nulls(found: pa.Array, name: str, *, nullable: bool = False) -> None:
+    """Raise ValueError for a null that the schema does not allow: Arrow takes every missing value for a null."""
+    if not nullable and found.null_count:
+        raise ValueError(f"{name} is null or missing, and its schema allows neither")
+    if pa.types.is_struct(found.type):
+        # `flatten` makes a member null if its struct is null, which is no fault of the member.
+        held = found.drop_null() if found.null_count else found
+        for field, child in zip(found.type, held.flatten(), strict=True):
+            _refuse_nulls(child, field.name, nullable=field.nullable)
+    elif pa.types.is_list(found.type):
+        _refuse_nulls(found.flatten(), name, nullable=found.type.value_field.nullable)
+    elif pa.types.is_map(found.type):
+        _refuse_nulls(found.items, name, nullable=found.type.item_field.nullable)
+
+
+def convert_type(found: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Convert an array of Avro's physical types to the logical types of `wanted`."""
+    if found.type.equals(wanted):
+        return found
+    if pa.types.is_struct(wanted):
+        children = [convert_type(found.field(field.name), field.type) for field in wanted]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=found.is_null())
+    if pa.types.is_decimal(wanted):
+        return pa.array([v if v is None else decode_decimal(v, wanted.scale) for v in found.to_pylist()], wanted)
+    return found.cast(wanted)
+
+
+def _keep_null(shape: Shape) -> Shape:
+    return lambda value: None if value is None else shape(value)
+
+
+def _convert_each(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+    item = _keep_null(shape)
+    return lambda values: [item(value) for value in values]
+
+
+def _convert_each_value(shape: Shape | None) -> Shape | None:
+    if shape is None:
+        return None
+    item = _keep_null(shape)
+    return lambda values: [(key, item(value)) for key, value in values.items()]
+
+
+def _list_fields(shapes: Mapping[str, Shape]) -> Shape | None:
+    if not shapes:
+        return None
+    changed = {name: _keep_null(shape) for name, shape in shapes.items()}
+    return lambda record: {**record, **{name: change(record[name]) for name, change in changed.items()}}

@@ -1,0 +1,305 @@
+"""Decodes values to typed columns: by the archived schema that a value names, or by the schema of its object.
+
+All values of a read become those of one schema, by Avro's rules of schema resolution. A value that cannot is an error.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_s3_platform.avro.projection import ProjectionError, project_values
+from kafka_s3_platform.avro.schema import read_full_name
+from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema
+from kafka_s3_platform.avro.walk import read_columns
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
+from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.converters.avro import parse_avro_schema
+from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.registry import open_registry
+from kafka_s3_platform.errors import ConfigError, RecordError
+from kafka_s3_platform.formats.merge import extract_offsets
+from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type
+from kafka_s3_platform.formats.parts import UnwritableSchemaError
+from kafka_s3_platform.formats.reading import build_bytes_payload
+from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
+from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.reading.parts import EnvelopePart, ReadPart
+from kafka_s3_platform.segments.schema_ids import find_ambiguous_ids
+
+_RAW = "Without decode, the bytes of values are read as they are"
+
+
+@dataclass(frozen=True)
+class ValueDecoder:
+    """Makes values of one type. `schema` is the one that they come to, `converter` the one of whole records.
+
+    Raises (when values are decoded):
+        RecordError: a value cannot be decoded, or cannot be made into one of the schema.
+        RegistryUnavailableError: a schema is not archived, and the registry does not answer.
+    """
+
+    topic: str
+    schema: Schema
+    converter: ConverterSettings = field(repr=False)
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the column."""
+        return _compile_target(self.schema.text).type
+
+    def decode_whole(self, batch: pa.RecordBatch) -> pa.Array:
+        """Decode the column `value` of whole records, of one kafka partition, as Arrow reads an object."""
+        return self.decode(
+            build_bytes_payload(batch.column("value")), batch.column("partition")[0].as_py(), extract_offsets(batch)
+        )
+
+    def decode(self, payload: Payload, kafka_partition: int, offsets: Int64s) -> pa.Array:
+        """Decode values. Bytes without a schema are those of a record in Kafka, which the converter reads."""
+        if payload.raw is not None and payload.raw_is_value and not payload.raw_is_json and not payload.schemas:
+            payload = convert_values(self.converter, self.topic, kafka_partition, payload.raw, offsets)
+        found: list[tuple[Positions, pa.Array]] = []
+        nulls = payload.is_null
+        for code in np.unique(payload.codes).tolist():
+            rows = np.flatnonzero((payload.codes == code) & ~nulls)
+            if not rows.size:
+                continue
+            if code == NO_SCHEMA:
+                self._fail(kafka_partition, int(offsets[rows[0]]), "has no schema, so it has no columns")
+            chosen = payload if rows.size == len(payload) else payload.take(rows)
+            try:
+                found.append((rows, _compile_target(self.schema.text).build(chosen, payload.schemas[code])))
+            except _MisfitError as err:
+                self._fail(kafka_partition, int(offsets[rows[err.row]]), str(err))
+        return _spread_rows(found, len(payload), self.type)
+
+    def _fail(self, kafka_partition: int, offset: int, why: str) -> None:
+        number = self.schema.schema_id
+        named = "the schema of the newest object" if number is None else f"schema {number}"
+        raise RecordError(
+            f"{self.topic}-{kafka_partition}, offset {offset}: the value {why} (values come to {named}). Ask for "
+            f"another schema by schema_id, or for a selection without it. {_RAW}"
+        )
+
+
+def convert_values(
+    converter: ConverterSettings, topic: str, kafka_partition: int, raw: pa.BinaryArray, offsets: Int64s
+) -> Payload:
+    """Convert the bytes of values. Raise RecordError for one that the converter cannot read."""
+    converted = new_converter(converter, topic, is_key=False).convert(raw, offsets)
+    for failure in converted.failures:
+        raise RecordError(f"{topic}-{kafka_partition}: {failure.message}. {_RAW}")
+    return converted.payload
+
+
+def find_decoder(
+    config: ConnectorConfig,
+    topic: str,
+    archived: Sequence[ArchivedSchema],
+    segments: Sequence[Segment],
+    parts: Sequence[ReadPart],
+    schema_id: int | None,
+) -> ValueDecoder | None:
+    """Find the schema for all values of these objects: the one asked for, else the newest. None without an object.
+
+    Of values that name archived Avro schemas, the newest is the last version of the topic's subject that one of them
+    names. Of all others it is the schema of the newest object, which is opened for that.
+
+    Raises:
+        ConfigError: values have no schema, or one that has no columns; or the schema is not archived.
+    """
+    converter = config.records.value
+    if converter.registry is not None and archived:
+        registry = converter.registry.model_copy(update={"archived": tuple(archived)})
+        converter = converter.model_copy(update={"registry": registry})
+    whole = [*segments, *(part.segment for part in parts if isinstance(part, EnvelopePart))]
+    if whole and (converter.format == "BYTES" or converter.unread):
+        raise ConfigError(
+            f"connector {config.name}, topic {topic}: its file does not say how values are decoded: "
+            f"{converter.unread or 'it has no value.converter, or ByteArrayConverter'}. {_RAW}"
+        )
+    named = {i for segment in whole for i in segment.schema_ids}
+    if ambiguous := sorted(named & find_ambiguous_ids(archived, config.records).keys() if named else ()):
+        raise ConfigError(
+            f"connector {config.name}, topic {topic}: registries gave the schema ids {ambiguous} to different schemas, "
+            f"and nothing tells which of them a value means. {_RAW}"
+        )
+    if schema_id is None and converter.format == "AVRO":
+        schema_id = _choose_newest(archived, topic, named)
+    if schema_id is not None:
+        schema = _read_archived(config, converter, topic, schema_id)
+    elif whole or parts:
+        schema = _read_newest(config, converter, topic, segments, parts)
+    else:
+        return None
+    try:
+        _compile_target(schema.text)
+    except UnwritableSchemaError as err:
+        raise ConfigError(f"connector {config.name}, topic {topic}: values cannot be columns: {err}. {_RAW}") from err
+    return ValueDecoder(topic, schema, converter)
+
+
+def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, named: set[int]) -> int | None:
+    """Choose the last version of the topic's subject among these ids; None if no Avro schema of that subject is."""
+    subject = f"{topic}-value"
+    versions = [
+        (place.version, schema.schema_id)
+        for schema in archived
+        if schema.schema_id in named and schema.schema_type == "AVRO"
+        for place in schema.subjects
+        if place.subject == subject
+    ]
+    return max(versions)[1] if versions else None
+
+
+def _read_archived(config: ConnectorConfig, converter: ConverterSettings, topic: str, schema_id: int) -> Schema:
+    where = f"connector {config.name}, topic {topic}: schema {schema_id}"
+    if converter.format != "AVRO" or converter.registry is None:
+        raise ConfigError(f"{where} cannot be read: the connector's value.converter is not AvroConverter")
+    try:
+        return open_registry(converter.registry).made(schema_id, f"{topic}-value", parse_avro_schema)
+    except BadRecordError as err:
+        raise ConfigError(f"{where} cannot be read: a value that names it {err}") from err
+
+
+def _read_newest(
+    config: ConnectorConfig,
+    converter: ConverterSettings,
+    topic: str,
+    segments: Sequence[Segment],
+    parts: Sequence[ReadPart],
+) -> Schema:
+    """Read the schema of a value of the newest object that has any value."""
+    candidates = [*(EnvelopePart(config.store, segment) for segment in segments), *(part.last for part in parts)]
+    for part in sorted(candidates, key=lambda part: part.newest_ms, reverse=True):
+        for batch in part.batches():
+            payload = batch.value
+            if isinstance(part, EnvelopePart):
+                payload = convert_values(converter, topic, part.segment.kafka_partition, payload.raw, batch.offsets)
+            known = payload.codes[payload.codes != NO_SCHEMA]
+            if known.size:
+                return payload.schemas[int(known[-1])]
+            if not payload.is_null.all():
+                break
+    raise ConfigError(
+        f"connector {config.name}, topic {topic}: values have no schema, so they have no columns. {_RAW}: JSON by the "
+        f"engine's own functions, such as from_json of Spark"
+    )
+
+
+class _MisfitError(Exception):
+    """A value cannot be made into one of the wanted schema. `row` is its place."""
+
+    def __init__(self, row: int, why: str) -> None:
+        super().__init__(why)
+        self.row = row
+
+
+class _Target:
+    """Builds the column of one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._avro = AvroSchema(schema.avro)
+        root = self._avro.root
+        self._is_record = self._avro.kind(root) == "record"
+        wrapped = {"type": "record", "name": "(value)", "fields": [{"name": "value", "type": root}]}
+        self._columns = ArrowColumns(self._avro, root if self._is_record else wrapped)
+        self.type: pa.DataType = self._columns.type if self._is_record else self._columns.type.field(0).type
+
+    def build(self, payload: Payload, schema: Schema) -> pa.Array:
+        """Build the column of values of one schema, none of them null. Raise _MisfitError for one that does not fit."""
+        quick = self._build_quickly(payload, schema) if self._is_record else None
+        return self._build_objects(payload.objects, schema) if quick is None else quick
+
+    def _build_objects(self, objects: Sequence[Any], schema: Schema) -> pa.Array:
+        if schema.text != self._schema.text:
+            objects = list(project_values(objects, schema, self._schema))
+            for row, value in enumerate(objects):
+                if isinstance(value, ProjectionError):
+                    raise _MisfitError(row, f"does not fit: {value}")
+        rows = objects if self._is_record else [{"value": value} for value in objects]
+        try:
+            return self._unwrap(self._columns.of(rows))
+        except VALUE_ERRORS:
+            for row, value in enumerate(rows):
+                try:
+                    self._columns.of([value])
+                except VALUE_ERRORS as err:
+                    raise _MisfitError(row, f"does not fit: {err}") from err
+            raise
+
+    def _unwrap(self, found: pa.StructArray) -> pa.Array:
+        return found if self._is_record else found.field(0)
+
+    def _build_quickly(self, payload: Payload, schema: Schema) -> pa.Array | None:
+        """Build the column without an object for each value. None if that is not possible.
+
+        Fields that both schemas have must be of the same type. All others have their default, as in the first value.
+        """
+        if payload.raw is None or payload.avro_start is None:
+            return None
+        given = _list_types(schema)
+        wanted = _list_types(self._schema)
+        if given is None or wanted is None or given.name != wanted.name:
+            return None
+        shared = given.types.keys() & wanted.types.keys()
+        if any(given.types[name] != wanted.types[name] for name in shared):
+            return None
+        columns = read_columns(schema.avro, payload.raw, payload.avro_start)
+        if columns is None or columns.null_count:
+            return None
+        first = self._build_objects(payload.take(slice(0, 1)).objects, schema)
+        same = pa.array(np.zeros(len(columns), np.int64))
+        try:
+            children = [
+                convert_type(columns.field(each.name), each.type)
+                if each.name in shared
+                else first.field(each.name).take(same)
+                for each in self.type
+            ]
+        except VALUE_ERRORS:
+            return None  # the slow way names the value
+        return pa.StructArray.from_arrays(children, fields=list(self.type))
+
+
+@lru_cache
+def _compile_target(text: str) -> _Target:
+    return _Target(Schema(text))
+
+
+@dataclass(frozen=True)
+class _RecordTypes:
+    """The name of a record, and the types of its fields, each with all definitions that it needs."""
+
+    name: str
+    types: Mapping[str, Any]
+
+
+@lru_cache
+def _list_types(schema: Schema) -> _RecordTypes | None:
+    """List the types of a record's fields. None if it is no record, or a field may have another name."""
+    avro = AvroSchema(schema.avro)
+    if avro.kind(avro.root) != "record":
+        return None
+    root = avro.resolved(avro.root)
+    if any(each.get("aliases") for each in root["fields"]):
+        return None
+    return _RecordTypes(read_full_name(root, ""), {f["name"]: avro.complete(f["type"]) for f in root["fields"]})
+
+
+def _spread_rows(found: Sequence[tuple[Positions, pa.Array]], size: int, kind: pa.DataType) -> pa.Array:
+    """Put arrays at their rows. All other rows are null."""
+    if len(found) == 1 and len(found[0][1]) == size:
+        return found[0][1]
+    places = np.full(size, -1, np.int64)
+    start = 0
+    for rows, values in found:
+        places[rows] = np.arange(start, start + len(values))
+        start += len(values)
+    joined = pa.concat_arrays([values for _, values in found]) if found else pa.array([], kind)
+    return joined.take(pa.array(places, mask=places < 0))
