@@ -1,29 +1,21 @@
 """Finds the objects of a source: lists a bucket, judges each key, and returns the objects in reading order."""
 
-import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
-from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
-from kafka_s3_platform.java.regex import compile_java_regex
-from kafka_s3_platform.layouts.endings import is_marker, names_part
-from kafka_s3_platform.layouts.key_reader import KeyReader
 from kafka_s3_platform.layouts.new_layout import new_key_reader
-from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal
+from kafka_s3_platform.layouts.segment_key import Problem, Refusal
+from kafka_s3_platform.sources.judge import KeyJudge, compile_topic_filter
 from kafka_s3_platform.sources.objects import ForeignObject, ScanReport, group_objects, order_by_name
 from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.told import tells_offsets
-from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-
-logger = logging.getLogger(__name__)
+from kafka_s3_platform.store.objects import ObjectStore
 
 LISTED_OUTSIDE = 100_000
 """Most keys of the bucket that are listed to count what lies outside of `topics.dir`: a bucket may hold millions."""
-
-_WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
-"""Problems of a key for which `behavior.on.error` decides what happens."""
 
 _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
@@ -65,8 +57,6 @@ class SourceListing:
         self._topics = tuple(topics)
         self._known = known
         self._store = store or ObjectStore(config.store)
-        self._behavior = (config.source or SourceSettings()).behavior_on_error
-        self._is_wanted = compile_topic_filter(config, self._topics)
         self.report = ScanReport()
 
     @property
@@ -96,20 +86,21 @@ class SourceListing:
         return f", such as {keys[0]}"
 
     def __iter__(self) -> Iterator[ForeignObject]:
-        self.report = ScanReport()
-        reader = new_key_reader(self._config)
-        wrong: list[str] = []
+        judge = KeyJudge(self._config, self._topics)
+        self.report = judge.report
+        reader = judge.reader
         found: dict[str, ForeignObject] = {}
-        for info in self._listed(reader):
-            item = self._judged(reader, info, wrong)
+        for info in chain.from_iterable(map(self._store.list, judge.prefixes)):
+            item = judge.judge(info)
             if item is not None:
                 found[item.key] = item
         # Of objects at the same offset, the first one is kept: known keys come first.
         in_order = sorted(
             found.values(), key=lambda o: (*o.order, o.key not in self._known, order_by_name(o.key, o.place))
         )
-        objects = self._complete(self._distinct(in_order, wrong), wrong)
-        if wrong and self._behavior == "fail":
+        objects = self._complete(self._distinct(in_order, judge), judge)
+        wrong = judge.wrong
+        if wrong and judge.behavior == "fail":
             more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
             raise IntegrityError(
                 f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more}. Correct the folder, the"
@@ -123,48 +114,7 @@ class SourceListing:
         self._count_outside(reader.root)
         yield from objects
 
-    def _listed(self, reader: KeyReader) -> Iterator[ObjectInfo]:
-        named = self.named
-        layout = self._config.layout
-        is_by_topic = layout.key_layout == "connect"
-        # Unless bad keys fail, an object in another topic's folder counts by its name. So all folders are listed.
-        if not named or not is_by_topic or self._behavior != "fail":
-            yield from self._store.list(reader.root)
-            return
-        for topic in named:
-            yield from self._store.list(f"{reader.root}{topic}{layout.directory_delim}")
-
-    def _judged(self, reader: KeyReader, info: ObjectInfo, wrong: list[str]) -> ForeignObject | None:
-        is_folder = info.key.endswith("/") and not info.size
-        if is_folder or is_own_document(info.key, self._config):
-            return None  # a folder's own marker, or a document of ours
-        read = reader.read(info.key)
-        if (isinstance(read, Refusal) or not info.size) and is_marker(info.key.rpartition("/")[2]):
-            self.report.add("marker")
-            return None
-        found = self._refused(read, info.key, wrong) if isinstance(read, Refusal) else read
-        if found is None:
-            return None
-        if not self._is_wanted(found.segment.topic):
-            self.report.add("other_topic")
-            return None
-        item = _build_object(found, info)
-        if item.is_cold:
-            self.report.add("cold", f"{item.key} lies in {item.storage_class}: it has to be thawed first")
-        return item
-
-    def _refused(self, refusal: Refusal, key: str, wrong: list[str]) -> ReadKey | None:
-        """Report a refused key. Return what its name tells if it is read anyway: it lies in another topic's folder."""
-        line = f"object {key}: {refusal.reason}"
-        if refusal.problem in _WRONG:
-            self._refuse(refusal.problem, line, wrong)
-        elif refusal.problem == "extension" and names_part(key):
-            self.report.add("unread_part")
-        else:
-            self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
-        return refusal.read
-
-    def _distinct(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
+    def _distinct(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
         """Leave out the objects that begin at the offset of another one: both hold its record, whatever their folders.
 
         Where records tell their offsets themselves, those of two folders are told apart one by one when they are read.
@@ -178,26 +128,20 @@ class SourceListing:
             if item.place is not None and name in seen:
                 does = "ends" if item.first_offset is None else "begins"
                 line = f"object {item.key}: it {does} where {seen[name]} does, so records would come twice"
-                self._refuse("duplicate", line, wrong)
+                judge.refuse("duplicate", line)
                 continue
             seen[name] = item.key
             kept.append(item)
         return kept
 
-    def _complete(self, objects: Sequence[ForeignObject], wrong: list[str]) -> list[ForeignObject]:
+    def _complete(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
         """Leave out the objects that lack the values, keys or headers of the same records."""
         left_out: set[str] = set()
         for objects_of_records in (s for group in group_objects(objects) for s in group.sets):
             if line := objects_of_records.lacks(self._config.layout):
-                self._refuse("incomplete", line, wrong)
+                judge.refuse("incomplete", line)
                 left_out.update(o.key for o in objects_of_records.objects)
         return [o for o in objects if o.key not in left_out]
-
-    def _refuse(self, problem: Problem, line: str, wrong: list[str]) -> None:
-        self.report.add(problem, line)
-        wrong.append(line)
-        if self._behavior == "log":
-            logger.warning("%s", line)
 
     def _count_outside(self, root: str) -> None:
         if not root:
@@ -240,32 +184,3 @@ def read_places(
             yield f"none that this connector reads below {reader.root or 'its bucket'}"
         else:
             yield found.segment.topic, found.segment.kafka_partition, found.segment.first_offset
-
-
-def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function that tests whether a topic is wanted: by `topics`, else by the file. Without both, all are."""
-    named = set(topics or config.topics)
-    if named:
-        return named.__contains__
-    if config.topics_regex is None:
-        return lambda _: True
-    pattern = compile_java_regex(config.topics_regex)
-    return lambda topic: pattern.fullmatch(topic) is not None
-
-
-def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
-    segment = read.segment
-    return ForeignObject(
-        topic=segment.topic,
-        kafka_partition=segment.kafka_partition,
-        first_offset=segment.first_offset,
-        encoded_partition=segment.encoded_partition,
-        part=read.part,
-        key=info.key,
-        size=info.size,
-        etag=info.etag,
-        storage_class=info.storage_class,
-        window=read.window,
-        is_tombstone=read.is_tombstone,
-        last_offset=read.last_offset,
-    )

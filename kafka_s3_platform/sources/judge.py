@@ -1,0 +1,114 @@
+"""Judges the keys in a source's bucket: which objects are the source's, and what is wrong with others."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.java.regex import compile_java_regex
+from kafka_s3_platform.layouts.endings import is_marker, names_part
+from kafka_s3_platform.layouts.new_layout import new_key_reader
+from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal
+from kafka_s3_platform.sources.objects import ForeignObject, ScanReport
+from kafka_s3_platform.sources.own import is_own_document
+from kafka_s3_platform.store.objects import ObjectInfo
+
+logger = logging.getLogger(__name__)
+
+_WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
+"""Problems of a key for which `behavior.on.error` decides what happens."""
+
+
+class KeyJudge:
+    """Judges keys one by one. `report` counts what is odd, `wrong` has a line for each key that is wrong.
+
+    Raises ConfigError as `new_key_reader` does.
+    """
+
+    def __init__(self, config: ConnectorConfig, topics: Sequence[str] = ()) -> None:
+        self._config = config
+        self._topics = tuple(topics)
+        self.behavior = (config.source or SourceSettings()).behavior_on_error
+        self.reader = new_key_reader(config)
+        self.is_wanted = compile_topic_filter(config, self._topics)
+        self.report = ScanReport()
+        self.wrong: list[str] = []
+
+    @property
+    def named(self) -> Sequence[str]:
+        """The topics that the caller or the connector file names. Empty: every topic that is found."""
+        return self._topics or self._config.topics
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The prefixes of all keys to judge, sorted. None lies below another one."""
+        # Unless bad keys fail, an object in another topic's folder counts by its name. So all folders are listed.
+        if not self.named or self._config.layout.key_layout != "connect" or self.behavior != "fail":
+            return [self.reader.root]
+        return sorted({f"{self.reader.root}{topic}{self.reader.delimiter}" for topic in self.named})
+
+    def judge(self, info: ObjectInfo) -> ForeignObject | None:
+        """Return what the key of an object tells. None if it is none of the source's."""
+        is_folder = info.key.endswith("/") and not info.size
+        if is_folder or is_own_document(info.key, self._config):
+            return None  # a folder's own marker, or a document of ours
+        read = self.reader.read(info.key)
+        if (isinstance(read, Refusal) or not info.size) and is_marker(info.key.rpartition("/")[2]):
+            self.report.add("marker")
+            return None
+        found = self._refused(read, info.key) if isinstance(read, Refusal) else read
+        if found is None:
+            return None
+        if not self.is_wanted(found.segment.topic):
+            self.report.add("other_topic")
+            return None
+        item = _build_object(found, info)
+        if item.is_cold:
+            self.report.add("cold", f"{item.key} lies in {item.storage_class}: it has to be thawed first")
+        return item
+
+    def refuse(self, problem: Problem, line: str) -> None:
+        """Note that something is wrong with an object."""
+        self.report.add(problem, line)
+        self.wrong.append(line)
+        if self.behavior == "log":
+            logger.warning("%s", line)
+
+    def _refused(self, refusal: Refusal, key: str) -> ReadKey | None:
+        """Report a refused key. Return what its name tells if it is read anyway: it lies in another topic's folder."""
+        line = f"object {key}: {refusal.reason}"
+        if refusal.problem in _WRONG:
+            self.refuse(refusal.problem, line)
+        elif refusal.problem == "extension" and names_part(key):
+            self.report.add("unread_part")
+        else:
+            self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
+        return refusal.read
+
+
+def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return a function that tests whether a topic is wanted: by `topics`, else by the file. Without both, all are."""
+    named = set(topics or config.topics)
+    if named:
+        return named.__contains__
+    if config.topics_regex is None:
+        return lambda _: True
+    pattern = compile_java_regex(config.topics_regex)
+    return lambda topic: pattern.fullmatch(topic) is not None
+
+
+def _build_object(read: ReadKey, info: ObjectInfo) -> ForeignObject:
+    segment = read.segment
+    return ForeignObject(
+        topic=segment.topic,
+        kafka_partition=segment.kafka_partition,
+        first_offset=segment.first_offset,
+        encoded_partition=segment.encoded_partition,
+        part=read.part,
+        key=info.key,
+        size=info.size,
+        etag=info.etag,
+        storage_class=info.storage_class,
+        window=read.window,
+        is_tombstone=read.is_tombstone,
+        last_offset=read.last_offset,
+    )
