@@ -10,6 +10,7 @@ from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.layouts.endings import PART_NAMES, list_endings, list_parts, refuse_ending, refuse_index
 from kafka_s3_platform.layouts.key_reader import SegmentLayout
 from kafka_s3_platform.layouts.segment_key import OFFSET, ReadKey, Refusal, SegmentKey, build_segment_key
+from kafka_s3_platform.partitioners.folders import Window
 
 _OTHER_PART = re.compile(rf"\.({'|'.join(PART_NAMES)})\Z")
 
@@ -23,6 +24,7 @@ class ConnectLayout(SegmentLayout):
     def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
         super().__init__(layout, topic)
         self.root = f"{layout.topics_dir}{layout.directory_delim}" if layout.topics_dir else ""
+        self.delimiter = layout.directory_delim
 
     def check_writing(self) -> None:
         check_delimiters(self._layout.directory_delim, self._layout.file_delim)
@@ -62,6 +64,10 @@ class ConnectLayout(SegmentLayout):
         if isinstance(found, ReadKey) and topic != segment.topic:
             return Refusal("topic", f"its name says topic {segment.topic}, its folder {topic}", found)
         return found
+
+    def find_span(self, folder: str) -> Window | None:
+        _, _, encoded = folder.partition(self.delimiter)
+        return self._spans.find_span(encoded) if encoded else None
 
     def _split(self, key: str) -> tuple[str, str, str]:
         """Split a key into the topic's folder, the encoded partition and the file's name."""

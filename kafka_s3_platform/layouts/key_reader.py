@@ -5,7 +5,7 @@ from functools import cached_property
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.layouts.segment_key import ReadKey, Refusal, SegmentKey
-from kafka_s3_platform.partitioners.folders import Folders, new_folders
+from kafka_s3_platform.partitioners.folders import Folders, TimeSpans, Window, new_folders
 
 
 class KeyReader(ABC):
@@ -19,6 +19,7 @@ class KeyReader(ABC):
         self._layout = layout
         self._topic = topic
         self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
+        self.delimiter = "/"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -32,9 +33,20 @@ class KeyReader(ABC):
     def read(self, key: str) -> ReadKey | Refusal:
         """Read a key below `root`. Refuse extensions of other formats, and folders that the partitioner never makes."""
 
+    def find_span(self, folder: str) -> Window | None:  # noqa: ARG002  most layouts have no such folders
+        """Return the span of the times of all objects below a folder. None if its name does not tell it.
+
+        `folder` lies below `root`, and ends without a delimiter.
+        """
+        return None
+
     @cached_property
     def _folders(self) -> Folders:
         return new_folders(self._layout)
+
+    @cached_property
+    def _spans(self) -> TimeSpans:
+        return TimeSpans(self._layout)
 
 
 class SegmentLayout(KeyReader):

@@ -18,10 +18,9 @@ from kafka_s3_platform.layouts.key_reader import SegmentLayout
 from kafka_s3_platform.layouts.lenses import note_envelope
 from kafka_s3_platform.layouts.segment_key import EXTENSION, Groups, ReadKey, Refusal, SegmentKey, build_segment_key
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
-from kafka_s3_platform.partitioners.folders import find_window
+from kafka_s3_platform.partitioners.folders import Window, find_window
 
 _UNITS = ("yyyy", "MM", "dd", "HH")
-_NUMBERS = frozenset({"end_offset", *_UNITS})
 
 
 class TemplateLayout(SegmentLayout):
@@ -72,9 +71,19 @@ class TemplateLayout(SegmentLayout):
             return Refusal("unparsable", "its name is not of the template")
         return refuse_ending([ending])
 
+    def find_span(self, folder: str) -> Window | None:
+        depth = folder.count("/") + 1
+        pattern = self._folder_patterns[depth - 1] if depth <= len(self._folder_patterns) else None
+        groups = None if pattern is None else pattern.read(folder)
+        return None if groups is None else self._find_window(groups)
+
+    def _find_window(self, groups: Groups) -> Window | None:
+        found = {unit: int(text) for unit in _UNITS if (text := groups.get(unit)) is not None}
+        return find_window(found, self._layout.timezone)
+
     def _read_groups(self, groups: Groups, segment: SegmentKey, part: ObjectPart) -> ReadKey | Refusal:
-        found = {name: int(text) for name, text in groups.items() if text is not None and name in _NUMBERS}
-        last = found.get("end_offset")
+        end = groups.get("end_offset")
+        last = None if end is None else int(end)
         if segment.first_offset is not None and last is not None and last < segment.first_offset:
             return Refusal(
                 "unparsable",
@@ -84,7 +93,7 @@ class TemplateLayout(SegmentLayout):
         return ReadKey(
             segment,
             part,
-            find_window({unit: found[unit] for unit in _UNITS if unit in found}, self._layout.timezone),
+            self._find_window(groups),
             is_tombstone=part != "value" and folder == self._layout.tombstone_partition,
             last_offset=last,
         )
@@ -102,9 +111,16 @@ class TemplateLayout(SegmentLayout):
         """The part an object holds, the ending of its name, and the pattern of the whole name, in order of trial."""
         found: list[tuple[ObjectPart, str, _Pattern | _LinearPattern]] = []
         for part, ending, template in _list_names(self._layout):
-            compiled = _compile_read_template(template)
-            found.append((part, ending, _LinearPattern(compiled) if compiled.is_wide else _Pattern(compiled)))
+            found.append((part, ending, _new_pattern(template)))
         return found
+
+    @cached_property
+    def _folder_patterns(self) -> "list[_Pattern | _LinearPattern]":
+        """The patterns of the folders, the first one that of those directly below the root."""
+        folders = complete_template(self._layout).split("/")[:-1]
+        # A key may hold slashes, so that no folder is known behind it.
+        count = next((n for n, folder in enumerate(folders) if "key" in folder), len(folders))
+        return [_new_pattern("/".join(folders[: n + 1])) for n in range(count)]
 
 
 class _Pattern:
@@ -140,6 +156,11 @@ class _LinearPattern:
         groups: Groups | None = pc.extract_regex(pa.scalar(name), pattern).as_py()
         # RE2 gives an empty text for a number that is not there
         return None if groups is None else {group: text or None for group, text in groups.items()}
+
+
+def _new_pattern(template: str) -> "_Pattern | _LinearPattern":
+    compiled = _compile_read_template(template)
+    return _LinearPattern(compiled) if compiled.is_wide else _Pattern(compiled)
 
 
 def _write_variable(variable: Variable, segment: SegmentKey, local: datetime | None) -> str:

@@ -6,6 +6,7 @@ from functools import cached_property
 from kafka_s3_platform.layouts.endings import list_endings, refuse_ending, refuse_index
 from kafka_s3_platform.layouts.key_reader import SegmentLayout
 from kafka_s3_platform.layouts.segment_key import EXTENSION, ReadKey, Refusal, SegmentKey, build_segment_key
+from kafka_s3_platform.partitioners.folders import Window
 
 
 class TimeFolderLayout(SegmentLayout):
@@ -37,6 +38,9 @@ class TimeFolderLayout(SegmentLayout):
             return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
         segment = build_segment_key(match.groupdict(), self._topic, encoded, ending.removeprefix("."))
         return ReadKey(segment, window=folder.window)
+
+    def find_span(self, folder: str) -> Window | None:
+        return self._spans.find_span(folder)
 
     def _key(self, segment: SegmentKey, name: str) -> str:
         return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"

@@ -30,6 +30,7 @@ Window = tuple[int, int]
 _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
 _LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of a clock's face
 _DAY = timedelta(days=1)
+_TIME_BASED = ("Hourly", "Daily", "TimeBased")
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,7 @@ def new_folders(layout: LayoutSettings) -> Folders:
     ours: Mapping[str, Callable[[LayoutSettings], Folders]] = {
         "Default": DefaultFolders,
         "Field": FieldFolders,
-        "Hourly": TimeFolders,
-        "Daily": TimeFolders,
-        "TimeBased": TimeFolders,
+        **dict.fromkeys(_TIME_BASED, TimeFolders),
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
@@ -143,6 +142,38 @@ class TimeFolders:
     def _instants(self, local: datetime) -> tuple[int, int]:
         first, last = ((local.replace(tzinfo=self._zone, fold=fold) - EPOCH) // ONE_MS for fold in (0, 1))
         return first, last
+
+
+class TimeSpans:
+    """Tells the spans of time of folders, also of those that hold time folders: `year=2026/month=01` is a month.
+
+    Of a user's partitioner it tells those of whole encoded partitions alone.
+    """
+
+    def __init__(self, layout: LayoutSettings) -> None:
+        delim = layout.directory_delim
+        parts = layout.path_format.removesuffix(delim).split(delim)
+        self._delim = delim
+        self._levels: list[Folders | None] = []
+        if layout.partitioner in _TIME_BASED:
+            self._levels = [_new_level(layout, delim.join(parts[: n + 1])) for n in range(len(parts))]
+        self._whole = None if self._levels else new_folders(layout)
+
+    def find_span(self, folder: str) -> Window | None:
+        """Return the span of all times below a folder. None if its name does not tell it."""
+        level = self._whole
+        if self._levels:
+            depth = folder.count(self._delim)
+            level = self._levels[depth] if depth < len(self._levels) else None
+        found = None if level is None else level.folder(folder)
+        return None if found is None else found.window
+
+
+def _new_level(layout: LayoutSettings, path_format: str) -> Folders | None:
+    try:
+        return TimeFolders(layout.model_copy(update={"path_format": path_format}))
+    except ValueError:
+        return None  # the delimiter stands between quotes
 
 
 def find_window(fields: Mapping[str, int], timezone: str) -> Window | None:
