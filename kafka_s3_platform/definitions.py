@@ -28,6 +28,8 @@ from kafka_s3_platform.defs.compact.daily import make_daily_assets
 from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
 from kafka_s3_platform.defs.file_checks import make_file_checks
 from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job
+from kafka_s3_platform.defs.objects.sensor import make_objects_sensor
+from kafka_s3_platform.defs.objects.specs import make_objects_specs
 from kafka_s3_platform.defs.remembered import find_memory
 from kafka_s3_platform.defs.resources import NoValues, SparkResource
 from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
@@ -36,7 +38,12 @@ from kafka_s3_platform.defs.restore.restored import make_restored_assets
 from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
 from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
 from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
-from kafka_s3_platform.defs.topics.discovery import find_topics_folder, give_topics, resolve_from_memory
+from kafka_s3_platform.defs.topics.discovery import (
+    find_topics_folder,
+    give_topics,
+    recall_listed_topics,
+    resolve_from_memory,
+)
 from kafka_s3_platform.defs.topics.sensor import make_topics_sensor
 from kafka_s3_platform.defs.topics.specs import make_topic_specs
 from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
@@ -70,9 +77,10 @@ def defs() -> dg.Definitions:
     # Resolve sinks only: each restore of a source finds the topics of its pattern in the bucket.
     sinks = _resolve_topics([c for c in files.connectors if c.source is None])
     sources = [c for c in files.connectors if c.source is not None]
+    listed = _find_listed_topics(sources)
     autostart = os.environ.get(AUTOSTART_VARIABLE) == "1"
     first_hours = _recall_first_hours(sinks)
-    parts, undefined = _make_parts([*sinks, *sources], first_hours, autostart=autostart)
+    parts, undefined = _make_parts([*sinks, *sources], listed, first_hours, autostart=autostart)
     names = {path: config.name for path, config in files.loaded.items()}
     unbuilt = {
         path: escape_unprintable(f"{path}: {undefined[name]}") for path, name in names.items() if name in undefined
@@ -88,7 +96,8 @@ def defs() -> dg.Definitions:
     checks = make_file_checks(sorted({*files.loaded, *files.broken}), problems)
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     cleaning = dg.Definitions(sensors=[make_retention_sensor(sensing)])
-    _pass_to_runs(TOPICS_METADATA, {c.name: c.topics for c in sinks if c.topics_regex is not None})
+    topics = {c.name: c.topics for c in sinks if c.topics_regex is not None} | listed
+    _pass_to_runs(TOPICS_METADATA, topics)
     _pass_to_runs(FIRST_HOURS_METADATA, {name: hour.isoformat() for name, hour in first_hours.items()})
     return dg.Definitions.merge(_merge_parts(sinks, parts), checks, cleaning)
 
@@ -117,20 +126,24 @@ def build_definitions(
     parts: dict[str, dg.Definitions] = {}
     for config in connectors:
         first_hour = recall_first_hour(config, hours_folder) if hours_folder else None
-        parts[config.name] = _define_connector(config, autostart, first_hour, hours_folder)
+        parts[config.name] = _define_connector(config, config.topics, autostart, first_hour, hours_folder)
     return _merge_parts(connectors, parts)
 
 
 def _make_parts(
-    connectors: Sequence[ConnectorConfig], first_hours: Mapping[str, datetime], *, autostart: bool
+    connectors: Sequence[ConnectorConfig],
+    listed: Mapping[str, tuple[str, ...]],
+    first_hours: Mapping[str, datetime],
+    *,
+    autostart: bool,
 ) -> tuple[dict[str, dg.Definitions], dict[str, str]]:
     """Return the definitions of each connector by its name, or why there are none."""
     parts: dict[str, dg.Definitions] = {}
     undefined: dict[str, str] = {}
     for config in connectors:
         try:
-            first_hour = first_hours.get(config.name)
-            parts[config.name] = _define_connector(config, autostart, first_hour, find_memory(FIRST_HOURS))
+            topics, first_hour = listed.get(config.name, ()), first_hours.get(config.name)
+            parts[config.name] = _define_connector(config, topics, autostart, first_hour, find_memory(FIRST_HOURS))
         except Exception as err:
             logger.exception("connector %s", config.name)
             undefined[config.name] = f"connector {config.name} cannot be defined: {type(err).__name__}: {err}"
@@ -157,6 +170,15 @@ def _resolve_topics(connectors: Sequence[ConnectorConfig]) -> Sequence[Connector
     return resolve_from_memory(connectors, find_topics_folder())
 
 
+def _find_listed_topics(sources: Sequence[ConnectorConfig]) -> dict[str, tuple[str, ...]]:
+    """Return the topics of source connectors. A run's process takes the topics that its run was planned with."""
+    context = DefinitionsLoadContext.get()
+    if context.load_type is DefinitionsLoadType.RECONSTRUCTION and TOPICS_METADATA in context.reconstruction_metadata:
+        told = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
+        return {c.name: tuple(told.get(c.name, ())) for c in sources}
+    return {c.name: recall_listed_topics(c, find_topics_folder()) for c in sources}
+
+
 def _recall_first_hours(connectors: Sequence[ConnectorConfig]) -> Mapping[str, datetime]:
     """Return the earliest hour of each connector that has one. A run's process takes those that it was planned with."""
     context = DefinitionsLoadContext.get()
@@ -168,12 +190,22 @@ def _recall_first_hours(connectors: Sequence[ConnectorConfig]) -> Mapping[str, d
 
 
 def _define_connector(
-    config: ConnectorConfig, autostart: bool, first_hour: datetime | None, hours_folder: Path | None
+    config: ConnectorConfig,
+    listed: Sequence[str],
+    autostart: bool,
+    first_hour: datetime | None,
+    hours_folder: Path | None,
 ) -> dg.Definitions:
+    """Define a connector's part. `listed` are the topics of which objects of a source connector are known."""
+    sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     if config.source is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
         asset = make_foreign_asset(config, name_poll_sensor(config.name))
-        return dg.Definitions(assets=[asset], jobs=[job], sensors=[make_poll_sensor(config, job)])
+        return dg.Definitions(
+            assets=[asset, *make_objects_specs(config, listed)],
+            jobs=[job],
+            sensors=[make_poll_sensor(config, job), make_objects_sensor(config, listed, sensing)],
+        )
     topics = [replace(topic, first_hour=first_hour) for topic in list_archived_topics([config])]
     looking = dg.Definitions(sensors=[make_topics_sensor(config)] if config.topics_regex is not None else [])
     if config.reader is not None:
@@ -185,7 +217,6 @@ def _define_connector(
     object_level = make_object_checks(topics)
     jobs = make_connector_jobs(topics, object_level)
     upkeep = make_upkeep_job(config)
-    sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     scheduling = dg.DefaultScheduleStatus.RUNNING if autostart else dg.DefaultScheduleStatus.STOPPED
     sink = dg.Definitions(
         assets=[make_hourly_assets(topics)],

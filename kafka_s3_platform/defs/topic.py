@@ -19,7 +19,7 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import TopicIndex
 
-Group = Literal["kafka", "hourly", "daily", "restored"]
+Group = Literal["kafka", "hourly", "daily", "objects", "restored"]
 
 ASSET_TAG = "kafka_s3/asset"
 """Tag of an asset: the `Group` in its key, to select by: `tag:kafka_s3/asset=hourly`."""

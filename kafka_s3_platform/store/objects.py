@@ -79,6 +79,15 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedPage:
+    """One answer to a listing: objects, and with a delimiter the folders, whose names end in it."""
+
+    objects: tuple[ObjectInfo, ...]
+    folders: tuple[str, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
     """A multipart upload that was neither completed nor aborted."""
 
@@ -198,7 +207,7 @@ class ObjectStore:
         `start_after` leaves out keys up to it in byte order. This is done here, not by the store: SeaweedFS compares
         folder by folder and would leave out other keys.
         """
-        for item in self._pages("ListObjectsV2", "Contents", Prefix=prefix):
+        for item in self._items("ListObjectsV2", "Contents", Prefix=prefix):
             if start_after is None or item["Key"] > start_after:
                 yield _read_entry(item)
 
@@ -207,17 +216,32 @@ class ObjectStore:
 
         `folder` ends in `/`. In one folder SeaweedFS compares as `list` does.
         """
-        for item in self._pages("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
+        for item in self._items("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
             yield _read_entry(item)
+
+    def list_pages(self, prefix: str, *, delimiter: str = "", start_after: str = "") -> Iterator[ListedPage]:
+        """List what lies under `prefix`, one request for each page. With a delimiter, list that folder alone.
+
+        `start_after` is a key of the same folder, or without a delimiter the last one of an earlier listing: every
+        store goes on behind it. Of other keys SeaweedFS leaves out some, see `list`.
+        """
+        options = {"Prefix": prefix, "Delimiter": delimiter, "StartAfter": start_after}
+        asked = {name: value for name, value in options.items() if value or name == "Prefix"}
+        for page in self._pages("ListObjectsV2", ("Contents", "CommonPrefixes"), **asked):
+            yield ListedPage(
+                tuple(map(_read_entry, page.get("Contents", []))),
+                tuple(found["Prefix"] for found in page.get("CommonPrefixes", [])),
+                not page.get("IsTruncated"),
+            )
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         """List the folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
-        for item in self._pages("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
+        for item in self._items("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
             yield item["Prefix"]
 
     def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """List multipart uploads under `prefix` that were neither completed nor aborted."""
-        for item in self._pages("ListMultipartUploads", "Uploads", Prefix=prefix):
+        for item in self._items("ListMultipartUploads", "Uploads", Prefix=prefix):
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
     def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
@@ -359,19 +383,22 @@ class ObjectStore:
         with self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)["Body"] as body:
             return bytes(body.read())
 
-    def _pages(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
+    def _items(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
+        for page in self._pages(operation, (items,), **options):
+            yield from page.get(items, [])
+
+    def _pages(self, operation: str, items: Sequence[str], **options: str) -> Iterator[Mapping[str, Any]]:
         pages = iter(self._client.get_paginator(xform_name(operation)).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
         empty = 0
         while (page := self._call(operation, prefix, lambda: next(pages, None))) is not None:
-            found = page.get(items, [])
-            empty = 0 if found else empty + 1
+            empty = 0 if any(page.get(name) for name in items) else empty + 1
             if empty > MAX_EMPTY_PAGES:
                 raise StoreUnavailableError(
                     f"{operation} of {self.uri(prefix)}: {empty:,} pages in a row without an entry, and the store says "
                     f"that there are more. Run again; if it happens again, ask who runs the store"
                 )
-            yield from found
+            yield page
 
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import AIVEN_WRITTEN, LINES_KEY, find_format
@@ -100,6 +100,13 @@ POLL_INTERVAL = declare_key(
     " [restore](restore.md#going-on-with-what-appears).",
     default=60_000,
 )
+LOOK_BACK = declare_key(
+    "archive.source.look.back.ms",
+    values.expect_integer(0),
+    "How long after its time an object may come to a time folder, in ms, and be found by the folder sensor at once."
+    " The daily count finds later ones; see [restore](restore.md#objects-of-others).",
+    default=172_800_000,
+)
 THAW_DAYS = declare_key(
     "archive.source.thaw.days",
     values.expect_integer(1, 365),
@@ -147,6 +154,7 @@ CLUSTER = declare_key(
 SOURCE_KEYS: tuple[Key, ...] = (
     BEHAVIOR,
     POLL_INTERVAL,
+    LOOK_BACK,
     INPUT_FORMAT,
     SOURCE_TOPIC,
     SOURCE_TEMPLATE,
@@ -186,6 +194,7 @@ class SourceSettings(Settings):
     Attributes:
         behavior_on_error: what to do with objects and records that cannot be read.
         poll_interval_ms: how often the sensor looks for new objects.
+        look_back_ms: how long after its time an object may come to a time folder and be counted at once.
         fields: the fields of Aiven's envelope in their order. Empty: objects hold values alone.
         value_encoding: how values are encoded in Aiven's csv.
         csv_empty: what an empty key or value means there. None: a key is null, a value is bad.
@@ -204,6 +213,7 @@ class SourceSettings(Settings):
 
     behavior_on_error: Behavior = BEHAVIOR.field
     poll_interval_ms: PositiveInt = POLL_INTERVAL.field
+    look_back_ms: NonNegativeInt = LOOK_BACK.field
     fields: tuple[str, ...] = ()
     value_encoding: Encoding = AIVEN_ENCODING.field
     csv_empty: CsvEmpty | None = CSV_EMPTY.field

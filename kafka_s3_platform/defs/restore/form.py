@@ -51,14 +51,24 @@ def make_form_metadata(run: dg.DagsterRun, topic: ArchivedTopic, **what: list[st
             return {}
         key = dg.AssetKey([connector, "restored"])
         what["topics"] = [topic.topic]
-    form = write_form(connector, what, {"topic": "", "create_topic": True})
     origin = run.remote_job_origin
     if origin is None:
-        return {"restore": dg.MetadataValue.md(f"```yaml\n{form}```")}
+        return {"restore": make_form_link(None, connector, key, what)}
     repository = origin.repository_origin
-    place = quote(f"{repository.repository_name}@{repository.code_location_origin.location_name}", safe="@")
+    place = f"{repository.repository_name}@{repository.code_location_origin.location_name}"
+    return {"restore": make_form_link(place, connector, key, what)}
+
+
+def make_form_link(place: str | None, connector: str, key: dg.AssetKey, what: Mapping[str, object]) -> dg.MetadataValue:
+    """Make a link to the form of the asset `key`, filled with `what`. Without a place, it is the config as text.
+
+    `place` is the repository and the code location as the UI calls them: `<repository>@<location>`.
+    """
+    form = write_form(connector, what, {"topic": "", "create_topic": True})
+    if place is None:
+        return dg.MetadataValue.md(f"```yaml\n{form}```")
     picked = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(key.path)}
     picked["assetSelection[0][opNames][0]"] = name_restored_op(connector)
     query = urlencode({"config": form, **picked}, safe="[]:/")
-    path = f"/locations/{place}/jobs/{name_restore_job(connector)}/playground/setup"
-    return {"restore": dg.MetadataValue.url(f"{path}?{query}")}
+    path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
+    return dg.MetadataValue.url(f"{path}?{query}")

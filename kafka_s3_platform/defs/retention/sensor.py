@@ -112,8 +112,11 @@ class Sweep:
         return ""
 
     def delete_observations(self) -> None:
-        """Delete old observations and check results by sensors: of the lag of topics. The newest of each stays."""
-        for key in sorted(key for key in self.keys if key.path[1:2] == ["kafka"]):
+        """Delete old observations and check results by sensors, which are of topics and of objects of others.
+
+        The newest of each stays.
+        """
+        for key in sorted(key for key in self.keys if key.path[1:2] in (["kafka"], ["objects"])):
             while not self.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE:
                 pass
 

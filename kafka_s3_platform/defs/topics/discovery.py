@@ -1,7 +1,8 @@
 """Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file.
 
 Every process of Dagster loads the definitions, also when Kafka does not answer. So loading only reads the file. The
-topics sensor and the commands ask Kafka and write the file.
+topics sensor and the commands ask Kafka and write the file. Of a source connector, the folder sensor writes the topics
+of which it finds objects.
 """
 
 import json
@@ -18,6 +19,7 @@ from kafka_s3_platform.config.topics import list_letter_topics, match_topics
 from kafka_s3_platform.defs.remembered import find_memory, write_remembered
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.sources.judge import compile_topic_filter
 from kafka_s3_platform.store.index import ConnectorIndex
 
 logger = logging.getLogger(__name__)
@@ -81,6 +83,25 @@ def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
         logger.warning("%s cannot be read, so its topics are looked up anew: %s", _name_file(folder, config), err)
         return FoundTopics(())
     return FoundTopics(topics, gone, letters)
+
+
+def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ...]:
+    """Return the topics of a source connector: those of its file, else those of which objects were found before."""
+    if config.topics:
+        return config.topics
+    try:
+        known: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
+        return tuple(filter(compile_topic_filter(config, ()), known))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        logger.warning("%s cannot be read, so its topics are found anew: %s", _name_file(folder, config), err)
+        return ()
+
+
+def remember_listed_topics(config: ConnectorConfig, topics: Iterable[str], folder: Path) -> None:
+    """Remember the topics of which objects of a source connector were found. Raises OSError."""
+    write_remembered(_name_file(folder, config), asdict(FoundTopics(tuple(sorted(topics)))))
 
 
 def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:

@@ -199,7 +199,7 @@ def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
     return layout | source | converters
 
 
-_NOT_READ_BY = {"behavior_on_error", "poll_interval_ms", "thaw_days", "thaw_tier", "cluster"}
+_NOT_READ_BY = {"behavior_on_error", "poll_interval_ms", "look_back_ms", "thaw_days", "thaw_tier", "cluster"}
 _NOT_READ_IN = {
     *("topics_dir", "format", "codec_level", "block_size", "flush_size", "rotate_interval_ms"),
     *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),

@@ -93,8 +93,8 @@ def poll(config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str | No
 
 
 def test_it_looks_as_often_as_the_file_says_and_only_once_it_is_turned_on(config: ConnectorConfig) -> None:
-    [sensor] = definitions(config).get_repository_def().sensor_defs
-    assert (sensor.name, sensor.minimum_interval_seconds) == ("poll__c", 3)
+    sensor = definitions(config).get_repository_def().get_sensor_def("poll__c")
+    assert sensor.minimum_interval_seconds == 3
     assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
     assert "every 2.5 s" in (sensor.description or "")
 

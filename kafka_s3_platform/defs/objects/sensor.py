@@ -1,0 +1,159 @@
+"""The folder sensor of a source connector: finds new folders and objects of others, and tells how many there are."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import dagster as dg
+import msgspec
+
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.reload import reload_code_location
+from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
+from kafka_s3_platform.defs.restore.form import make_form_link
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topics.discovery import find_topics_folder, remember_listed_topics
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.sources.inventory import MAX_TAILS, MAX_TOPICS, Inventory
+from kafka_s3_platform.sources.inventory_state import InventoryState, TopicInventory, WalkedTopic
+
+INTERVAL_SECONDS = 300
+STATE = "/objects"
+"""The place of the inventory in the cursor."""
+
+MAX_FOLDERS = 100
+"""Rows of an observation's table of folders, the newest ones."""
+
+
+def make_objects_sensor(
+    config: ConnectorConfig, topics: Sequence[str], status: dg.DefaultSensorStatus
+) -> dg.SensorDefinition:
+    """Make the folder sensor of a source connector. `topics` are those that have assets. It requests no run."""
+    every = ArchivedTopic(config, EVERY_TOPIC)
+
+    @dg.sensor(
+        name=make_op_name("folders", config.name),
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=status,
+        description=f"Finds new folders and objects that others wrote, by the file of connector {config.name}, and "
+        "tells how many there are.",
+    )
+    def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        tick = Tick(json.loads(context.cursor or "{}"), context.log)
+        state = _read_state(tick)
+        try:
+            tick.each("bucket", [every], lambda _: _look(config, state, tick, _find_place(context)))
+        finally:
+            tick.cursor[STATE] = msgspec.to_builtins(state)
+        tick.reasons += _tell_progress(state)
+        if new := sorted(state.topics.keys() - set(topics)):
+            remember_listed_topics(config, state.topics, find_topics_folder())
+            tick.tell(f"new topics: {', '.join(new)}; {reload_code_location(context)}")
+        return tick.result()
+
+    return folders
+
+
+def _read_state(tick: Tick) -> InventoryState:
+    try:
+        return msgspec.convert(tick.cursor.get(STATE, {}), InventoryState)
+    except msgspec.ValidationError as err:
+        tick.tell(f"the cursor does not tell what was counted, so the objects are counted anew: {err}")
+        return InventoryState()
+
+
+def _look(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str | None) -> None:
+    inventory = Inventory(config, state, tick.read, tick.is_over)
+    try:
+        inventory.look()
+    finally:
+        tick.log.info("%s requests to list s3://%s", inventory.requests, config.store.bucket)
+        if state.is_walked:
+            tick.observations += _observe_news(config, state, inventory.walked, place)
+
+
+def _observe_news(
+    config: ConnectorConfig, state: InventoryState, walked: dict[str, WalkedTopic], place: str | None
+) -> Iterator[dg.AssetObservation]:
+    """Make an observation of each topic of which something changed."""
+    for name, topic in state.topics.items():
+        told = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
+        if told != topic.told or topic.change is not None:
+            metadata = _make_metadata(config, state, name, walked.get(name, WalkedTopic()), place)
+            key = ArchivedTopic(config, name).key("objects")
+            yield dg.AssetObservation(key, description=_describe_change(topic), metadata=metadata)
+            topic.told, topic.change = told, None
+
+
+def _make_metadata(
+    config: ConnectorConfig, state: InventoryState, name: str, walked: WalkedTopic, place: str | None
+) -> Metadata:
+    topic = state.topics[name]
+    what: dict[str, object] = {"topics": [name]}
+    found: Metadata = {
+        "objects": dg.MetadataValue.int(topic.objects),
+        "object_bytes": dg.MetadataValue.int(topic.size),
+        "all_counted_at": dg.MetadataValue.timestamp(_read_time(state.counted)),
+        "newest_object_at": dg.MetadataValue.timestamp(_read_time(topic.fresh.modified)),
+    }
+    if topic.fresh.newest is not None:
+        start, end, folder = topic.fresh.newest
+        found["newest_folder"] = dg.MetadataValue.text(folder)
+        what |= {"from_time": _read_time(start).isoformat(), "to_time": _read_time(end).isoformat()}
+    if topic.change is not None:
+        found["missing_objects"] = dg.MetadataValue.int(topic.change.missing)
+        found["late_objects"] = dg.MetadataValue.int(topic.change.late)
+    rows = [
+        {"folder": folder, "objects": objects, "object_bytes": size}
+        for folder, (objects, size) in sorted(walked.folders.items(), reverse=True)[:MAX_FOLDERS]
+    ]
+    if rows:
+        found["folders"] = make_metadata_table(rows, list(rows[0]))
+    return found | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), what)}
+
+
+def _describe_change(topic: TopicInventory) -> str | None:
+    change = topic.change
+    if change is None:
+        return None
+    told = []
+    if change.missing:
+        told.append(
+            f"{change.missing:,} object(s) of the count before this one, or more, were deleted or overwritten since."
+        )
+    if change.late:
+        told.append(
+            f"{change.late:,} object(s) came since to time folders older than the look-back, or under names before the "
+            f"last one that was seen, such as {change.example}."
+        )
+    return " ".join(told)
+
+
+def _tell_progress(state: InventoryState) -> Iterator[str]:
+    if state.count is not None:
+        yield f"the count of all objects goes on: {state.count.listed:,} were listed"
+    if state.counted and state.tails is None:
+        yield (
+            f"more than {MAX_TAILS} folders tell no time: only the count of all objects finds new ones, and is repeated"
+            " at once"
+        )
+    if state.refused:
+        yield f"{state.refused:,} names cannot be read, such as {state.refusal}"
+    if state.unnamed:
+        yield (
+            f"{state.unnamed:,} objects are of topics beyond the first {MAX_TOPICS}, which have no asset: name in the "
+            "connector's file those that matter (topics)"
+        )
+
+
+def _find_place(context: dg.SensorEvaluationContext) -> str | None:
+    """Return how the UI calls this code location. None where no UI has it."""
+    origin = context.code_location_origin
+    return None if origin is None else f"{context.repository_name}@{origin.location_name}"
+
+
+def _read_time(ms: int) -> datetime:
+    return EPOCH + ms * ONE_MS

@@ -1,0 +1,349 @@
+"""Counts the objects of a source by a few requests a look, however many objects the bucket holds.
+
+A *walk* goes down the folders by delimiter. It leaves out time folders that ended before its border, and lists the
+others anew each time. In folders that tell no time it lists what follows the last name that was seen. A *count* lists
+everything, in slices of many looks, and finds what walks cannot see: late objects, overwritten and deleted ones. It
+sets the borders of the walks that follow it. What they find is added to what the count found outside of these borders,
+never to an earlier walk's: so no object is counted twice.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from hashlib import blake2b
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.partitioners.folders import Window
+from kafka_s3_platform.sources.inventory_state import (
+    CountUnderWay,
+    InventoryChange,
+    InventoryState,
+    TopicCounting,
+    TopicInventory,
+    WalkedTopic,
+)
+from kafka_s3_platform.sources.judge import KeyJudge
+from kafka_s3_platform.sources.objects import ForeignObject
+from kafka_s3_platform.sources.own import is_own_document
+from kafka_s3_platform.store.objects import ListedPage, ObjectInfo, ObjectStore
+
+REQUESTS = 100
+"""Most requests of a look. Each lists up to a thousand objects or folders."""
+
+COUNT_REQUESTS = 25
+"""How many of them go on with the count, so that walks keep the rest."""
+
+COUNT_EVERY = timedelta(days=1)
+MAX_TAILS = 200
+"""With more folders that tell no time, one listing each would cost more than the count, which is repeated at once."""
+
+MAX_TOPICS = 200
+"""The state holds so many topics. The objects of others are only counted, and that is told."""
+
+Ask = Callable[[str, Callable[[], ListedPage | None]], ListedPage | None]
+"""Waits for an answer of the store, for a limited time. The text says what is asked for."""
+
+_SECOND = timedelta(seconds=1)
+
+
+class _OutOfRequests(Exception):  # noqa: N818  no error: the next look goes on
+    """This look has made all its requests, or has no time left."""
+
+
+class Inventory:
+    """One look at the objects of a source. It changes `state`, which belongs to the next look.
+
+    Raises (from `look`):
+        ConfigError: the connector's file cannot be used to read keys.
+        PlatformError: as the store does. `state` then holds what was found before.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        state: InventoryState,
+        ask: Ask,
+        is_over: Callable[[], bool],
+        store: ObjectStore | None = None,
+    ) -> None:
+        source = config.source or SourceSettings()
+        if source.behavior_on_error == "log":
+            # every look would log the same lines
+            source = source.model_copy(update={"behavior_on_error": "ignore"})
+        self._config = config.model_copy(update={"source": source})
+        self._look_back = source.look_back_ms * ONE_MS
+        self._state = state
+        self._ask = ask
+        self._is_over = is_over
+        self._store = store or ObjectStore(config.store)
+        self._judge = KeyJudge(self._config)
+        self._reader = self._judge.reader
+        self._left = REQUESTS
+        self._find_span = lru_cache(1_024)(self._reader.find_span)
+        self.walked: dict[str, WalkedTopic] = {}
+        """What this look's walk has found, by topic: those of a place that it has walked to its end."""
+
+    @property
+    def requests(self) -> int:
+        """How many requests the look has made."""
+        return REQUESTS - self._left
+
+    def look(self) -> None:
+        """Go on with the count if one is under way or due, and with the walk."""
+        if self._state.count is not None or self._is_count_due():
+            self._count(COUNT_REQUESTS if self._can_walk() else REQUESTS)
+        if self._can_walk():
+            self._walk()
+
+    def _can_walk(self) -> bool:
+        return bool(self._state.counted) and self._state.tails is not None
+
+    def _is_count_due(self) -> bool:
+        last = EPOCH + self._state.counted * ONE_MS
+        return not self._can_walk() or datetime.now(timezone.utc) - last >= COUNT_EVERY
+
+    def _list_pages(
+        self, prefix: str, delimiter: str = "", start_after: str = "", spare: int = 0
+    ) -> Iterator[ListedPage]:
+        """List page by page. Raises _OutOfRequests if only `spare` requests are left, or no time."""
+        pages = self._store.list_pages(prefix, delimiter=delimiter, start_after=start_after)
+        is_last = False
+        while not is_last:
+            if self._left <= spare or (self.requests and self._is_over()):
+                raise _OutOfRequests
+            self._left -= 1
+            page = self._ask(self._store.uri(prefix), lambda: next(pages, None))
+            if page is None:
+                return
+            yield page
+            is_last = page.is_last
+
+    def _count(self, requests: int) -> None:
+        """List the next slice of the bucket."""
+        spare = self._left - requests
+        after = "" if self._state.count is None else self._state.count.after
+        try:
+            for prefix in self._judge.prefixes:
+                is_begun = after.startswith(prefix)
+                if is_begun or after < prefix:
+                    for page in self._list_pages(prefix, start_after=after if is_begun else "", spare=spare):
+                        self._add_page(page)
+        except _OutOfRequests:
+            return
+        self._end_count()
+
+    def _add_page(self, page: ListedPage) -> None:
+        count = self._state.count = self._state.count or self._begin_count()
+        refused = len(self._judge.wrong)
+        found = self._judge_page(page)
+        wrong = self._judge.wrong[refused:]
+        count.refused += len(wrong)
+        count.refusal = count.refusal or "".join(wrong[:1])
+        for info, item in found:
+            self._add_counted(count, info, item)
+        count.listed += len(page.objects)
+        if page.objects:
+            count.after = page.objects[-1].key
+
+    def _begin_count(self) -> CountUnderWay:
+        """Begin with the first answer: by its time, what was written before lies in the answers."""
+        begun = self._store.clock.earlier_now() - _SECOND
+        zone = ZoneInfo(self._config.layout.timezone)
+        border = (begun - self._look_back).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        return CountUnderWay(begun=(begun - EPOCH) // ONE_MS, since=(border - EPOCH) // ONE_MS)
+
+    def _add_counted(self, count: CountUnderWay, info: ObjectInfo, item: ForeignObject) -> None:
+        if item.topic not in count.topics and len(count.topics) == MAX_TOPICS:
+            count.unnamed += 1
+            return
+        topic = count.topics.setdefault(item.topic, TopicCounting())
+        folder, name = self._split_key(item.key)
+        span = self._find_span(folder)
+        modified = _find_modified(info)
+        digest = _hash_object(info)
+        is_older = span is None or span[1] <= count.since
+        (topic.older if is_older else topic.open).add(info.size, digest)
+        if modified < count.begun:
+            topic.before.add(info.size, digest)
+        else:
+            topic.young += is_older
+        if modified < self._state.counted:
+            topic.same.add(info.size, digest)
+        elif self._is_behind(folder, name, span):
+            topic.change.late += 1
+            if modified >= topic.late_at:
+                topic.late_at, topic.change.example = modified, item.key
+        topic.fresh.update(span and (*span, folder), modified)
+        if span is None and count.tails is not None:
+            count.tails[folder] = max(name, count.tails.get(folder, ""))
+            if len(count.tails) > MAX_TAILS:
+                count.tails = None
+
+    def _is_behind(self, folder: str, name: str, span: Window | None) -> bool:
+        """Whether walks since the last count could not see an object."""
+        if span is not None:
+            return span[1] <= self._state.since
+        return self._state.tails is not None and name <= self._state.tails.get(folder, "")
+
+    def _end_count(self) -> None:
+        """Take what was counted for what the next walks add to."""
+        state = self._state
+        count = state.count
+        if count is None:
+            return  # there was no page
+        is_first = not state.counted
+        topics: dict[str, TopicInventory] = {}
+        for name in sorted({*state.topics, *count.topics}):
+            known = state.topics.get(name, TopicInventory())
+            found = count.topics.get(name, TopicCounting())
+            if not found.fresh.modified and not known.before.objects:
+                continue  # gone since the count before
+            change = None if is_first else _find_change(known, found)
+            # Without walks, the numbers stay those of the count.
+            recent = {} if count.tails is not None else {"": (found.open.objects, found.open.size)}
+            topics[name] = TopicInventory(
+                found.older, found.before, recent, found.fresh, found.young, change, known.told
+            )
+        state.counted = count.begun
+        state.since = count.since
+        state.tails = count.tails
+        state.refused, state.refusal, state.unnamed = count.refused, count.refusal, count.unnamed
+        state.topics = topics
+        state.count = None
+        state.is_walked = count.tails is None
+        state.folder = state.at = ""
+        state.walked = {}
+
+    def _walk(self) -> None:
+        """Walk one place after the other, from where the last look has stopped. After the last, the next look begins.
+
+        A place is a folder directly below the root, or the objects that lie directly there.
+        """
+        state = self._state
+        try:
+            places = self._list_places()
+            for place in places:
+                first = self._split_path(state.folder)[0]
+                if place > first:
+                    state.walked = {}  # of a folder that is gone
+                if place >= first:
+                    self._walk_folder(place)
+                    self._end_place(place)
+        except _OutOfRequests:
+            return
+        state.folder = state.at = ""
+        state.is_walked = True
+        for topic in state.topics.values():
+            topic.recent = {place: found for place, found in topic.recent.items() if place in places}
+
+    def _list_places(self) -> list[str]:
+        root = self._reader.root
+        prefixes = self._judge.prefixes
+        if prefixes != [root]:
+            return [self._cut_folder(prefix) for prefix in prefixes]
+        found: set[str] = set()
+        for page in self._list_pages(root, self._reader.delimiter, self._find_tail("")):
+            found |= {"" for _ in page.objects[:1]} | {self._cut_folder(prefix) for prefix in page.folders}
+        return sorted(filter(self._is_open, found))
+
+    def _walk_folder(self, folder: str) -> None:
+        """List what is open in a folder, and in those below it. Folders before that of the state were listed before."""
+        state = self._state
+        path, left = self._split_path(folder), self._split_path(state.folder)
+        if path < left and path != left[: len(path)]:
+            return
+        is_listed = path < left
+        if path > left:
+            state.folder, state.at = folder, ""
+        span = self._find_span(folder) if folder else None
+        is_flat = span is not None and span[0] >= state.since
+        prefix = self._write_prefix(folder)
+        start_after = self._find_tail(folder) if span is None else ""
+        if path == left:
+            start_after = max(start_after, state.at)
+        children: set[str] = set()
+        for page in self._list_pages(prefix, "" if is_flat else self._reader.delimiter, start_after):
+            if not is_listed:
+                self._add_walked(page)
+            children.update(map(self._cut_folder, page.folders))
+        if folder:
+            for child in sorted(filter(self._is_open, children), key=self._split_path):
+                self._walk_folder(child)
+
+    def _add_walked(self, page: ListedPage) -> None:
+        state = self._state
+        for info, item in self._judge_page(page):
+            folder, name = self._split_key(item.key)
+            span = self._find_span(folder)
+            is_named = item.topic in state.topics or len(state.topics) < MAX_TOPICS
+            if is_named and not self._is_behind(folder, name, span):
+                topic = state.walked.setdefault(item.topic, WalkedTopic())
+                objects, size = topic.folders.get(folder, (0, 0))
+                topic.folders[folder] = (objects + 1, size + item.size)
+                topic.fresh.update(span and (*span, folder), _find_modified(info))
+        if page.objects:
+            state.at = page.objects[-1].key
+
+    def _end_place(self, place: str) -> None:
+        state = self._state
+        for topic in state.topics.values():
+            topic.recent.pop(place, None)
+        for name, found in state.walked.items():
+            topic = state.topics.setdefault(name, TopicInventory())
+            numbers = found.folders.values()
+            topic.recent[place] = (sum(objects for objects, _ in numbers), sum(size for _, size in numbers))
+            topic.fresh.update(found.fresh.newest, found.fresh.modified)
+            self.walked.setdefault(name, WalkedTopic()).folders |= found.folders
+        state.walked = {}
+
+    def _judge_page(self, page: ListedPage) -> list[tuple[ObjectInfo, ForeignObject]]:
+        # Judge all before any is added: an error must not leave half a page behind.
+        return [(info, item) for info in page.objects if (item := self._judge.judge(info)) is not None]
+
+    def _is_open(self, folder: str) -> bool:
+        """Whether walks list a folder: objects may come there that they see."""
+        span = self._find_span(folder) if folder else None
+        if is_own_document(self._write_prefix(folder), self._config):
+            return False
+        return span is None or span[1] > self._state.since
+
+    def _find_tail(self, folder: str) -> str:
+        """Return the last key that was seen in a folder that tells no time. Empty if there is none."""
+        name = (self._state.tails or {}).get(folder, "")
+        return name and self._write_prefix(folder) + name
+
+    def _write_prefix(self, folder: str) -> str:
+        return f"{self._reader.root}{folder}{self._reader.delimiter}" if folder else self._reader.root
+
+    def _cut_folder(self, prefix: str) -> str:
+        return prefix.removeprefix(self._reader.root).removesuffix(self._reader.delimiter)
+
+    def _split_key(self, key: str) -> tuple[str, str]:
+        """Split a key into the folder below the root, and the name."""
+        folder, _, name = key.removeprefix(self._reader.root).rpartition(self._reader.delimiter)
+        return folder, name
+
+    def _split_path(self, folder: str) -> tuple[str, ...]:
+        return tuple(folder.split(self._reader.delimiter))
+
+
+def _find_change(known: TopicInventory, found: TopicCounting) -> InventoryChange | None:
+    """Compare what was written before the last count, as it was then, with what is left of it now."""
+    change = found.change
+    change.late = max(0, change.late - known.young)
+    change.missing = max(0, known.before.objects - found.same.objects)
+    if not change.missing and known.before.objects == found.same.objects and known.before != found.same:
+        change.missing = 1  # at least: one went, and one came that says that it was written before
+    return change if change.missing or change.late else None
+
+
+def _find_modified(info: ObjectInfo) -> int:
+    """Return when the object was written, in epoch ms."""
+    return (info.last_modified - EPOCH) // ONE_MS
+
+
+def _hash_object(info: ObjectInfo) -> int:
+    digest = blake2b(f"{info.key}\0{info.etag}\0{info.size}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
