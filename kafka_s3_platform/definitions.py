@@ -27,7 +27,8 @@ from kafka_s3_platform.defs.archive.risk_check import make_risk_checks
 from kafka_s3_platform.defs.compact.daily import make_daily_assets
 from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
 from kafka_s3_platform.defs.file_checks import make_file_checks
-from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job
+from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job, make_readable_job
+from kafka_s3_platform.defs.objects.checks import make_readable_checks
 from kafka_s3_platform.defs.objects.sensor import make_objects_sensor
 from kafka_s3_platform.defs.objects.specs import make_objects_specs
 from kafka_s3_platform.defs.remembered import find_memory
@@ -201,9 +202,11 @@ def _define_connector(
     if config.source is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
         asset = make_foreign_asset(config, name_poll_sensor(config.name))
+        checks = [make_readable_checks([ArchivedTopic(config, topic) for topic in listed])] if listed else []
         return dg.Definitions(
             assets=[asset, *make_objects_specs(config, listed)],
-            jobs=[job],
+            asset_checks=checks,
+            jobs=[job, *(make_readable_job(config.name, found) for found in checks)],
             sensors=[make_poll_sensor(config, job), make_objects_sensor(config, listed, sensing)],
         )
     topics = [replace(topic, first_hour=first_hour) for topic in list_archived_topics([config])]

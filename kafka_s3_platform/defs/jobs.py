@@ -1,4 +1,4 @@
-"""Jobs: archive, compact, verify and restore for each connector."""
+"""Jobs: archive, compact, verify and restore for each connector; verify and restore for a source connector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +52,15 @@ def make_foreign_job(connector: str, key: dg.AssetKey) -> Job:
         name_restore_job(connector),
         dg.AssetSelection.assets(key),
         description=f"Replay to topics the objects that the file of connector {connector} describes.",
+    )
+
+
+def make_readable_job(connector: str, checks: dg.AssetChecksDefinition) -> Job:
+    """Make the job that reads the objects of a source connector."""
+    return dg.define_asset_job(
+        make_op_name("verify", connector),
+        dg.AssetSelection.checks(checks),
+        description=f"Read the objects that the file of connector {connector} describes, and tell what cannot be read.",
     )
 
 

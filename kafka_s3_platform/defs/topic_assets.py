@@ -49,7 +49,11 @@ def make_topic_assets(
 
 
 def make_topic_checks(
-    body: Callable[..., Any], *, name: str, checks: Sequence[dg.AssetCheckSpec]
+    body: Callable[..., Any],
+    *,
+    name: str,
+    checks: Sequence[dg.AssetCheckSpec],
+    config_schema: Mapping[str, dg.Field] | None = None,
 ) -> dg.AssetChecksDefinition:
     """Make checks that the op `body` evaluates apart from the run of their assets."""
     evaluated = _name_checks(checks)
@@ -58,6 +62,7 @@ def make_topic_checks(
         name=name,
         ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
         out=dict.fromkeys(evaluated, dg.Out(is_required=False)),
+        config_schema=config_schema,
     )(body)
     made_checks: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
         keys_by_input_name=inputs, node_def=made, check_specs_by_output_name=evaluated, can_subset=True

@@ -198,8 +198,8 @@ class Inventory:
         for name in sorted({*state.topics, *count.topics}):
             known = state.topics.get(name, TopicInventory())
             found = count.topics.get(name, TopicCounting())
-            if not found.fresh.modified and not known.before.objects:
-                continue  # gone since the count before
+            if not found.fresh.modified and not known.objects:
+                continue  # that there is none was told
             change = None if is_first else _find_change(known, found)
             # Without walks, the numbers stay those of the count.
             recent = {} if count.tails is not None else {"": (found.open.objects, found.open.size)}

@@ -251,6 +251,9 @@ def test_a_source_connector_gets_an_asset_to_restore_a_sensor_that_waits_for_a_p
     assert found["jobs"]["restore__third"] == ["third/restored", "third/restored:restored"]
     assert found["ops"]["restored__third"]["pools"] == ["third/restore"]
     assert found["sensors"].pop("poll__third") == (60, "restore__third", "STOPPED")
+    if objects:
+        assert found["jobs"]["verify__third"] == ["third/objects/flights:readable"]
+        found["checks"].remove("third/objects/flights:readable")
     assert found["sensors"].pop("folders__third") == (300, None, "RUNNING")
     found["checks"].remove("third/restored:restored")
     same = ("checks", "schedules", "sensors")

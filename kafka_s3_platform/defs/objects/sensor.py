@@ -48,7 +48,7 @@ def make_objects_sensor(
             tick.each("bucket", [every], lambda _: _look(config, state, tick, _find_place(context)))
         finally:
             tick.cursor[STATE] = msgspec.to_builtins(state)
-        tick.reasons += _tell_progress(state)
+        tick.reasons += _tell_progress(config, state)
         if new := sorted(state.topics.keys() - set(topics)):
             remember_listed_topics(config, state.topics, find_topics_folder())
             tick.tell(f"new topics: {', '.join(new)}; {reload_code_location(context)}")
@@ -111,7 +111,7 @@ def _make_metadata(
         for folder, (objects, size) in sorted(walked.folders.items(), reverse=True)[:MAX_FOLDERS]
     ]
     if rows:
-        found["folders"] = make_metadata_table(rows, list(rows[0]))
+        found["recent_folders"] = make_metadata_table(rows, list(rows[0]))
     return found | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), what)}
 
 
@@ -132,7 +132,9 @@ def _describe_change(topic: TopicInventory) -> str | None:
     return " ".join(told)
 
 
-def _tell_progress(state: InventoryState) -> Iterator[str]:
+def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
+    if state.counted and (missing := [topic for topic in config.topics if topic not in state.topics]):
+        yield f"there is no object of topic {', '.join(missing)}"
     if state.count is not None:
         yield f"the count of all objects goes on: {state.count.listed:,} were listed"
     if state.counted and state.tails is None:

@@ -140,7 +140,7 @@ def test_each_topic_is_observed_with_its_objects_and_then_when_there_are_more(lo
     put("orders", NOW + HOUR)
     assert look() == {"orders": (4, 12)}
     [event] = look.events
-    records = event.metadata["folders"].value.records  # type: ignore[union-attr]
+    records = event.metadata["recent_folders"].value.records  # type: ignore[union-attr]
     assert {r.data["folder"]: r.data["objects"] for r in records}[folder] == 1
 
 
@@ -164,7 +164,7 @@ def test_a_tick_lists_only_folders_of_the_look_back_however_many_older_ones_ther
     late = put("orders", NOW - LOOK_BACK, first=7)
     listed.clear()
     assert look() == {"orders": (62, 186)}
-    assert late.removeprefix("topics/").rpartition("/")[0] in str(look.events[0].metadata["folders"].value)
+    assert late.removeprefix("topics/").rpartition("/")[0] in str(look.events[0].metadata["recent_folders"].value)
     assert len(listed) <= few + 4
 
 

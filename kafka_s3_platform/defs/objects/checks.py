@@ -1,0 +1,160 @@
+"""The check of objects that others wrote: each of them can be read to its end."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+from pydantic import Field
+
+from kafka_s3_platform.config.settings import SourceSettings
+from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN
+from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
+from kafka_s3_platform.defs.metadata import make_metadata_table
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore.values import read_time
+from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic_assets import make_topic_checks
+from kafka_s3_platform.errors import ConfigError, PlatformError
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.sources.readable import ReadableReport
+
+READABLE_CHECK = "readable"
+
+_COLUMNS = ("kafka_partition", "objects", "object_bytes", "records", "first_offset", "last_offset", "gaps", "bad")
+
+
+class ReadConfig(dg.Config):
+    """Which objects are read: by default those of time folders of the look-back, and all in folders without a time."""
+
+    from_time: str | None = Field(
+        default=None,
+        description="Read objects whose folder may hold records of this time or later. ISO 8601; without a UTC offset, "
+        "in the connector's timezone.",
+    )
+    to_time: str | None = Field(
+        default=None, description="Read objects whose folder may hold records before this time. Same format."
+    )
+    everything: bool = Field(default=False, description="Read all objects.")
+
+
+def make_readable_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
+    """Make the check of each topic's objects. One op evaluates those that were picked.
+
+    A topic that cannot be looked at leaves the others checked; the run fails then, and names each.
+    """
+    connector = topics[0].config
+
+    def readable(
+        context: dg.AssetCheckExecutionContext, spark: dg.ResourceParam[SparkResource]
+    ) -> Iterator[dg.AssetCheckResult]:
+        # what reads objects is not needed to load definitions
+        from kafka_s3_platform.sources.readable import read_objects
+
+        asked = {key.asset_key for key in context.selected_asset_check_keys}
+        failures: dict[str, PlatformError] = {}
+        with raise_dagster_failures(context):
+            start, end = _find_window(topics[0], read_config(context, ReadConfig))
+            window = ((start - EPOCH) // ONE_MS, (end - EPOCH) // ONE_MS) if start and end else None
+            for topic in topics:
+                if topic.key("objects") in asked:
+                    try:
+                        report = read_objects(topic.config, topic.topic, window, spark.make_runner())
+                        yield _make_result(topic, report, start, end)
+                    except PlatformError as err:
+                        failures[topic.topic] = err
+            raise_all(failures)
+
+    return make_topic_checks(
+        readable,
+        name=name_readable_op(connector.name),
+        checks=[_make_spec(topic) for topic in topics],
+        config_schema=make_plain_schema(ReadConfig),
+    )
+
+
+def name_readable_op(connector: str) -> str:
+    """Return the name of the op of a connector's checks."""
+    return make_op_name("check", "readable", connector)
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+    op = name_readable_op(topic.config.name)
+    return dg.AssetCheckSpec(
+        READABLE_CHECK,
+        asset=topic.key("objects"),
+        description="Each object is read to its end, as a restore reads it. Every record decodes, there are as many "
+        "keys and headers as values, and no offset comes twice. Where all objects are in one folder, none is missing "
+        "between two of them, by their names and numbers of records. Nothing tells that the objects are as they were "
+        "written. By default, objects in time folders of the look-back are read, and all in folders that tell no time. "
+        f"A config chooses others:\n\n```yaml\nops:\n  {op}:\n    config:\n      everything: true\n```",
+    )
+
+
+def _find_window(topic: ArchivedTopic, asked: ReadConfig) -> tuple[datetime | None, datetime | None]:
+    """Return the window to read. None and None: everything."""
+    if asked.everything and (asked.from_time or asked.to_time):
+        raise ConfigError("everything, and from_time or to_time: ask for one of both")
+    if asked.everything:
+        return None, None
+    source = topic.config.source or SourceSettings()
+    now = datetime.now(timezone.utc)
+    zone = ZoneInfo(topic.config.layout.timezone)
+    end = read_time("to_time", asked.to_time, zone) if asked.to_time else now + timedelta(days=1)
+    if asked.from_time:
+        return read_time("from_time", asked.from_time, zone), end
+    if asked.to_time:
+        return EPOCH, end
+    return now - source.look_back_ms * ONE_MS, end
+
+
+def _make_result(
+    topic: ArchivedTopic, report: "ReadableReport", start: datetime | None, end: datetime | None
+) -> dg.AssetCheckResult:
+    gap_count = sum(group.gap_count for group in report.groups)
+    told = [
+        *([f"There is no object to read: {report.searched}."] if not report.object_count else []),
+        *([f"{report.bad_count:,} object(s) or record(s) cannot be read."] if report.bad_count else []),
+        *([f"Offsets between objects are in none, {gap_count:,} time(s)."] if gap_count else []),
+    ]
+    rows = [
+        {
+            "kafka_partition": group.kafka_partition,
+            "objects": group.object_count,
+            "object_bytes": group.object_bytes,
+            "records": group.record_count,
+            "first_offset": group.first_offset,
+            "last_offset": group.last_offset,
+            "gaps": group.gap_count,
+            "bad": group.bad_count,
+        }
+        for group in report.groups
+    ]
+    lines = {"bad": report.bad, "gaps": [line for group in report.groups for line in group.gaps]}
+    return dg.AssetCheckResult(
+        passed=not told,
+        check_name=READABLE_CHECK,
+        asset_key=topic.key("objects"),
+        severity=ERROR if report.bad_count else WARN,
+        description=" ".join(told) or None,
+        metadata={
+            "objects": report.object_count,
+            "object_bytes": sum(group.object_bytes for group in report.groups),
+            "records": sum(group.record_count for group in report.groups),
+            "records_without_proven_offset": sum(group.position_count for group in report.groups),
+            "bad": report.bad_count,
+            "gaps": gap_count,
+            "read": f"folders of {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M %Z}" if start and end else "everything",
+            "kafka_partitions": make_metadata_table(rows, _COLUMNS),
+            **{
+                f"all_{name}": make_metadata_table([{"what": line} for line in found[:MAX_ROWS]], ["what"])
+                for name, found in lines.items()
+                if found
+            },
+        },
+    )

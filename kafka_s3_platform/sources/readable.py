@@ -1,0 +1,115 @@
+"""Reads every record of a topic's foreign objects, and reports what cannot be read or is not there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.layouts.new_layout import new_key_reader
+from kafka_s3_platform.partitioners.folders import Window
+from kafka_s3_platform.sources.objects import MAX_LINES, ObjectGroup, group_objects, select_objects
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """The objects of one kafka partition to read."""
+
+    config: ConnectorConfig
+    group: ObjectGroup
+
+
+@dataclass(frozen=True)
+class ReadGroup:
+    """What the objects of one kafka partition hold.
+
+    Offsets are those of the first and the last record, as a restore would tell them; None without records. `gaps` and
+    `bad` are sentences. Both may be cut, the counts are not.
+    """
+
+    kafka_partition: int
+    object_count: int
+    object_bytes: int
+    record_count: int
+    first_offset: int | None
+    last_offset: int | None
+    position_count: int
+    """Records whose offsets are counted from the name of their object."""
+
+    gap_count: int
+    gaps: tuple[str, ...]
+    bad_count: int
+    bad: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReadableReport:
+    """What the objects of a topic hold. `misnamed` are sentences about objects that no reader takes."""
+
+    groups: tuple[ReadGroup, ...]
+    misnamed: tuple[str, ...]
+    searched: str
+    """Where was looked, for which names."""
+
+    @property
+    def object_count(self) -> int:
+        return sum(group.object_count for group in self.groups)
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Sentences about all objects and records that cannot be read. It may be cut."""
+        return (*self.misnamed, *(line for group in self.groups for line in group.bad))
+
+    @property
+    def bad_count(self) -> int:
+        return len(self.misnamed) + sum(group.bad_count for group in self.groups)
+
+
+def read_objects(config: ConnectorConfig, topic: str, window: Window | None, runner: TaskRunner) -> ReadableReport:
+    """Read the objects of a topic whose folders may hold records of a window (epoch ms). None: all.
+
+    Raises:
+        PlatformError: the store does not answer, or refuses.
+    """
+    source = config.source or SourceSettings()
+    # A bad object must not keep the others from being read.
+    config = config.model_copy(update={"source": source.model_copy(update={"behavior_on_error": "ignore"})})
+    listing = scan_objects(config, (topic,))
+    groups = group_objects(select_objects(listing, (window,) if window else ()))
+    tasks = [ReadTask(config, group) for group in groups]
+    found = runner.run_grouped(read_group, tasks, config.tasks_max, lambda task: task.group.size)
+    read = sorted(found, key=lambda group: group.kafka_partition)
+    return ReadableReport(tuple(read), tuple(_choose_lines(config, topic, listing.report.bad)), listing.searched())
+
+
+def read_group(task: ReadTask, _: Attempt) -> ReadGroup:
+    """Read the objects of one kafka partition to their ends."""
+    group = task.group
+    stream = ForeignStream(task.config, group)
+    first = last = None
+    for batch in stream.batches():
+        first = int(batch.offsets[0]) if first is None else first
+        last = int(batch.offsets[-1])
+    report = stream.report
+    return ReadGroup(
+        kafka_partition=group.kafka_partition,
+        object_count=sum(len(objects.objects) for objects in group.sets),
+        object_bytes=group.size,
+        record_count=report.record_count,
+        first_offset=first,
+        last_offset=last,
+        position_count=report.position_count,
+        gap_count=report.gap_count,
+        gaps=tuple(report.gaps),
+        bad_count=report.skipped_object_count + report.skipped_record_count,
+        bad=(*report.skipped_objects, *report.skipped_records)[:MAX_LINES],
+    )
+
+
+def _choose_lines(config: ConnectorConfig, topic: str, lines: Sequence[str]) -> list[str]:
+    """Choose the lines about objects in the topic's folder, where there is one for each topic."""
+    if config.layout.key_layout != "connect":
+        return list(lines)
+    reader = new_key_reader(config)
+    return [line for line in lines if line.startswith(f"object {reader.root}{topic}{reader.delimiter}")]
