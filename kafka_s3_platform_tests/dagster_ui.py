@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,8 @@ def _end_processes(process: "subprocess.Popen[bytes]") -> None:
         process.wait(60)
     except subprocess.TimeoutExpired:
         for child in children:
-            child.kill()
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
         process.kill()
         process.wait(10)
 
