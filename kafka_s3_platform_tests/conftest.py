@@ -30,6 +30,7 @@ from kafka_s3_platform.local.processes import is_port_free
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.store import promises
+from kafka_s3_platform_tests.tools import find_tool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -415,10 +416,10 @@ def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator["Postgres"]:
     """A Postgres server for Dagster's storage, from the system's package."""
-    from kafka_s3_platform_tests.postgres import find_missing_programs, run_postgres
+    from kafka_s3_platform_tests.postgres import PROGRAMS, run_postgres
 
-    if missing := find_missing_programs():
-        pytest.skip(f"a Postgres server cannot be started: {', '.join(missing)} not found on PATH")
+    for program in PROGRAMS:
+        find_tool(program)
     with run_postgres(*free_ports(1)) as server:
         yield server
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -81,6 +82,9 @@ def run_dagster_dev(log: Path) -> Iterator[DagsterUI]:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
     log.parent.mkdir(parents=True, exist_ok=True)
+    # Dagster ends its children by SIGINT. A job in the background of a shell ignores it, and so would they.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("w") as out:
         process = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"PATH": _make_path()}
@@ -95,7 +99,7 @@ def run_dagster_dev(log: Path) -> Iterator[DagsterUI]:
 
 
 def _end_processes(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until Dagster ends, else kill it. Its children get SIGINT, which background jobs of a shell ignore."""
+    """Wait until Dagster ends, else kill it and its children."""
     children = psutil.Process(process.pid).children(recursive=True)
     try:
         process.wait(60)

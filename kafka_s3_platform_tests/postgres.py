@@ -71,11 +71,6 @@ class Postgres:
             connection.execute(db.text(statement))
 
 
-def find_missing_programs() -> list[str]:
-    """Return what this machine lacks to run a server."""
-    return [name for name in PROGRAMS if shutil.which(name) is None]
-
-
 @contextmanager
 def run_postgres(port: int) -> Iterator[Postgres]:
     """Start a server on 127.0.0.1. It ends with this process, also if that is killed, and its folder goes."""

@@ -53,7 +53,9 @@ class SeaweedFS:
         folder = make_private_folder(self.daemon.folder)
         make_private_folder(folder / "data")
         write_atomically(folder / "identities.json", json.dumps(self._identities()))
-        self.daemon.start([_find_weed(), "server", *self._options()], ENVIRONMENT | _write_security(folder))
+        # Else it writes its log to files in the temporary folder, too.
+        command = [_find_weed(), "-logtostderr=true", "server", *self._options()]
+        self.daemon.start(command, ENVIRONMENT | _write_security(folder))
 
     def check(self) -> None:
         """List buckets with our credentials. A request without a signature, or with a wrong secret, must be refused.

@@ -87,11 +87,6 @@ def run_inside(
     subprocess.run([*chroot, *given, *command], check=True)
 
 
-def find_tool(name: str) -> str | None:
-    """Find a program of this environment, or else of the machine."""
-    return shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-
-
 def measure(root: Path) -> int:
     """Return the bytes of a tree on disk."""
     shown = subprocess.run(["du", "-s", "-x", "--block-size=1", root], capture_output=True, text=True, check=True)

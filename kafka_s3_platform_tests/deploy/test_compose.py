@@ -10,7 +10,8 @@ import yaml
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.local.kafka_jars import VERSION as KAFKA_VERSION
-from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY, find_tool
+from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY
+from kafka_s3_platform_tests.tools import find_tool
 
 FILE = REPOSITORY / "deploy" / "compose.yaml"
 SETTINGS = REPOSITORY / "deploy" / "env.example"
@@ -26,10 +27,7 @@ def read_settings() -> dict[str, str]:
 
 
 def test_it_is_what_the_specification_of_compose_allows() -> None:
-    checker = find_tool("check-jsonschema")
-    if checker is None:
-        pytest.skip("check-jsonschema, which has the official schema, is not installed (pip install check-jsonschema)")
-    subprocess.run([checker, "--builtin-schema", "vendor.compose-spec", FILE], check=True)
+    subprocess.run([find_tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", FILE], check=True)
 
 
 @pytest.mark.parametrize("name", LASTING)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -14,6 +13,7 @@ import yaml
 from kafka_s3_platform.definitions import AUTOSTART_VARIABLE
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.tools import find_tool
 
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 INSTANCE = REPOSITORY / "deploy" / "dagster.yaml"
@@ -26,13 +26,6 @@ WRITTEN_BY_CHART = {
 MADE_BY_HAND = {"kafka-s3-env", "kafka-s3-files", "kafka-s3-postgres", "kafka-s3-connectors"}
 MADE_BY_CHART = {"kafka-s3-dagster-instance"}
 SETTINGS = {AUTOSTART_VARIABLE, SPARK_VARIABLE}
-
-
-def find_tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not on PATH")
-    return found
 
 
 def values() -> Any:
@@ -127,8 +120,6 @@ def test_nobody_is_root_or_may_become_it() -> None:
 
 
 def test_the_rules_of_the_instance_are_those_of_every_other_server() -> None:
-    if not INSTANCE.exists():
-        pytest.skip("deploy/dagster.yaml is not there")
     of_servers = yaml.safe_load(INSTANCE.read_text())
     rules = {key: section for key, section in of_servers.items() if key not in WRITTEN_BY_CHART}
     assert values()["additionalInstanceConfig"] == rules

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform_tests.cli.conftest import make_environment
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.serving import serving
+from kafka_s3_platform_tests.tools import find_tool
 
 RULES = REPOSITORY / "deploy" / "prometheus" / "kafka-s3.rules.yml"
 DASHBOARD = REPOSITORY / "deploy" / "grafana" / "kafka-s3.json"
@@ -69,15 +69,10 @@ tests:
 """
 
 
-def find_promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        pytest.skip("promtool, which reads rules, expressions and metrics, is not on PATH (apt-get install prometheus)")
-    return found
-
-
 def run_promtool(*arguments: str, given: str | None = None) -> None:
-    found = subprocess.run([find_promtool(), *arguments], input=given, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [find_tool("promtool"), *arguments], input=given, capture_output=True, text=True, check=False
+    )
     assert (found.returncode, found.stderr) == (0, ""), found.stdout + found.stderr
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY
+from kafka_s3_platform_tests.tools import find_tool
 
 FOLDER = REPOSITORY / "deploy" / "systemd"
 UNITS = sorted(path for path in FOLDER.iterdir() if path.is_file())
@@ -15,9 +16,7 @@ OURS = ("dagster", "dagster-daemon", "dagster-webserver", "kafka-s3", "python")
 
 
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not installed (apt-get install systemd)")
+    analyze = find_tool("systemd-analyze")
     units = tmp_path / "etc" / "systemd" / "system"
     programs = tmp_path / "opt" / "kafka-s3" / "venv" / "bin"
     programs.mkdir(parents=True)

@@ -6,7 +6,8 @@ import subprocess
 import yaml
 
 from kafka_s3_platform_tests.conftest import REPOSITORY
-from kafka_s3_platform_tests.deploy.test_kubernetes import KUBERNETES, find_tool, values
+from kafka_s3_platform_tests.deploy.test_kubernetes import KUBERNETES, values
+from kafka_s3_platform_tests.tools import find_tool
 
 TERRAFORM = REPOSITORY / "deploy" / "terraform"
 

@@ -1,0 +1,190 @@
+"""What people do with a mouse: Dagster's pages and the status page, in a real browser."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform_tests.cli.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.dagster_ui import ENDED, DagsterUI, run_dagster_dev
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.serving import serving
+from kafka_s3_platform_tests.support import Sent, produce
+from kafka_s3_platform_tests.tools import find_tool, leave_out
+
+pytestmark = pytest.mark.integration
+
+CONNECTOR, TOPIC = "orders-s3-sink", "orders"
+HOURS = (4, 3, 2, 1)
+
+SCREENSHOTS = os.environ.get("KAFKA_S3_TESTS_SCREENSHOTS")
+"""A folder for pictures of the pages, such as `docs/images`. None are made if it is not given."""
+
+RUNS = "{ runsOrError { ... on Runs { results { runId status } } } }"
+
+
+@dataclass
+class Person:
+    """Looks at one page, and counts what the hand does."""
+
+    page: Any
+    clicks: int = field(default=0, init=False)
+
+    def click(self, what: Any) -> None:
+        what.click()
+        self.clicks += 1
+
+    def take_picture(self, name: str) -> None:
+        if SCREENSHOTS:
+            self.page.wait_for_timeout(1000)  # what moves into its place is there by then
+            self.page.screenshot(path=f"{SCREENSHOTS}/{name}.png")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A connector whose store is behind a proxy, and `dagster dev`."""
+
+    folder: Path
+    ui: DagsterUI
+    proxy: FaultyProxy
+    first_hour: datetime
+
+    def wait_for_runs(self, count: int) -> None:
+        """Wait until so many runs have ended, all of them well."""
+        deadline = time.monotonic() + 120
+        while True:
+            runs = self.ui.query(RUNS, {})["runsOrError"]["results"]
+            if len(runs) >= count and all(run["status"] in ENDED for run in runs):
+                break
+            assert time.monotonic() < deadline, runs
+            time.sleep(0.5)
+        assert [run["status"] for run in runs] == ["SUCCESS"] * count
+
+
+@pytest.fixture(scope="module")
+def person() -> Iterator[Person]:
+    chromium = find_tool("chromium")
+    try:
+        from playwright.sync_api import expect, sync_playwright
+    except ImportError:
+        leave_out("playwright")
+    expect.set_options(timeout=60_000)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 800}, color_scheme="light")
+        page.set_default_timeout(60_000)
+        yield Person(page)
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def scene(
+    person: Person,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_settings: KafkaSettings,
+    module_store: StoreSettings,
+    create_topic: CreateTopic,
+) -> Iterator[Scene]:
+    """The topic has 50 records in each of four hours. Nothing is archived."""
+    folder = tmp_path_factory.mktemp("scene")
+    config = connector_of_this_hour(kafka_settings, module_store, create_topic(TOPIC))
+    records = [Sent(timestamp=ago(config, back) + timedelta(seconds=i)) for back in HOURS for i in range(50)]
+    produce(kafka_settings, TOPIC, records)
+    for file in ("dagster.yaml", "workspace.yaml"):
+        shutil.copy(REPOSITORY / file, folder)
+    with faulty_proxy(str(module_store.endpoint_url)) as proxy, in_folder(folder):
+        store = module_store.model_copy(update={"endpoint_url": proxy.endpoint})
+        write_files(folder / "connectors", kafka_settings, store, ago(config, HOURS[0]))
+        with run_dagster_dev(folder / "log") as ui:
+            yield Scene(folder, ui, proxy, ago(config, HOURS[0]))
+
+
+@contextmanager
+def in_folder(folder: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DAGSTER_HOME", str(folder))
+        patch.setenv("PYTHONPATH", str(REPOSITORY))
+        patch.setenv("KAFKA_S3_WARM_SPARK", "0")
+        yield
+
+
+def write_files(folder: Path, kafka: KafkaSettings, store: StoreSettings, start: datetime) -> None:
+    assert store.access_key_id is not None
+    assert store.secret_access_key is not None
+    keys = {
+        "name": CONNECTOR,
+        "topics": TOPIC,
+        "s3.bucket.name": store.bucket,
+        "s3.region": store.region,
+        "store.url": store.endpoint_url,
+        "s3.part.retries": "0",
+        "aws.access.key.id": store.access_key_id.get_secret_value(),
+        "aws.secret.access.key": store.secret_access_key.get_secret_value(),
+        "archive.start.hour": f"{start:%Y-%m-%dT%H:%M}",
+        "archive.allowed.lateness.ms": "0",
+    }
+    folder.mkdir()
+    (folder / f"{CONNECTOR}.json").write_text(json.dumps(keys))
+    (folder / "worker.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+
+
+def test_a_backfill_takes_four_clicks_and_a_restore_of_an_hour_five(person: Person, scene: Scene) -> None:
+    from playwright.sync_api import expect
+
+    page = person.page
+    page.goto(f"{scene.ui.url}/assets/{CONNECTOR}/hourly/{TOPIC}?view=partitions")
+    person.click(page.get_by_role("button", name="Materialize").first)
+    person.click(page.get_by_text("Missing", exact=True).last)
+    person.take_picture("backfill")
+    person.click(page.get_by_role("button", name="Launch backfill"))
+    assert person.clicks <= 4
+    scene.wait_for_runs(1)
+
+    key = f"{scene.first_hour:%Y-%m-%d-%H:00}"
+    page.goto(f"{scene.ui.url}/assets/{CONNECTOR}/hourly/{TOPIC}?view=partitions&partition={key}")
+    expect(page.get_by_text("complete", exact=True)).to_be_visible()
+    person.take_picture("hour")
+    person.clicks = 0
+    begun = time.monotonic()
+    with page.context.expect_page() as opened:
+        person.click(page.locator("a[href*='playground/setup']").first)
+    person.page = page = opened.value
+    person.click(page.locator(".CodeMirror-line", has_text='topic: ""'))
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.type("orders-again")
+    expect(page.get_by_text("No missing config")).to_be_visible()
+    person.take_picture("restore")
+    person.click(page.get_by_role("button", name="Launch Run"))
+    assert person.clicks <= 5
+    assert time.monotonic() - begun < 20
+    scene.wait_for_runs(2)
+    page.goto(f"{scene.ui.url}/assets/{CONNECTOR}/restored/{TOPIC}")
+    expect(page.get_by_text("50 records restored").first).to_be_visible()
+    person.take_picture("restored")
+
+
+def test_an_outage_turns_red_and_heals(person: Person, scene: Scene) -> None:
+    from playwright.sync_api import expect
+
+    with serving(scene.folder, dict(os.environ), "--dagster-url", scene.ui.url) as server:
+        person.page.goto(f"{server.url}/")
+        expect(person.page.get_by_text("nothing is at risk")).to_be_visible()
+        person.take_picture("status")
+        scene.proxy.refuse("GET", "", 503, "SlowDown")
+        expect(person.page.get_by_text("what needs somebody", exact=False)).to_be_visible()
+        person.take_picture("status-outage")
+        scene.proxy.clear()
+        expect(person.page.get_by_text("nothing is at risk")).to_be_visible()
