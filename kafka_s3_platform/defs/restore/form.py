@@ -1,13 +1,14 @@
 """The form of a restore, Dagster's launchpad: a sample of what a person writes there, and links that open it filled."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 import dagster as dg
 
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ConfigError
 
 
 def name_restored_op(connector: str) -> str:
@@ -43,12 +44,13 @@ def make_form_metadata(run: dg.DagsterRun, topic: ArchivedTopic, **what: list[st
     """Make the metadata of an hour's or a day's page that leads to the form filled with it.
 
     It is a link. A run of the command line does not know by which name the UI has this code location: there it is the
-    config, to be put into the form of the restored asset.
+    config, to be put into the form of the restored asset. There is none where a restore of the hour would restore other
+    records than the page is about.
     """
     connector, key = topic.config.name, topic.key("restored")
+    if not _is_found_by_time(topic, what.get("hours", ())):
+        return {}
     if not topic.is_native:
-        if topic.config.reader is None:
-            return {}
         key = dg.AssetKey([connector, "restored"])
         what["topics"] = [topic.topic]
     origin = run.remote_job_origin
@@ -72,3 +74,38 @@ def make_form_link(place: str | None, connector: str, key: dg.AssetKey, what: Ma
     query = urlencode({"config": form, **picked}, safe="[]:/")
     path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
     return dg.MetadataValue.url(f"{path}?{query}")
+
+
+def _is_found_by_time(topic: ArchivedTopic, hours: Sequence[str]) -> bool:
+    """Whether a restore of the hours, or days, of this archive is one of the records that it holds of them."""
+    # what restores is not needed to load definitions
+    from kafka_s3_platform.restore.target_topic import routes_by_record, routes_by_topic
+    from kafka_s3_platform.sources.told import tells_times
+
+    config = topic.config
+    steps = config.records.transforms
+    if not topic.is_native and (config.reader is None or routes_by_topic(steps) or routes_by_record(steps)):
+        return False
+    if topic.is_native or tells_times(config.reader or config):
+        # Hours of a restore are those of timestamps, and there hours are those of places in the log.
+        return config.layout.timestamp_extractor != "Wallclock"
+    # Tombstones are in one folder for all times.
+    return config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
+
+
+def _has_folders(topic: ArchivedTopic, hour: str) -> bool:
+    """Whether records of this hour lie in folders that hold no others."""
+    from kafka_s3_platform.layouts.new_layout import new_key_reader
+    from kafka_s3_platform.layouts.segment_key import ReadKey
+    from kafka_s3_platform.sources.sample import Sample, make_sample_keys
+
+    start, end = topic.hours.start(hour), topic.hours.end(hour)
+    try:
+        keys = make_sample_keys(topic.config, Sample(topic.topic, start))
+    except ConfigError:
+        return False  # folders of a field
+    read = new_key_reader(topic.config.reader or topic.config).read(keys[0])
+    if not isinstance(read, ReadKey) or read.window is None:
+        return False
+    first, past = (moment.timestamp() * 1000 for moment in (start, end))
+    return first <= read.window[0] and read.window[1] <= past

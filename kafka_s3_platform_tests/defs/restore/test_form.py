@@ -1,5 +1,6 @@
 """The form of a restore as Dagster's launchpad opens it, without any server."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -8,8 +9,17 @@ import yaml
 from dagster._config import ConfigTypeKind
 from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 from dagster._core.system_config.objects import ResolvedRunConfig
+from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    KafkaSettings,
+    LayoutSettings,
+    RecordSettings,
+    SourceSettings,
+    StoreSettings,
+    TransformSettings,
+)
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.restore.form import make_form_metadata
 from kafka_s3_platform.defs.topic import ArchivedTopic
@@ -27,6 +37,14 @@ SHOWN = {
 def config(source: SourceSettings | None = None) -> ConnectorConfig:
     made = connector(KafkaSettings(bootstrap_servers="127.0.0.1:1"), StoreSettings(bucket="bucket"), "orders")
     return made.model_copy(update={"name": "orders-s3-sink", "source": source})
+
+
+def reads_lines(layout: Mapping[str, Any], **changes: Any) -> ConnectorConfig:
+    """A sink of lines of JSON, which lie in hourly folders."""
+    made = config()
+    told = {"format": "json", "codec": "none", "null_values": "fail", **layout}
+    lines = made.model_copy(update={"layout": made.layout.model_copy(update=told), **changes})
+    return lines.model_copy(update={"reader": lines.model_copy(update={"source": SourceSettings()})})
 
 
 def restore_job(made: ConnectorConfig) -> dg.JobDefinition:
@@ -84,9 +102,8 @@ def test_the_sample_in_the_description_is_a_config_of_the_job(source: SourceSett
 
 
 def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_restore() -> None:
-    made = config()
-    lines = made.model_copy(update={"layout": made.layout.model_copy(update={"format": "json"})})
-    read = lines.model_copy(update={"reader": lines.model_copy(update={"source": SourceSettings()})})
+    read = reads_lines({})
+    lines = read.model_copy(update={"reader": None})
     run = dg.DagsterRun("archive__orders_s3_sink", "r")
     shown = make_form_metadata(run, ArchivedTopic(read, "orders"), hours=["2026-01-01-12:00"])
     form = yaml.safe_load(str(shown["restore"].value).removeprefix("```yaml\n").removesuffix("```"))
@@ -94,6 +111,32 @@ def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_res
     form["ops"][OP]["config"]["to"]["topic"] = "copy"
     assert ResolvedRunConfig.build(restore_job(read), form)
     assert make_form_metadata(run, ArchivedTopic(lines, "orders"), hours=["2026-01-01-12:00"]) == {}
+
+
+ROUTER = TransformSettings(
+    alias="r", type="RegexRouter", options={"regex": SecretStr(".*"), "replacement": SecretStr("b")}
+)
+PARIS = {"timezone": "Europe/Paris"}
+
+
+@pytest.mark.parametrize(
+    ("made", "hour"),
+    [
+        (config().model_copy(update={"layout": LayoutSettings(timestamp_extractor="Wallclock")}), "2026-01-01-12:00"),
+        (reads_lines({"partitioner": "Default"}), "2026-01-01-12:00"),
+        (reads_lines({"partitioner": "Daily", "path_format": "YYYY-MM-dd"}), "2026-01-01-12:00"),
+        (reads_lines({"partitioner": "Field", "partition_fields": ("f",)}), "2026-01-01-12:00"),
+        (reads_lines({"timestamp_extractor": "RecordField", "timestamp_field": "f"}), "2026-01-01-12:00"),
+        (reads_lines({"null_values": "write", "keys_format": "json"}), "2026-01-01-12:00"),
+        (reads_lines({}, records=RecordSettings(transforms=(ROUTER,))), "2026-01-01-12:00"),
+        (reads_lines(PARIS), "2026-10-25-02:00"),
+    ],
+)
+def test_there_is_no_link_from_an_hour_whose_restore_would_be_of_other_records(
+    made: ConnectorConfig, hour: str
+) -> None:
+    """Of those whose timestamps are of the hour, of other hours in the same folders, of another topic."""
+    assert make_form_metadata(dg.DagsterRun("x", "r"), ArchivedTopic(made, "orders"), hours=[hour]) == {}
 
 
 def test_dagster_has_nothing_to_warn_of_before_a_restore_of_hours_that_are_not_merged() -> None:
