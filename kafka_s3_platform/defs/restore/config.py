@@ -11,7 +11,7 @@ from pydantic import Field
 
 from kafka_s3_platform.config.settings import THAW_TIERS
 from kafka_s3_platform.defs.restore.option import RestoreOption
-from kafka_s3_platform.defs.restore.values import read_numbers, read_offsets, read_record_keys
+from kafka_s3_platform.defs.restore.values import read_key_prefixes, read_numbers, read_offsets, read_record_keys
 
 DELIVERIES: tuple[Literal["exactly_once", "at_least_once"], ...] = ("exactly_once", "at_least_once")
 BEHAVIOURS: tuple[Literal["fail", "ignore", "log"], ...] = ("fail", "ignore", "log")
@@ -97,7 +97,7 @@ class WhatConfig(dg.Config):
             metavar="TEXT",
             help=f"Restore records whose key starts with this text, or with bytes as in hex:ff00. {ANY_KEY}",
             into="records.key_prefixes",
-            read=read_record_keys,
+            read=read_key_prefixes,
         ),
     ] = Field(
         default_factory=list,
@@ -132,7 +132,7 @@ class WhatConfig(dg.Config):
 
 
 class ForeignWhatConfig(WhatConfig):
-    """Which records of a source connector's objects are restored: all of them, if nothing is set."""
+    """Which records of a source connector's objects are restored."""
 
     topics: list[str] = Field(
         default_factory=list,
@@ -382,7 +382,8 @@ class ForeignRestoreConfig(AnyRestoreConfig):
 
     what: ForeignWhatConfig = Field(
         default_factory=ForeignWhatConfig,
-        description="Which records, of which topics. By default, all. A record must pass all that is set.",
+        description="Which records: name topics, hours, days, times or offsets, or everything. Keys and conditions "
+        "choose among these. A record must pass all that is set.",
     )
     to: ForeignTargetConfig = Field(
         default_factory=ForeignTargetConfig,

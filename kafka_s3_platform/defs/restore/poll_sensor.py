@@ -76,7 +76,8 @@ def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: 
         tick.reasons.append(f"restore {restore_id}: {reason}")
     elif is_open or _is_anything_new(polls, newest, tick):
         after = polls.restore_id(number - 1) if number > 1 else None
-        config = ForeignRestoreConfig(what=ForeignWhatConfig(after=after), how=HowConfig(restore_id=restore_id))
+        what = ForeignWhatConfig(everything=True, after=after)
+        config = ForeignRestoreConfig(what=what, how=HowConfig(restore_id=restore_id))
         requests.ask(key, [], fingerprint)
         given = config.model_dump(exclude_unset=True, exclude_none=True)
         tick.requests += requests.make(job_name, {"ops": {name_restored_op(topics.config.name): {"config": given}}})

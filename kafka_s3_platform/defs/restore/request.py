@@ -63,12 +63,7 @@ def make_restore_request(topic: ArchivedTopic, config: RestoreConfig, restore_id
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
-    what = config.what
-    if not (what.has_times or what.from_offset or what.to_offset or what.everything):
-        raise ConfigError(
-            "what: nothing says which records to restore: name what.hours, what.days, what.from_time and what.to_time, "
-            "or offsets, or set what.everything to true"
-        )
+    _check_asked(config.what)
     sent = _read_sent(config)
     request = _make_request(topic, config, sent, restore_id, run_id)
     return replace(request, to_topic=_name_target(config.to.topic, sent, topic.topic))
@@ -80,10 +75,29 @@ def make_foreign_request(
     """Return the request that a config makes for a source connector; `topics` stands for all of its topics.
 
     Raises:
-        ConfigError: a value cannot be used; the message names the field's path.
+        ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
+    if not config.what.topics:
+        _check_asked(config.what)
     request = _make_request(topics, config, _read_sent(config), restore_id, run_id)
     return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)
+
+
+def _check_asked(what: WhatConfig) -> None:
+    """Raise ConfigError if nothing says which records are restored. The form of a restore opens so."""
+    if what.has_times or what.everything:
+        return
+    bounds = {*what.from_offset, *what.to_offset}
+    if not bounds:
+        raise ConfigError(
+            "what: nothing says which records to restore: name what.hours, what.days, what.from_time and what.to_time, "
+            "or offsets, or set what.everything to true"
+        )
+    if "all" not in bounds and not what.kafka_partitions:
+        raise ConfigError(
+            f"what: the offsets are of kafka partitions {', '.join(sorted(bounds))}, and others would be restored "
+            f"whole: name those to restore in what.kafka_partitions, or set what.everything to true"
+        )
 
 
 def _make_request(
@@ -141,12 +155,13 @@ def _find_picked_windows(topic: ArchivedTopic, what: WhatConfig) -> Iterator[tup
 
 def _find_chunk(name: str, windows: Windows, topic: ArchivedTopic, text: str) -> str:
     zone = ZoneInfo(topic.config.layout.timezone)
-    # a partition key of Dagster's may have minutes, which no hour begins with
-    moment = windows.start(text) if windows.definition.has_partition_key(text) else read_time(name, text, zone)
+    # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
+    is_key = windows.definition.has_partition_key(text)
+    moment = windows.start(text) if is_key else read_time(name, text, zone)
     key = windows.key(moment)
     if not windows.definition.has_partition_key(key):
         raise ConfigError(f"{name} {text!r} is no start of one that has begun since 1970")
-    if windows.start(key) != moment:
+    if is_key or windows.start(key) != moment:
         raise ConfigError(
             f"{name} {text!r} is no start of one: it is within {key}. Take that, or what.from_time and "
             f"what.to_time (--from, --to)"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -20,8 +20,16 @@ HEX = "hex:"
 
 
 def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the bytes of keys, or of their beginnings, in the option `name`: UTF-8 text, or `hex:ff00`."""
+    """Return the bytes of keys in the option `name`: UTF-8 text, or `hex:ff00`."""
     return tuple(_read_bytes(name, text) for text in texts)
+
+
+def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
+    """Return the bytes of beginnings of keys, as `read_record_keys` does. ConfigError for one that every key has."""
+    found = read_record_keys(name, texts)
+    if b"" in found:
+        raise ConfigError(f"{name} has an empty text, with which every key begins: leave it out")
+    return found
 
 
 def _read_bytes(name: str, text: str) -> bytes:
@@ -57,13 +65,14 @@ def read_offsets(name: str, given: Mapping[str, int]) -> "Offsets":
 
 
 def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
-    """Return an ISO 8601 time; one without a UTC offset is a time of `zone`. ConfigError where it is none."""
+    """Return an ISO 8601 time, in UTC; one without a UTC offset is a time of `zone`. ConfigError where it is none."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as err:
         raise ConfigError(f"{name} {text!r} is no ISO 8601 time, such as 2013-01-31T15:00; correct it") from err
     try:
-        return move_to_zone(moment, zone)
+        # Python compares times of one zone by their clocks, which show an hour twice when they go back.
+        return move_to_zone(moment, zone).astimezone(timezone.utc)
     except ValueError as err:
         raise ConfigError(f"{name} {text!r}: {err}") from err
 

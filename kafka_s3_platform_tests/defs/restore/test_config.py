@@ -48,7 +48,8 @@ def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> Restor
 
 def asked_of_source(given: dict[str, Any], source: SourceSettings) -> ForeignSource:
     topics = ArchivedTopic(config().model_copy(update={"source": source}), "every topic")
-    return make_foreign_request(topics, ForeignRestoreConfig(**group_terms(given)), "r1", "x")
+    terms = group_terms({"what.everything": True, **given})
+    return make_foreign_request(topics, ForeignRestoreConfig(**terms), "r1", "x")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,11 @@ def test_copies_from_cold_storage_are_waited_for_no_longer_than_any_takes() -> N
         ({"to.topic": "a", "what.hours": ["2026-01-01-12:59"]}, "it is within 2026-01-01-12:00"),
         ({"to.topic": "a", "what.days": ["2026-01-01T12:00"]}, "no start of one: it is within 2026-01-01"),
         ({"to.topic": "a", "what.from_offset": {"0": 5, "00": 7}}, "names a kafka partition twice"),
+        ({"to.topic": "a", "what.key_prefixes": ["eu-", ""]}, r"what\.key_prefixes has an empty text"),
+        (
+            {"to.topic": "a", "what.everything": False, "what.to_offset": {"1": 5}},
+            "are of kafka partitions 1, and others would be restored whole: name .*what.kafka_partitions",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_the_path_of_its_field(given: dict[str, Any], said: str) -> None:
@@ -166,6 +172,37 @@ def test_what_cannot_be_used_is_refused_by_the_path_of_its_field(given: dict[str
 def test_two_rules_or_half_of_one_for_the_targets_of_a_source_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         asked_of_source(given, SourceSettings())
+
+
+def test_of_a_source_too_everything_has_to_be_asked_for_since_the_form_opens_without() -> None:
+    with pytest.raises(ConfigError, match="what: nothing says which records"):
+        asked_of_source({"what.everything": False}, SourceSettings())
+    assert asked_of_source({"what.everything": False, "what.topics": ["orders"]}, SourceSettings()).topics == (
+        "orders",
+    )
+
+
+@pytest.mark.parametrize(
+    ("hour", "start"),
+    [
+        ("2025-10-26T02:00+02:00", 0),
+        ("2025-10-26T02:00+01:00", 1),
+        ("2025-10-26T01:00Z", 1),
+        ("2025-10-26-02:00", 0),
+        ("2025-10-26-02:00+0100", 1),
+    ],
+)
+def test_each_of_two_hours_of_one_name_can_be_named_when_the_clocks_go_back(hour: str, start: int) -> None:
+    of_paris = {"timezone": "Europe/Paris"}
+    [(first, last)] = asked({"to.topic": "a", "what.hours": [hour]}, of_paris).windows
+    assert [moment.hour for moment in (first, last)] == [start, start + 1]
+    window = {"what.from_time": "2025-10-26T02:30+02:00", "what.to_time": "2025-10-26T02:15+01:00"}
+    assert asked({"to.topic": "a", **window}, of_paris).to_time == datetime(2025, 10, 26, 1, 15, tzinfo=timezone.utc)
+
+
+def test_an_hour_that_the_clocks_skip_is_not_another_one() -> None:
+    with pytest.raises(ConfigError, match="no start of one: it is within 2025-03-30-03:00"):
+        asked({"to.topic": "a", "what.hours": ["2025-03-30-02:00"]}, {"timezone": "Europe/Paris"})
 
 
 POPEN = "subprocess.Popen"
