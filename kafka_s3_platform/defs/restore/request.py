@@ -77,17 +77,18 @@ def make_foreign_request(
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
-    if not config.what.topics:
-        _check_asked(config.what)
+    _check_asked(config.what, names_topics=bool(config.what.topics))
     request = _make_request(topics, config, _read_sent(config), restore_id, run_id)
     return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)
 
 
-def _check_asked(what: WhatConfig) -> None:
+def _check_asked(what: WhatConfig, *, names_topics: bool = False) -> None:
     """Raise ConfigError if nothing says which records are restored. The form of a restore opens so."""
     if what.has_times or what.everything:
         return
     bounds = {*what.from_offset, *what.to_offset}
+    if not bounds and names_topics:
+        return
     if not bounds:
         raise ConfigError(
             "what: nothing says which records to restore: name what.hours, what.days, what.from_time and what.to_time, "
