@@ -54,7 +54,7 @@ class SeaweedFS:
         make_private_folder(folder / "data")
         write_atomically(folder / "identities.json", json.dumps(self._identities()))
         # Else it writes its log to files in the temporary folder, too.
-        command = [_find_weed(), "-logtostderr=true", "server", *self._options()]
+        command: list[str | Path] = [_find_weed(), "-logtostderr=true", "server", *self._options()]
         self.daemon.start(command, ENVIRONMENT | _write_security(folder))
 
     def check(self) -> None:
