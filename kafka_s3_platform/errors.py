@@ -2,6 +2,7 @@
 
 PlatformError
 |- TransientError            the same call may succeed later: retried with backoff
+|  |- FullDiskError          of this machine
 |  |- BrokerUnavailableError
 |  |- StoreUnavailableError
 |  |- RegistryUnavailableError
@@ -27,7 +28,9 @@ Every message says what was tried, on which topic, kafka partition, range or key
 code, by which `docs/runbook.md` says more.
 """
 
+import errno
 import re
+from collections.abc import Iterator
 from enum import Enum, unique
 
 from kafka_s3_platform.text import escape_unprintable, make_anchor
@@ -148,6 +151,12 @@ class PlatformError(Exception):
 
 class TransientError(PlatformError):
     """The same call may succeed later."""
+
+
+class FullDiskError(TransientError):
+    """A disk of this machine is full."""
+
+    code = ErrorCode.DISK
 
 
 class BrokerUnavailableError(TransientError):
@@ -282,3 +291,20 @@ class PreflightError(PermanentError):
     """The target would delete, reject or alter what a restore sends."""
 
     code = ErrorCode.RESTORE_REFUSED
+
+
+def explain_full_disk(err: BaseException) -> FullDiskError | None:
+    """Return the error to raise if `err` was caused by a disk of this machine that is full, or the user's share."""
+    for each in iterate_causes(err):
+        if isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT}:
+            place = f" ({each.filename})" if each.filename else ""
+            return FullDiskError(f"{each.strerror}{place}. Make room on this machine's disk, and run again")
+    return None
+
+
+def iterate_causes(err: BaseException) -> Iterator[BaseException]:
+    """Yield the error and what it was raised from, the innermost last."""
+    cause: BaseException | None = err
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.messages import MESSAGES, add_verbosity_options, paint_text
-from kafka_s3_platform.errors import PlatformError, TransientError
+from kafka_s3_platform.errors import PlatformError, TransientError, explain_full_disk
 from kafka_s3_platform.text import format_entry
 
 EX_TEMPFAIL = 75
@@ -92,6 +92,13 @@ class PlatformGroup(click.Group):
             raise _make_exception(err) from err
         except KeyboardInterrupt as err:
             raise Interruption(str(err), ctx.obj) from err
+        except Exception as err:
+            from kafka_s3_platform.instance.failures import explain_storage_error
+
+            told = explain_full_disk(err) or explain_storage_error(err)
+            if told is None:
+                raise
+            raise _make_exception(told) from err
 
 
 class Failure(click.ClickException):

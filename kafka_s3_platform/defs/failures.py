@@ -19,6 +19,7 @@ from kafka_s3_platform.errors import (
     PermanentError,
     PlatformError,
     TransientError,
+    explain_full_disk,
     find_code,
 )
 
@@ -59,7 +60,7 @@ def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[No
     run_id = context.run.run_id
     context.instance.add_run_tags(run_id, {**make_window_tags(context.run.tags), **make_process_tags(run_id)})
     try:
-        with _told_if_stopped(context, stays), kept_alive(context.instance, run_id):
+        with _told_if_stopped(context, stays), kept_alive(context.instance, run_id), _told_if_full():
             yield
     except TransientError as err:
         retries = count_retries(context)
@@ -70,6 +71,17 @@ def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[No
         raise _make_failure(context, err, stays) from err
     except PermanentError as err:
         raise _make_failure(context, err, stays) from err
+
+
+@contextmanager
+def _told_if_full() -> Iterator[None]:
+    """Raise that the disk of this machine is full as an error that may pass."""
+    try:
+        yield
+    except OSError as err:
+        if told := explain_full_disk(err):
+            raise told from err
+        raise
 
 
 @contextmanager

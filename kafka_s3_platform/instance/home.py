@@ -5,6 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 
+from kafka_s3_platform.errors import ConfigError, ErrorCode
+from kafka_s3_platform.instance.failures import explain_storage_error
 from kafka_s3_platform.local.processes import lock_folder, make_private_folder
 
 
@@ -13,7 +15,22 @@ def find_instance() -> dg.DagsterInstance | None:
 
     Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
     A folder of runs that was open to other users is closed.
+
+    Raises:
+        ConfigError: DAGSTER_HOME or the file cannot be used.
+        PlatformError: the storage that it names does not answer.
     """
+    try:
+        return _open_instance()
+    except dg.DagsterError as err:
+        raise ConfigError(f"Dagster's instance cannot be opened: {err}", code=ErrorCode.DAGSTER) from err
+    except Exception as err:
+        if told := explain_storage_error(err):
+            raise told from err
+        raise
+
+
+def _open_instance() -> dg.DagsterInstance | None:
     if (data := Path(".dagster")).is_dir():
         make_private_folder(data)
     home = os.environ.get("DAGSTER_HOME")

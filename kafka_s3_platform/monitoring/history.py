@@ -13,6 +13,7 @@ from dagster import DagsterEventType
 
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.form import name_restored_op
+from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.model.health import EndedRun, FailedRun, RunHistory, RunningRestore
 
@@ -117,10 +118,11 @@ class RunHistories:
     def _instance(self) -> dg.DagsterInstance:
         try:
             found = find_instance()
+        except PlatformError as err:
+            raise NoInstanceError(str(err)) from err
         except Exception as err:
             # the text of a database's error may hold what its address does
-            why = err if isinstance(err, dg.DagsterError) else type(err).__name__
-            raise NoInstanceError(f"Dagster's instance cannot be opened: {why}") from err
+            raise NoInstanceError(f"Dagster's instance cannot be opened: {type(err).__name__}") from err
         if found is None:
             raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
         return found

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.errors import ErrorCode, PermanentError
 
 MEMORY_LIMIT = "256MB"
 """For each task: an executor may run several at once."""
@@ -55,5 +55,6 @@ def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: s
             raise
         raise PermanentError(
             f"{what} needs more than the {MEMORY_LIMIT} of memory and the temporary files of {tempfile.gettempdir()} "
-            f"that it may use: {err}. Make room there, or restore fewer kafka partitions or offsets at once"
+            f"that it may use: {err}. Make room there, or restore fewer kafka partitions or offsets at once",
+            code=ErrorCode.DISK,
         ) from err

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafka_s3_platform.config import plugins
-from kafka_s3_platform.errors import PermanentError, SparkUnavailableError, TransientError
+from kafka_s3_platform.errors import PermanentError, SparkUnavailableError, TransientError, explain_full_disk
 from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
@@ -208,6 +208,16 @@ def _cancel_pending(pending: "set[Future[Any]]") -> None:
         future.cancel()
 
 
+def _call_on_disk(function: Callable[[T, Attempt], R], task: T, attempt: Attempt) -> R:
+    """Call a task. That the disk of its machine is full is an error that may pass."""
+    try:
+        return function(task, attempt)
+    except OSError as err:
+        if told := explain_full_disk(err):
+            raise told from err
+        raise
+
+
 def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome[R]]:
     """Return what an executor calls with a task: the function, whose errors become values."""
 
@@ -217,7 +227,7 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
         context: Any = TaskContext.get()
         attempt = Attempt(context.taskAttemptId(), context.attemptNumber())
         try:
-            return TaskOutcome(function(task, attempt), None)
+            return TaskOutcome(_call_on_disk(function, task, attempt), None)
         except PermanentError as err:
             return TaskOutcome(None, err)
         except TransientError as err:

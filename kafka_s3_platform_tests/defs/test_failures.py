@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -85,6 +86,15 @@ def test_a_transient_error_is_retried(instance: dg.DagsterInstance, monkeypatch:
     found = run(instance, BrokerUnavailableError("no broker"), retries=2)
     assert len([e for e in found.all_events if e.is_step_up_for_retry]) == 2
     assert tag(found, instance) == "transient"
+
+
+def test_a_full_disk_is_an_error_that_may_pass(instance: dg.DagsterInstance) -> None:
+    with pytest.raises(OSError, match="No space left") as full:
+        Path("/dev/full").write_text("more than there is room for")
+    found = run(instance, full.value)
+    assert tag(found, instance) == "transient"
+    data = found.get_step_failure_events()[0].step_failure_data
+    assert str(data.user_failure_data and data.user_failure_data.description).startswith("[KS-DISK] No space left")
 
 
 def test_a_defect_is_neither(instance: dg.DagsterInstance) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafka_s3_platform.config import plugins
-from kafka_s3_platform.errors import PermanentError, TransientError
+from kafka_s3_platform.errors import FullDiskError, PermanentError, TransientError
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner, TaskRunner
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
@@ -106,6 +106,16 @@ def test_a_transient_error_is_tried_again_with_a_higher_attempt_id(runner: TaskR
     tries = sorted(tuple(map(int, p.name.split("-")[1:])) for p in tmp_path.iterdir())
     assert [number for number, _ in tries] == [0, 1, 2]
     assert sorted(i for _, i in tries) == [i for _, i in tries]
+
+
+def fill_the_disk(task: int, _: Attempt) -> int:
+    Path("/dev/full").write_text("more than there is room for")
+    return task
+
+
+def test_a_disk_that_is_full_where_a_task_runs_is_told_as_that_at_last(runner: TaskRunner) -> None:
+    with pytest.raises(FullDiskError, match="No space left on device"):
+        list(runner.run(fill_the_disk, [7], 1))
 
 
 def test_the_last_try_gives_the_error_itself(runner: TaskRunner, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.errors import ErrorCode, PermanentError
 from kafka_s3_platform.formats.damage import build_limit_error
 from kafka_s3_platform.formats.parquet.pages import CheckedFile, Look, RowGroupPages
 from kafka_s3_platform.model.limits import ReadLimits
@@ -228,5 +228,6 @@ def _name_lack_of_room() -> Iterator[None]:
     except OSError as err:
         raise PermanentError(
             f"columns of a Parquet file that do not fit into memory together cannot be kept in temporary files: {err}. "
-            f"Make room there, or have TMPDIR name a folder that has it"
+            f"Make room there, or have TMPDIR name a folder that has it",
+            code=ErrorCode.DISK,
         ) from err
