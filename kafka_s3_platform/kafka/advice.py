@@ -33,7 +33,7 @@ _NO_LOGIN_AT_PORT = (
 _UNTRUSTED = (
     "The broker's certificate is of an authority that ssl.ca.location does not name, or is out of date, or holds "
     "another name than the broker is called by. `openssl s_client -connect HOST:PORT -CAfile FILE -verify_hostname "
-    "HOST` tells which"
+    "HOST` tells which (-verify_ip where HOST is an address)"
 )
 _OWN_UNTRUSTED = (
     "The broker asks for a certificate and accepts none of ours: have ssl.certificate.location and ssl.key.location "

@@ -14,7 +14,7 @@ from botocore import UNSIGNED
 from botocore.client import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from kafka_s3_platform.errors import AuthorizationError, ConfigError, StoreUnavailableError
+from kafka_s3_platform.errors import AuthorizationError, ConfigError, ErrorCode, StoreUnavailableError
 from kafka_s3_platform.local.certificates import write_certificate
 from kafka_s3_platform.local.processes import Daemon, make_private_folder, write_atomically
 from kafka_s3_platform.local.settings import HOST, StackSettings
@@ -68,10 +68,14 @@ class SeaweedFS:
         if not _may_list(self.client()):
             raise AuthorizationError(
                 f"{where} refuses the access key id {self.settings.aws_access_key_id}: it was started with other "
-                "credentials; run `kafka-s3 down` and `kafka-s3 up`"
+                "credentials; run `kafka-s3 down` and `kafka-s3 up`",
+                code=ErrorCode.STORE_LOGIN,
             )
         if _may_list(self.client(Config(signature_version=UNSIGNED))) or _may_list(self.client(secret=token_hex())):
-            raise AuthorizationError(f"{where} accepts requests without our credentials: it is not this stack's server")
+            raise AuthorizationError(
+                f"{where} accepts requests without our credentials: it is not this stack's server",
+                code=ErrorCode.STORE_LOGIN,
+            )
 
     def client(self, config: Config | None = None, secret: str | None = None) -> Any:
         """Return a boto3 S3 client that gives up quickly."""

@@ -34,7 +34,7 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kafka_s3_platform.store.errors import UNREACHABLE, build_untrusted_error, is_untrusted
+from kafka_s3_platform.store.errors import UNREACHABLE, build_untrusted_error, find_silence_reason, is_untrusted
 
 ADVISORY_SECONDS = 120
 MANDATORY_SECONDS = 60
@@ -398,6 +398,8 @@ def _translate_refusals(what: str) -> Iterator[None]:
     except UNREACHABLE as err:
         if is_untrusted(err):
             raise build_untrusted_error(what, str(err)) from err
-        raise StoreUnavailableError(f"{what}: no answer ({type(err).__name__})") from err
+        raise StoreUnavailableError(
+            f"{what}: no answer ({find_silence_reason(err)}). Check that it is up and that this machine reaches it"
+        ) from err
     except BotoCoreError as err:
         raise AuthorizationError(f"{what}: {err}", code=ErrorCode.STORE_LOGIN) from err

@@ -170,7 +170,8 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
     except UNREACHABLE as err:
         if is_untrusted(err):
             raise build_untrusted_error(str(tried), str(err)) from err
-        raise StoreUnavailableError(f"{tried}: {describe_silence(err, tried.endpoint)}") from err
+        why = find_silence_reason(err)
+        raise StoreUnavailableError(f"{tried}: no answer ({why}). {advise_on_silence(why, tried.endpoint)}") from err
     except BotoCoreError as err:
         raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
     except (ValueError, RuntimeError) as err:
@@ -182,12 +183,10 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
         ) from err
 
 
-def describe_silence(err: Exception, endpoint: str) -> str:
-    """Return why no answer came, and what to do."""
-    # the innermost cause is the system's own word; urllib3 and botocore put sentences with URLs around it
+def find_silence_reason(err: Exception) -> str:
+    """Return why no answer came, in the system's words if there are any, without URLs."""
     told = (str(each.strerror) for each in _iterate_causes(err) if isinstance(each, OSError) and each.strerror)
-    why = next(told, type(err).__name__)
-    return f"no answer ({why}). {advise_on_silence(why, endpoint)}"
+    return next(told, type(err).__name__)
 
 
 def advise_on_silence(why: str, endpoint: str) -> str:
