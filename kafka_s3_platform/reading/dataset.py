@@ -99,7 +99,9 @@ class ArchivedObjects:
 
     def split(self, task_bytes: int) -> Iterator["ArchivedObjects"]:
         """Split the objects, in their order, into tasks of about so many bytes."""
-        items: tuple[Segment | ReadPart, ...] = (*self.segments, *self.parts)
+        items: list[Segment | ReadPart] = [*self.segments]
+        for part in self.parts:
+            items += part.split(task_bytes)
         places = zip((size // task_bytes for size in accumulate(item.size for item in items)), items, strict=True)
         for _, task in groupby(places, key=lambda place: place[0]):
             found = [item for _, item in task]

@@ -6,13 +6,20 @@ The readers are those of restores and verification. Each part can be read alone,
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, LayoutSettings, StoreSettings
+from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.config.settings import (
+    ConnectorConfig,
+    ConverterSettings,
+    LayoutSettings,
+    SourceSettings,
+    StoreSettings,
+)
 from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.formats.digest import RecordDigest
@@ -23,6 +30,7 @@ from kafka_s3_platform.layouts.segment_key import Refusal
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Side
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
+from kafka_s3_platform.sources.contents import Contents
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, group_objects
 from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.sources.read import ForeignStream
@@ -55,6 +63,10 @@ class ReadPart(Protocol):
         """Its last object alone."""
         ...
 
+    def split(self, task_bytes: int) -> "Iterator[ReadPart]":
+        """Split it into parts of about so many bytes, if it can be read from somewhere inside."""
+        ...
+
     def describe(self) -> pc.Expression:
         """Return what is known of all records before they are read."""
         ...
@@ -83,6 +95,9 @@ class EnvelopePart:
     def last(self) -> ReadPart:
         return self
 
+    def split(self, task_bytes: int) -> Iterator[ReadPart]:  # noqa: ARG002 - its digest is that of the whole
+        yield self
+
     def describe(self) -> pc.Expression:
         return describe_segment(self.segment)
 
@@ -106,23 +121,44 @@ class ValuesPart:
     """Objects that hold values, or whole records of another sink's, of one kafka partition.
 
     Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `stored` are the objects as the
-    index has them, empty where a listing found them. `newest_ms` is the latest time of a record, as far as it is known.
+    index has them, empty where a listing found them. `size` are about their bytes. `newest_ms` is the latest time of a
+    record, as far as it is known.
     """
 
     config: ConnectorConfig = field(repr=False)
     group: ObjectGroup
+    size: int
     newest_ms: int
     stored: tuple[StoredObject, ...] = ()
     start_offset: int = 0
     end_offset: int | None = None
 
     @property
-    def size(self) -> int:
-        return self.group.size
-
-    @property
     def last(self) -> ReadPart:
         return replace(self, group=replace(self.group, sets=self.group.sets[-1:]))
+
+    def split(self, task_bytes: int) -> Iterator[ReadPart]:
+        """Split at the blocks of Block-GZIP objects. Whatever the offsets of the cuts, each record is in one part."""
+        starts = [0, *self._find_cuts(task_bytes)]
+        for start, end in pairwise([*starts, None]):
+            yield replace(self, size=self.size // len(starts), start_offset=start or 0, end_offset=end)
+
+    def _find_cuts(self, task_bytes: int) -> list[int]:
+        settings = self.config.source or SourceSettings()
+        # Where keys lie beside values, or bad objects are skipped, all blocks are read whatever the offsets.
+        is_plain = settings.behavior_on_error == "fail" and all(len(each.objects) == 1 for each in self.group.sets)
+        if self.size <= task_bytes or not is_plain or not find_format(self.config.layout.format).index_suffix:
+            return []
+        contents = Contents(self.config, ObjectStore(self.config.store))
+        cuts = [0]
+        held = 0
+        for objects in self.group.sets:
+            for block in contents.blocks(objects) or ():
+                if held >= task_bytes and block.first_record_offset > cuts[-1]:
+                    cuts.append(block.first_record_offset)
+                    held = 0
+                held += block.byte_length
+        return cuts[1:]
 
     def describe(self) -> pc.Expression:
         found = pc.field("partition") == pa.scalar(self.group.kafka_partition, pa.int32())
@@ -175,7 +211,7 @@ _AS_JSON = ConverterSettings(format="JSON")
 def make_listed_part(config: ConnectorConfig, group: ObjectGroup) -> ValuesPart:
     """Make the part of the objects of a kafka partition that a listing found."""
     windows = (each.name.window for each in group.sets)
-    return ValuesPart(config, group, max((window[1] for window in windows if window), default=NO_TIMESTAMP))
+    return ValuesPart(config, group, group.size, max((window[1] for window in windows if window), default=NO_TIMESTAMP))
 
 
 def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> Iterator[ValuesPart]:
@@ -223,7 +259,7 @@ def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment
             is_tombstone=found.is_tombstone,
         )
     [group] = group_objects(held.values())
-    return ValuesPart(config, group, segment.max_timestamp, tuple(held))
+    return ValuesPart(config, group, group.size, segment.max_timestamp, tuple(held))
 
 
 def describe_segment(segment: Segment) -> pc.Expression:

@@ -16,7 +16,9 @@ from kafka_s3_platform import read
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.reading.dataset import find_objects
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark  # noqa: F401
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.reading.test_read import (  # noqa: F401
@@ -45,6 +47,7 @@ JSON = {
     "value.converter": JSON_CONVERTER,
     "value.converter.schemas.enable": "false",
 }
+SOURCE = "io.confluent.connect.s3.source.S3SourceConnector"
 HOURLY = {"partitioner.class": "HourlyPartitioner", "locale": "en", "timezone": "UTC"}
 
 
@@ -193,6 +196,29 @@ def test_values_alone_have_their_offsets_and_what_no_object_holds_is_null(
     assert list_places(read("c", start=NOON + 9 * HOUR)) == []
 
 
+def test_a_large_block_gzip_object_is_split_at_its_blocks_and_each_record_is_in_one_task(
+    declared: Declared, kafka_settings: KafkaSettings
+) -> None:
+    keys = {
+        **HOURLY,
+        "format.class": f"{OURS}BlockGzipFormat",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "compressed_block_size": "100",
+    }
+    values = [b"line %d" % n for n in range(200)]
+    produce(kafka_settings, declared.topic, [Sent(value) for value in values])
+    archived(declared(keys))
+    of_index = find_objects("c", None, EVERY_SEGMENT)
+    declared({**keys, "connector.class": SOURCE})
+    for found in (of_index, find_objects("c", None, EVERY_SEGMENT)):
+        assert len(list(found.split(1_000_000))) == 1
+        tasks = [task.open().to_table(columns=["offset", "value"]) for task in found.split(300)]
+        assert len(tasks) > 3
+        assert max(task.num_rows for task in tasks) < 100
+        assert sorted(row["offset"] for task in tasks for row in task.to_pylist()) == list(range(200))
+        assert pa.concat_tables(tasks).sort_by("offset").column("value").to_pylist() == values
+
+
 def test_what_another_sink_wrote_is_read_by_the_file_of_a_source_and_chosen_by_its_folders(
     kafka_s3_without_spark: KafkaS3,  # noqa: F811
     kafka_settings: KafkaSettings,
@@ -201,9 +227,8 @@ def test_what_another_sink_wrote_is_read_by_the_file_of_a_source_and_chosen_by_i
     folder: Path,  # noqa: F811
     session: "SparkSession",  # noqa: F811
 ) -> None:
-    source = "io.confluent.connect.s3.source.S3SourceConnector"
     file = declare(
-        kafka_s3_without_spark, kafka_settings, store_settings, "", **JSON, **HOURLY, **{"connector.class": source}
+        kafka_s3_without_spark, kafka_settings, store_settings, "", **JSON, **HOURLY, **{"connector.class": SOURCE}
     )
     with pytest.raises(ConfigError, match=r"there is no object to read: .*was looked for below"):
         read("c", topic_name)
