@@ -1,7 +1,11 @@
 """The recipes of docs/reading.md, run as they stand there: every engine reads each record once, whatever was merged."""
 
+import os
 import re
-from datetime import date, timedelta
+import shutil
+import subprocess
+import sysconfig
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 DOCUMENT = (REPOSITORY / "docs" / "reading.md").read_text()
+SCRIPT = "".join(re.findall(r"<!-- script -->\n```bash\n(.*?)```", DOCUMENT, re.DOTALL))
 RECIPES = dict(re.findall(r"<!-- recipe: (\w+) -->\n```python\n(.*?)```", DOCUMENT, re.DOTALL))
 DAY = date(2026, 1, 1)
 VALUE = b'{"schema": {"type": "struct", "fields": [{"field": "n", "type": "int64"}]}, "payload": {"n": 1}}'
@@ -29,9 +34,10 @@ def config(
     topic_name: str,
     create_topic: CreateTopic,
 ) -> ConnectorConfig:
-    """Connector `c`, whose topic has records of six hours of two days, and of no time at all; all archived."""
+    """Connector `c`, whose topic has records of six hours of two days, of yesterday, and of long ago; all archived."""
     create_topic(topic_name, 2)
-    hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000)]
+    yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+    hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000), yesterday]
     produce(kafka_settings, topic_name, [Sent(VALUE, b"k", hour, (), p) for hour in hours for p in (0, 1)])
     write_reachable_connector(
         kafka_s3,
@@ -81,25 +87,63 @@ def counted(recipe: str, folder: Path) -> Any:
 def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_of_late_records(
     kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, spark: object
 ) -> None:
-    assert set(RECIPES) == {"duckdb", "pandas", "polars", "pyarrow", "spark", "decoded", "files", "index", "hours"}
+    assert set(RECIPES) == {
+        "week",
+        "duckdb",
+        "pandas",
+        "polars",
+        "pyarrow",
+        "spark",
+        "decoded",
+        "files",
+        "index",
+        "hours",
+    }
 
     def check(records: int) -> None:
         listed = kafka_s3("files", "c", "--topic", config.topics[0])
         assert listed.returncode == 0, listed.stderr
         (kafka_s3.folder / "files.txt").write_text(listed.stdout)
         found = {recipe: counted(recipe, kafka_s3.folder) for recipe in RECIPES}
-        # all but the records of the next day and those without a time
-        of_the_day = {"pyarrow": (records - 4, records - 4)}
-        assert found == dict.fromkeys(RECIPES, (records, records)) | of_the_day
+        # all but the records of the next day, of yesterday and of long ago
+        of_the_day = {"pyarrow": (records - 6, records - 6)}
+        assert found == dict.fromkeys(RECIPES, (records, records)) | of_the_day | {"week": (2, 2)}
 
-    check(14)
+    check(16)
     merged(config)
-    check(14)
+    check(16)
     produce(config.kafka, config.topics[0], [Sent(VALUE, b"late", NOON + HOUR), Sent(VALUE, b"late", NOON, (), 1)])
     archived(config)
-    check(16)
+    check(18)
     merged(config)
-    check(16)
+    check(18)
+
+
+@pytest.mark.integration
+@pytest.mark.long
+def test_the_script_makes_an_environment_in_which_the_query_of_last_week_runs(
+    kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("pyproject.toml", "README.md"):
+        checkout.mkdir(exist_ok=True)
+        shutil.copy(REPOSITORY / name, checkout)
+    for name in ("kafka_s3_platform", "docs"):
+        shutil.copytree(REPOSITORY / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (checkout / "week.py").write_text(RECIPES["week"])
+    # No index is asked: what pip would download is that of this environment.
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONPATH": sysconfig.get_path("purelib")}
+    found = subprocess.run(
+        ["bash", "-e", "-c", SCRIPT],
+        cwd=checkout,
+        env={**os.environ, **offline, "KAFKA_S3_CONNECTORS": str(kafka_s3.folder / "connectors")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[-1] == "2 records"
+    assert (checkout / "analysis" / "bin" / "kafka-s3").exists()
 
 
 @pytest.mark.integration
@@ -108,7 +152,7 @@ def test_files_of_a_day_or_an_hour_are_those_that_hold_it(kafka_s3: KafkaS3, con
         found: list[dict[str, object]] = parsed(kafka_s3("files", "c", *options, "--json"))["files"]
         return found
 
-    assert len(listed()) == len(snapshot(config).segments) == 14
+    assert len(listed()) == len(snapshot(config).segments) == 16
     assert len(listed("--hour", "2026-01-01T12")) == 2
     assert listed("--hour", "9999-12-31T23") == []
     merged(config)
