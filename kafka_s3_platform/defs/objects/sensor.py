@@ -50,11 +50,20 @@ def make_objects_sensor(
             tick.cursor[STATE] = msgspec.to_builtins(state)
         tick.reasons += _tell_progress(config, state)
         if new := sorted(state.topics.keys() - set(topics)):
-            remember_listed_topics(config, state.topics, find_topics_folder())
-            tick.tell(f"new topics: {', '.join(new)}; {reload_code_location(context)}")
+            tick.tell(f"new topics: {', '.join(new)}; {_define_new(context, config, state)}")
         return tick.result()
 
     return folders
+
+
+def _define_new(context: dg.SensorEvaluationContext, config: ConnectorConfig, state: InventoryState) -> str:
+    """Have new topics defined. Return what happens next, for people."""
+    try:
+        remember_listed_topics(config, state.topics, find_topics_folder())
+    except OSError as err:
+        # What was counted must not be lost with it.
+        return f"they get no asset, since they cannot be remembered: {err}. Name them in the connector's file (topics)"
+    return reload_code_location(context)
 
 
 def _read_state(tick: Tick) -> InventoryState:

@@ -254,6 +254,10 @@ def test_a_new_topic_has_an_asset_once_the_code_location_is_loaded_again(
 
     assert assets() == {"c/restored"}
     put("orders", NOW)
+    (home / "kafka_s3_topics").touch()
+    assert look() == {"orders": (1, 3)}
+    assert "cannot be remembered" in str(look.result.skip_reason)
+    (home / "kafka_s3_topics").unlink()
     look()
     assert "new topics: orders" in str(look.result.skip_reason)
     assert assets() == {"c/restored", "c/objects/orders"}
