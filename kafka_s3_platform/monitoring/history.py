@@ -1,7 +1,6 @@
 """What Dagster's instance knows of connectors' runs: which failed last and why, and how long the last ones took."""
 
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +8,9 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
 import dagster as dg
-from dagster import DagsterEventType
 
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.form import name_restored_op
+from kafka_s3_platform.defs.work import find_work, name_work_jobs, read_run_error
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.model.health import EndedRun, FailedRun, RunHistory, RunningRestore
@@ -25,8 +23,6 @@ REMEMBERED_RUNS = 1000
 OVERLAP = timedelta(minutes=2)
 """So far before the last look a look begins: the clocks of two machines may differ."""
 
-KINDS = ("archive", "compact", "restore", "verify", "upkeep")
-_KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 
@@ -62,7 +58,7 @@ class RunHistories:
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
         """Return the history of each connector. Raises NoInstanceError, and whatever Dagster's storage raises."""
         instance = self._instance
-        jobs = {make_op_name(kind, name): (name, kind) for name in connectors for kind in KINDS}
+        jobs = name_work_jobs(connectors)
         began = datetime.now(timezone.utc)
         if not self._connectors.issuperset(connectors):
             # of a connector that was not there yet, no earlier run was noted
@@ -72,7 +68,7 @@ class RunHistories:
             dg.RunsFilter(statuses=_ENDED, updated_after=after), limit=REMEMBERED_RUNS, order_by="update_timestamp"
         )
         for record in records:
-            for name, kind in _find_work(record.dagster_run, jobs):
+            for name, kind in find_work(record.dagster_run, jobs):
                 self._note(name, _make_run(record, kind))
         self._since, self._connectors = began, frozenset(connectors)
         restores = self._list_restores(connectors, jobs)
@@ -90,7 +86,7 @@ class RunHistories:
     ) -> dict[str, list[RunningRestore]]:
         found: dict[str, list[RunningRestore]] = {name: [] for name in connectors}
         for run in self._instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
-            for name, kind in _find_work(run, jobs):
+            for name, kind in find_work(run, jobs):
                 if kind == "restore":
                     found[name].append(RunningRestore(run.run_id, _find_restore_id(run, name)))
         return found
@@ -131,23 +127,7 @@ class RunHistories:
         """Return the class of the error that ended a run, and its message. It is read once."""
         if run_id in self._told:
             return self._told[run_id]
-        wanted = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
-        for record in instance.get_records_for_run(run_id, of_type=wanted, limit=10).records:
-            event = record.event_log_entry.dagster_event
-            if event is not None and event.is_step_failure:
-                return _describe_step(event)
-            if event is not None and event.message:
-                return "", event.message
-        return "", "the run failed; Dagster's UI shows why"
-
-
-def _find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return connector and kind of what the run did. A run of picked assets may have a job of Dagster's own."""
-    if run.job_name in jobs:
-        return {jobs[run.job_name]}
-    names = {name for name, _ in jobs.values()}
-    keys = [key.path for key in run.asset_selection or () if len(key.path) > 1]
-    return {(path[0], _KIND_OF_GROUP[path[1]]) for path in keys if path[0] in names and path[1] in _KIND_OF_GROUP}
+        return read_run_error(instance, run_id)
 
 
 def _find_restore_id(run: dg.DagsterRun, connector: str) -> str:
@@ -166,15 +146,3 @@ def _make_run(record: dg.RunRecord, kind: str) -> _Run:
     seconds = None if record.start_time is None else max(0.0, ended - record.start_time)
     ended_at = datetime.fromtimestamp(ended, timezone.utc)
     return _Run(run.run_id, kind, ended_at, seconds, run.status is dg.DagsterRunStatus.SUCCESS)
-
-
-def _describe_step(event: dg.DagsterEvent) -> tuple[str, str]:
-    data = event.step_failure_data
-    told = data.user_failure_data
-    name = str(told.metadata["error"].value) if told and "error" in told.metadata else ""
-    if told and told.description:
-        return name, told.description
-    if data.error is not None:
-        # the last line of an error of Python is the error
-        return name, re.sub(r"\s+", " ", data.error.message.strip()) or "failed"
-    return name, "failed"

@@ -1,0 +1,53 @@
+"""What a run of this code location worked on, and why it failed: read from the run and its events."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import dagster as dg
+from dagster import DagsterEventType
+
+from kafka_s3_platform.defs.names import make_op_name
+
+WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
+"""What a run does of a connector. The connector's job of that work is named after it."""
+
+KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
+"""What a run does that materializes an asset of the group."""
+
+
+def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return connector and kind of work of each job, by the job's name."""
+    return {make_op_name(kind, name): (name, kind) for name in connectors for kind in WORK_KINDS}
+
+
+def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return connector and kind of what the run did. A run of picked assets may have a job of Dagster's own."""
+    if run.job_name in jobs:
+        return {jobs[run.job_name]}
+    names = {name for name, _ in jobs.values()}
+    keys = [key.path for key in run.asset_selection or () if len(key.path) > 1]
+    return {(path[0], KIND_OF_GROUP[path[1]]) for path in keys if path[0] in names and path[1] in KIND_OF_GROUP}
+
+
+def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:
+    """Return the class of the error that ended a run, empty if it is none of ours, and its message."""
+    wanted = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
+    for record in instance.get_records_for_run(run_id, of_type=wanted, limit=10).records:
+        event = record.event_log_entry.dagster_event
+        if event is not None and event.is_step_failure:
+            return _describe_step(event)
+        if event is not None and event.message:
+            return "", event.message
+    return "", "the run failed; Dagster's UI shows why"
+
+
+def _describe_step(event: dg.DagsterEvent) -> tuple[str, str]:
+    data = event.step_failure_data
+    told = data.user_failure_data
+    name = str(told.metadata["error"].value) if told and "error" in told.metadata else ""
+    if told and told.description:
+        return name, told.description
+    if data.error is not None:
+        # the last line of an error of Python is the error
+        return name, re.sub(r"\s+", " ", data.error.message.strip()) or "failed"
+    return name, "failed"
