@@ -2,36 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
 
 from kafka_s3_platform.archive.bad_records import count_offsets
-from kafka_s3_platform.archive.hours import report_hours
-from kafka_s3_platform.archive.request import HourReport
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.upkeep.compact.days import list_day_hours
 from kafka_s3_platform.upkeep.compact.summary import DaySummary, summarize_days
+from kafka_s3_platform.upkeep.hour_grid import GridDay, make_hour_grid
+from kafka_s3_platform.upkeep.hour_states import MARKS, StatedHour
 
 _HEAD = ("DAY", "COMPLETE HOURS", "RECORDS", "LATE", "OBJECTS", "BYTES", "MERGED")
 _NUMBERS = range(1, 6)
 _HEAD_OF_HOURS = ("DAY", "00    06    12    18", "COMPLETE", "RECORDS", "LATE")
-
-_MARKS = {
-    "lost": ("!", "offsets are missing for good, in it or between it and the next"),
-    "complete": ("#", "complete"),
-    "empty": ("o", "complete, and no record of it is in this archive"),
-    "partial": ("~", "archived in part, or not known to be complete"),
-    "none": (".", "nothing archived"),
-    "ahead": (" ", ""),
-}
-"""What is known of an hour, the worst first: the mark that stands for it, and what the legend says."""
 
 
 @click.command
@@ -75,54 +64,35 @@ def _show_hours(topic: ArchivedTopic, day_count: int) -> tuple[dict[str, Any], l
     shown = min(day_count, (held[-1] - held[0]).days + 1)
     first = held[-1] - timedelta(days=shown - 1)
     days = [first + timedelta(days=n) for n in range(shown)]
-    by_day = {day: list_day_hours(day, zone) for day in days}
-    reports = report_hours(snapshot, [hour for hours in by_day.values() for hour in hours], topic.lateness)
-    beside = _find_hours_beside(snapshot)
-    by_hour = {report.hour: (_name_state(report, report.hour in beside, now), report) for report in reports}
-    rows = [_format_hours(day, [by_hour[hour] for hour in hours]) for day, hours in by_day.items()]
-    met = {state for state, _ in by_hour.values()}
+    grid = make_hour_grid(snapshot, days, zone, topic.lateness, now)
+    met = {hour.state for each in grid for hour in each.hours}
     lines = [
         f"{topic.topic}: hours of {topic.config.layout.timezone}",
-        *align_columns([_HEAD_OF_HOURS, *rows], (3, 4)),
-        *(f"  {mark} {text}" for state, (mark, text) in _MARKS.items() if state in met and text),
+        *align_columns([_HEAD_OF_HOURS, *map(_format_hours, grid)], (3, 4)),
+        *(f"  {mark} {text}" for state, (mark, text) in MARKS.items() if state in met and text),
     ]
     if held[0] < first:
         lines.append(f"{topic.topic}: days before {first} are not shown; --days shows more")
     if (today := now.astimezone(zone).date()) > held[-1]:
         lines.append(f"{topic.topic}: nothing is archived of {held[-1] + timedelta(days=1)} to {today}")
-    documents = [_make_hour_document(state, report) for state, report in by_hour.values()]
+    documents = [_make_hour_document(hour) for each in grid for hour in each.hours]
     return _make_document(topic, snapshot, hours=documents), [*lines, *_format_missing(topic, snapshot)]
 
 
-def _find_hours_beside(snapshot: IndexSnapshot) -> set[datetime | None]:
-    """Return the hours that begin before a gap of no known hour: it is of that hour or of a later one."""
-    lost = [gap for hour, gap in snapshot.gaps_by_hour() if hour is None and gap.is_lost]
-    return {snapshot.state.last_begun(gap.kafka_partition, gap.start_offset) for gap in lost}
+def _format_hours(day: GridDay) -> tuple[str, ...]:
+    reports = [hour.report for hour in day.hours]
+    complete = sum(report.complete for report in reports)
+    records = sum(report.record_count for report in reports)
+    late = sum(report.late_count for report in reports)
+    marks = "".join(MARKS[hour.state][0] for hour in day.hours)
+    return day.day.isoformat(), marks, f"{complete} of {len(reports)}", f"{records:,}", f"{late:,}"
 
 
-def _name_state(hour: HourReport, is_beside: bool, now: datetime) -> str:
-    """Name what is known of an hour. Complete hours may have lost what retention took: that counts first."""
-    if is_beside or any(gap.is_lost for gap in hour.gaps):
-        return "lost"
-    if hour.complete:
-        return "complete" if hour.record_count else "empty"
-    if hour.scanned or hour.segments:
-        return "partial"
-    return "none" if hour.hour <= now else "ahead"
-
-
-def _format_hours(day: date, hours: Sequence[tuple[str, HourReport]]) -> tuple[str, ...]:
-    complete = sum(report.complete for _, report in hours)
-    records = sum(report.record_count for _, report in hours)
-    late = sum(report.late_count for _, report in hours)
-    marks = "".join(_MARKS[state][0] for state, _ in hours)
-    return day.isoformat(), marks, f"{complete} of {len(hours)}", f"{records:,}", f"{late:,}"
-
-
-def _make_hour_document(state: str, report: HourReport) -> dict[str, Any]:
+def _make_hour_document(hour: StatedHour) -> dict[str, Any]:
+    report = hour.report
     return {
         "hour": report.hour.isoformat(),
-        "state": state,
+        "state": hour.state,
         "complete": report.complete,
         "records": report.record_count,
         "late_records": report.late_count,

@@ -46,7 +46,8 @@ class TopicHealth:
 
     `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
     UTC: None also if no hour is complete yet, or none is late. `retention_left` are the seconds for which Kafka keeps
-    the oldest record that is not archived, at least; 0 if nobody knows its age, None if nothing can be lost.
+    the oldest record that is not archived, at least; 0 if nobody knows its age, None if nothing can be lost. Of hours
+    in `hours_at_risk`, [from, to), Kafka soon deletes what is not archived.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class TopicHealth:
     newest_complete: datetime | None = None
     oldest_incomplete: datetime | None = None
     retention_left: float | None = None
+    hours_at_risk: tuple[datetime, datetime] | None = None
     unresolved_offsets: int | None = None
     totals: ArchivedTotals | None = None
     kafka_error: str = ""

@@ -2,10 +2,12 @@
 
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,12 +16,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.errors import ConfigError, PlatformError
 from kafka_s3_platform.instance.foreign_pages import OriginGuard
 from kafka_s3_platform.monitoring.docs_page import find_docs, render_document
+from kafka_s3_platform.monitoring.hours import HoursReader
+from kafka_s3_platform.monitoring.hours_page import MAX_DAYS, render_hours_page
 from kafka_s3_platform.monitoring.lookout import Lookout, Seen
 from kafka_s3_platform.monitoring.metrics import render_metrics
+from kafka_s3_platform.monitoring.overview import load_named
 from kafka_s3_platform.monitoring.status_page import PageLinks, render_status_page
+from kafka_s3_platform.text import escape_unprintable
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -38,13 +44,18 @@ class ServerPaths:
     metrics: str
 
     @property
+    def hours(self) -> str:
+        """Below it are the hours of topics: `<connector>/<topic>`."""
+        return f"{self.page.rstrip('/')}/hours"
+
+    @property
     def docs(self) -> str:
         """Below it are the documents, beside the page."""
         return f"{self.page.rstrip('/')}/docs"
 
 
 def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: float, *, is_local: bool) -> Starlette:
-    """Make the application. All answers come from what `lookout` has seen: none of them waits for Kafka or the store.
+    """Make the application. Answers come from what `lookout` has seen: none waits for Kafka, hours alone for the store.
 
     One that `is_local` answers only requests for this machine by its own name: a page of others could read it else.
     """
@@ -74,14 +85,49 @@ def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: f
         text = render_document(docs, request.path_params["name"]) if docs else None
         return PlainTextResponse("there is no such document\n", 404) if text is None else HTMLResponse(text)
 
+    reader = HoursReader(interval)
+
+    def show_hours(seen: Seen, request: Request) -> Response:
+        return _answer_hours(seen, request, reader, paths, links)
+
     answers = {
         paths.page: show_page,
+        f"{paths.hours}/{{connector}}/{{topic}}": show_hours,
         paths.health: tell_health,
         paths.metrics: expose_metrics,
         f"{paths.docs}/{{name:path}}": show_document,
     }
     routes = [Route(path, answer(make), methods=["GET"]) for path, make in answers.items()]
     return Starlette(routes=routes, middleware=[Middleware(OriginGuard)] if is_local else [])
+
+
+def _answer_hours(seen: Seen, request: Request, reader: HoursReader, paths: ServerPaths, links: PageLinks) -> Response:
+    """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
+    connector, topic = request.path_params["connector"], request.path_params["topic"]
+    known = {(c.connector, t.topic): t for c in (*seen.good.values(), *seen.connectors) for t in c.topics}
+    asked = _read_asked(request)
+    if (connector, topic) not in known or asked is None:
+        return PlainTextResponse("there is no such page\n", 404)
+    days, kafka_partition = asked
+    configs, failures = load_named([connector])
+    try:
+        if not configs:
+            raise ConfigError(failures[0].error)
+        found = reader.read(configs[0], topic, days, known[connector, topic].hours_at_risk)
+    except PlatformError as err:
+        return PlainTextResponse(f"{escape_unprintable(str(err))}\n", 503)
+    here = f"{paths.hours}/{quote(connector, safe='')}/{quote(topic, safe='')}"
+    return HTMLResponse(render_hours_page(found, kafka_partition, days, here, paths.page, links.dagster))
+
+
+def _read_asked(request: Request) -> tuple[int, int | None] | None:
+    """Return the days and the kafka partition that a page of hours is asked for. None if these are no numbers of it."""
+    days, number = request.query_params.get("days", "31"), request.query_params.get("kafka_partition")
+    if not re.fullmatch(r"[0-9]{1,3}", days) or not 1 <= int(days) <= MAX_DAYS:
+        return None
+    if number is not None and not re.fullmatch(r"[0-9]{1,9}", number):
+        return None
+    return int(days), None if number is None else int(number)
 
 
 def describe_health(seen: Seen) -> dict[str, object]:

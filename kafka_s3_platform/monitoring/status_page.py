@@ -62,11 +62,12 @@ _SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
 class PageLinks:
     """Where Dagster's UI and the documentation are. Without `docs` the page names the place, and links nowhere.
 
-    `docs` is a URL, or a path of this server.
+    `docs` is a URL, or a path of this server; `hours` is a path of it.
     """
 
     dagster: str
     docs: str | None
+    hours: str
 
     def show_run(self, run_id: str) -> Markup:
         """Link a run in Dagster."""
@@ -224,7 +225,7 @@ def _render_topic(
     assets = Markup(" · ").join(
         (
             links.show_asset("check", "checks", connector, "kafka", topic.topic),
-            links.show_asset("hours", "partitions", connector, "hourly", topic.topic),
+            Markup('<a href="{}/{}/{}">hours</a>').format(links.hours, quote(connector, ""), quote(topic.topic, "")),
         )
     )
     return Markup(

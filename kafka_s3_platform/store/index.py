@@ -50,6 +50,7 @@ from kafka_s3_platform.store.index_reads import (
     read_rows,
     select_distinct,
     sum_files,
+    sum_hours,
     sum_late,
 )
 from kafka_s3_platform.store.index_rows import (
@@ -191,6 +192,7 @@ class ConnectorSnapshot:
         self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
         self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
         self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
+        self._hours: dict[datetime, Mapping[str, Mapping[datetime, tuple[int, int]]]] = {}
 
     @property
     def handle(self) -> Handle:
@@ -273,6 +275,13 @@ class ConnectorSnapshot:
             rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
             self._late[since] = sum_late(rows)
         return self._late[since].get(topic, (0, 0))
+
+    def count_hours(self, topic: str, since: datetime) -> Mapping[datetime, tuple[int, int]]:
+        """Return of each hour from `since` on that holds any how many records it holds, and how many came late."""
+        if since not in self._hours:
+            rows = self._read("segments", list_late_terms(since), ("topic", "chunk_start", *LATE_COLUMNS))
+            self._hours[since] = sum_hours(rows)
+        return self._hours[since].get(topic, {})
 
     @lazy_property
     def segment_sums(self) -> Mapping[str, SegmentSums]:
@@ -502,6 +511,10 @@ class IndexSnapshot:
     def count_late(self, since: datetime) -> tuple[int, int]:
         """Return how many records the hours from `since` on hold, compacted ones too, and how many came late."""
         return self.whole.count_late(self.index.topic, since)
+
+    def count_hours(self, since: datetime) -> Mapping[datetime, tuple[int, int]]:
+        """Return of each hour from `since` on how many records it holds, compacted ones too, and how many came late."""
+        return self.whole.count_hours(self.index.topic, since)
 
     def list_folders(self) -> frozenset[str]:
         """Return the folders of all hourly and daily segments, retired ones too, below the topic's."""

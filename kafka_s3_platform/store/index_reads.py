@@ -4,7 +4,7 @@ A data file never changes. So its rows are read once in a process, whatever vers
 own queries are not used: they ask for one file after another, three requests each, and again in every query.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
@@ -192,6 +192,17 @@ def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
     found = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
     names = ("topic", *(f"{name}_sum" for name in LATE_COLUMNS))
     return {topic: (records, late) for topic, records, late in zip(*(found[n].to_pylist() for n in names), strict=True)}
+
+
+def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]]:
+    """Return the number of records, and of late ones, by topic and hour."""
+    keys = ["topic", "chunk_start"]
+    found = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
+    columns = [found[name].to_pylist() for name in (*keys, *(f"{name}_sum" for name in LATE_COLUMNS))]
+    sums: dict[str, dict[datetime, tuple[int, int]]] = defaultdict(dict)
+    for topic, hour, records, late in zip(*columns, strict=True):
+        sums[topic][hour] = records, late
+    return sums
 
 
 @dataclass(frozen=True)

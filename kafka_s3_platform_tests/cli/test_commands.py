@@ -141,7 +141,7 @@ def test_each_hour_of_a_day_has_a_mark(
     assert row.split() == ["2026-01-01", f"{'o' * 12}!##{'o' * 9}", "24", "of", "24", "5", "0"]
     assert lost.endswith("not in this archive: 1 retention")
     [shown] = parsed(kafka_s3("show", "c", "--hours", "--days", "9" * 20, "--json"))["topics"]
-    [beside] = [hour for hour in shown["hours"] if hour["state"] == "lost"]
+    [beside] = [hour for hour in shown["hours"] if hour["state"] == "gap"]
     assert (beside["hour"], beside["complete"], beside["records"]) == ("2026-01-01T12:00:00+00:00", True, 2)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from html import escape
+from urllib.parse import quote
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +16,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.plugins import ConnectorHealth
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, connect_late_topic, make_environment
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.defs.running import ago
+from kafka_s3_platform_tests.defs.running import ago, topic_of
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.serving import Server, serving
 from kafka_s3_platform_tests.support import Sent, archived, produce
@@ -64,7 +65,8 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
         assert (status, kind, reason["check"]) == (503, "application/json", "at_risk")
         page = server.get("/")[2]
         assert page.index("ended 13 h") < page.index("<h2>Topics</h2>")
-        assert f'href="http://127.0.0.1:3000/assets/c/hourly/{topic}?view=partitions"' in page
+        assert f'href="/hours/c/{topic}"' in page
+        assert "Nothing of this topic is archived yet" in server.get(f"/hours/c/{topic}")[2]
         [(document, anchor)] = set(re.findall(r'href="(/docs/errors\.md)#([a-z-]+)"', page))
         assert f'<h2 id="{anchor}">' in server.get(document)[2]
 
@@ -81,6 +83,16 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
         assert [well[f"kafka_s3_{name}", topic] for name in names] == [2, 2, 2, 0, 0]
         assert well["kafka_s3_segment_bytes", topic] > 0
         assert (server.get("/health")[0], "nothing is at risk" in server.get("/")[2]) == (200, True)
+        cells = states_of(server.get(f"/hours/c/{topic}")[2])
+        assert [cells[topic_of(config).hours.key(ago(config, h))] for h in (14, 13, 1, 0)] == [
+            "complete",
+            "empty",
+            "empty",
+            "open",
+        ]
+        assert len(states_of(server.get(f"/hours/c/{topic}?days=1&kafka_partition=0")[2])) <= 24
+        for nowhere in ("c/other", "d/" + topic, f"{topic}?days=0", f"c/{topic}?days=9999", f"c/{topic}?days=%3Cb%3E"):
+            assert server.get(f"/hours/{nowhere}")[0] == 404
 
         proxy.refuse("GET", "", 503, "SlowDown")
         down = server.wait(lambda found: found["kafka_s3_look_success", ""] == 0)
@@ -93,6 +105,15 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
         assert time.monotonic() - told < 1
         proxy.clear()
         server.wait(lambda found: found["kafka_s3_look_success", ""] == 1)
+
+
+def states_of(page: str) -> dict[str, str]:
+    """Hour -> state, as the cells of the page tell screen readers. Each links its hour in Dagster."""
+    found = re.findall(
+        r'href="http://127\.0\.0\.1:3000/assets/([^"]+)" title="[^"]*" aria-label="([^:]+:\d\d): ([a-z ]+),', page
+    )
+    assert all(path.endswith(f"view=partitions&amp;partition={quote(hour)}") for path, hour, _ in found)
+    return {hour: state for _, hour, state in found}
 
 
 def test_thresholds_paths_and_checks_of_ones_own_come_from_options_and_the_environment(

@@ -63,7 +63,7 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Ca
     assert found[0] == (RunningRestore(run.run_id, "mine"),), "there is no plan yet"
     sent = RunningRestore(run.run_id, "mine", topic, f"{topic}.restored", 3, 3)
     assert found[-1] == (sent,), "all is sent, and is being read back"
-    page = render_status_page(Seen((looks[-1],)), PageLinks("http://dagster", None), NOON, 30.0)
+    page = render_status_page(Seen((looks[-1],)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
     assert "3 records sent, reading back" in page
     assert f'href="http://dagster/runs/{run.run_id}"' in page
 
@@ -118,7 +118,7 @@ def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: C
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
     # as the last ones of many topics, after Kafka did not answer for some in a row
     found = ConnectorHealth("c", NOON, (TopicHealth("t", kafka_error="Kafka does not answer"),))
-    page = render_status_page(Seen((found,)), PageLinks("http://dagster", None), NOON, 30.0)
+    page = render_status_page(Seen((found,)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
     assert page.count(">not known</span>") == 3, "of the risk, and of both hours"
 
 
@@ -130,7 +130,7 @@ def test_what_is_not_known_and_what_failed_link_the_runbook_by_their_codes() -> 
         ConnectorHealth("c", NOON, (silent,), history=RunHistory(failed)),
         ConnectorHealth("d", NOON, history=RunHistory(defect)),
     )
-    page = render_status_page(Seen(found), PageLinks("http://dagster", "/docs"), NOON, 30.0)
+    page = render_status_page(Seen(found), PageLinks("http://dagster", "/docs", "/hours"), NOON, 30.0)
     linked = re.findall(r'href="/docs/runbook\.md#([^"]+)"', page)
     codes = (ErrorCode.KAFKA_DOWN, ErrorCode.STORE_BUCKET, ErrorCode.OTHER)
     assert linked == [code.anchor for code in codes]

@@ -103,7 +103,7 @@ def serve(
         return [*overviews.take(configs), *broken]
 
     lookout = Lookout(look, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
-    links = PageLinks(dagster_url, docs_url or (paths.docs if find_docs() else None))
+    links = PageLinks(dagster_url, docs_url or (paths.docs if find_docs() else None), paths.hours)
     app = make_app(lookout, paths, links, interval, is_local=is_loopback(host))
     with open_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host

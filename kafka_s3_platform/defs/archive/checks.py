@@ -11,6 +11,7 @@ import dagster as dg
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.archive.failures import describe_time_left
 from kafka_s3_platform.archive.hours import count_records_apart, list_segments_apart
+from kafka_s3_platform.defs.archive.hour_picture import draw_hours
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
@@ -62,8 +63,9 @@ def evaluate_hourly(topic: ArchivedTopic, look: IndexLook) -> dg.AssetCheckEvalu
     A result would be one event more, and a run that fails would show its checks as failed, without why.
     """
     findings = look.read(topic, lambda snapshot: list(_find_in(topic, snapshot)))
+    picture = look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc)))
     wrong = [finding for finding in findings or () if finding.rows or finding.is_wrong]
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = {"hours": dg.MetadataValue.md(picture)} if picture else {}
     for finding in findings or ():
         metadata |= finding.numbers
     for finding in wrong:

@@ -16,12 +16,12 @@ import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.backlog import Backlog
-from kafka_s3_platform.defs.reload import reload_code_location
 from kafka_s3_platform.defs.remembered import write_remembered
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_local_day
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.store.index import ConnectorIndex
 
 logger = logging.getLogger(__name__)

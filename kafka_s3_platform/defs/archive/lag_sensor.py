@@ -14,12 +14,12 @@ import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
+from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.archive.first_hour import FirstHourSearch
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
 from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.archive.risk_check import make_evaluation
-from kafka_s3_platform.defs.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table

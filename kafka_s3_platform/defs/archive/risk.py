@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from kafka_s3_platform.config.settings import ArchiveSettings
 from kafka_s3_platform.defs.archive.backlog import Backlog
@@ -52,6 +52,20 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
     return RetentionLeft(
         (backlog.topic.hours.first - backlog.now).total_seconds() + kept / 1000, kept, is_age_known=False
     )
+
+
+def find_hours_at_risk(backlog: Backlog) -> tuple[datetime, datetime] | None:
+    """Return [from, to) of the hours whose records Kafka soon deletes, if they are not archived. None without any.
+
+    Raises PlatformError where Kafka does not answer.
+    """
+    left = find_retention_left(backlog)
+    settings = backlog.topic.config.archive
+    if left is None or not left.is_age_known or _find_level(settings, left) is Level.FINE:
+        return None
+    kept = timedelta(milliseconds=left.kept_ms)
+    oldest = backlog.now + timedelta(seconds=left.seconds) - kept
+    return oldest, backlog.now - kept * (1 - settings.risk_retention_warn) + timedelta(milliseconds=1)
 
 
 def _find_retention_risk(backlog: Backlog) -> Iterator[Risk]:

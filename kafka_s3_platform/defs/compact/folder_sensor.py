@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlog import split_contiguous
+from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.compact.days import fingerprint_days
-from kafka_s3_platform.defs.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name

@@ -10,12 +10,12 @@ import msgspec
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.reload import reload_code_location
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
 from kafka_s3_platform.defs.restore.form import make_form_link
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topics.discovery import find_topics_folder, remember_listed_topics
+from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.sources.inventory import MAX_TAILS, MAX_TOPICS, Inventory
 from kafka_s3_platform.sources.inventory_state import InventoryState, TopicInventory, WalkedTopic

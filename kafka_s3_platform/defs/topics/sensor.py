@@ -4,9 +4,9 @@ import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.reload import reload_code_location
 from kafka_s3_platform.defs.topics.discovery import find_topics_folder, look_for_topics
 from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.instance.reload import reload_code_location
 
 INTERVAL_SECONDS = 60
 

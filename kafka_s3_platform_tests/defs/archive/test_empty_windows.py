@@ -9,7 +9,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs import empty_windows
+from kafka_s3_platform.defs.archive import empty_windows
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 
 import dagster as dg
 
-from kafka_s3_platform.archive.hour_states import find_empty_hours
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.upkeep.hour_states import find_empty_hours
 
 MAX_EMPTY = 200
 """A tick reports so many at most, of all topics together: Dagster stores them one by one, and other sensors wait."""

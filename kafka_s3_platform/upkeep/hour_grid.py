@@ -1,0 +1,52 @@
+"""Days x hours of a topic, each with its state: what `show`, the status page and Dagster draw."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform.upkeep.compact.days import find_day_start, list_day_hours
+from kafka_s3_platform.upkeep.hour_states import StatedHour, state_hours
+
+
+@dataclass(frozen=True)
+class GridDay:
+    """A day and the states of its 23 to 25 hours."""
+
+    day: date
+    hours: tuple[StatedHour, ...]
+
+
+def make_hour_grid(
+    snapshot: IndexSnapshot,
+    days: Sequence[date],
+    zone: ZoneInfo,
+    lateness: timedelta,
+    now: datetime,
+    at_risk: tuple[datetime, datetime] | None = None,
+    *,
+    by_kafka_partition: bool = False,
+) -> list[GridDay]:
+    """Name the states of the hours of the ascending `days`. See `state_hours`."""
+    by_day = {day: list_day_hours(day, zone) for day in days}
+    hours = [hour for each in by_day.values() for hour in each]
+    stated = iter(state_hours(snapshot, hours, lateness, now, at_risk, by_kafka_partition=by_kafka_partition))
+    return [GridDay(day, tuple(next(stated) for _ in each)) for day, each in by_day.items()]
+
+
+def list_grid_days(snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: datetime) -> list[date]:
+    """List the last `count` days up to today, or up to the newest that was archived if nothing is of these."""
+    last = now.astimezone(zone).date()
+    start = find_day_start(last - timedelta(days=count - 1), zone)
+    newest = max(snapshot.state.asked_hours, default=None)
+    if newest is None or newest < start:
+        stored = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), retired=True)
+        if not stored and newest is None:
+            # runs up to now ask for no hour: all hours are looked at, where none is recent
+            stored = snapshot.list_chunks(SegmentFilter("hourly"), retired=True)
+        newest = max((chunk.chunk_start for chunk in stored if chunk.chunk_start), default=newest)
+    if newest is not None and newest < start:
+        last = newest.astimezone(zone).date()
+    return [last - timedelta(days=n) for n in reversed(range(count))]

@@ -1,0 +1,69 @@
+"""The picture of hours on Dagster's page of the check `archived`: what it tells, and how large it is."""
+
+import base64
+import re
+from collections.abc import Sequence
+from datetime import date, timedelta
+from xml.etree import ElementTree as ET
+
+import dagster as dg
+import pytest
+
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.defs.archive.checks import evaluate_hourly
+from kafka_s3_platform.defs.archive.hour_picture import MAX_BYTES, render_picture
+from kafka_s3_platform.defs.look import IndexLook
+from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
+from kafka_s3_platform_tests.support import Sent, archived, produce
+
+FIRST = date(2026, 3, 1)
+
+
+def shape(markdown: str) -> dict[str, float]:
+    """How many hours of each colour the picture has."""
+    encoded = re.search(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)\)", markdown)
+    assert encoded is not None
+    found: dict[str, float] = {}
+    for path in ET.fromstring(base64.b64decode(encoded[1])).iter("{http://www.w3.org/2000/svg}path"):  # noqa: S314
+        found[path.attrib["stroke"]] = sum(int(n) for n in re.findall(r"h(\d+)", path.attrib["d"]))
+    return found
+
+
+def rows(*days: Sequence[HourState]) -> list[tuple[date, Sequence[HourState]]]:
+    return [(FIRST + timedelta(days=n), states) for n, states in enumerate(days)]
+
+
+def test_each_hour_has_a_colour_and_a_mark() -> None:
+    states: list[HourState] = [state for state in MARKS if state != "ahead"]
+    others: list[HourState] = ["complete"] * 15
+    told = render_picture(rows([*states, *others, "ahead"]), "UTC")
+    assert shape(told) == {COLOURS[state][0]: 16 if state == "complete" else 1 for state in states}
+    assert "03-01  !?~.>+#o" + "#" * 15 in told
+    assert all(text in told for state, (_, text) in MARKS.items() if state != "ahead")
+
+
+def test_a_month_of_the_worst_is_cut_to_four_kilobytes_and_a_good_one_is_whole() -> None:
+    changing: list[HourState] = [state for _ in range(8) for state in ("gap", "partial", "none")]
+    worst = render_picture(rows(*[changing] * 31), "UTC")
+    assert MAX_BYTES - 400 < len(worst) <= MAX_BYTES
+    assert sum(shape(worst).values()) == 24 * worst.count("\n03-"), "picture and marks show the same days"
+    same: list[HourState] = ["complete"] * 24
+    good = render_picture(rows(*[same] * 31), "UTC")
+    assert shape(good) == {COLOURS["complete"][0]: 744}
+    assert len(good) < 3000
+
+
+@pytest.mark.integration
+def test_the_check_of_a_run_shows_the_last_month(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> None:
+    config: ConnectorConfig = connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
+    produce(kafka_settings, topic_name, [Sent(timestamp=ago(config, h)) for h in (30, 2)])
+    archived(config)
+    picture = evaluate_hourly(topic_of(config), IndexLook("checks", [topic_of(config)])).metadata["hours"]
+    assert isinstance(picture, dg.MarkdownMetadataValue)
+    found = shape(str(picture.value))
+    assert (found[COLOURS["complete"][0]], found[COLOURS["open"][0]]) == (2, 1)
+    assert set(found) == {COLOURS[state][0] for state in ("complete", "open", "empty")}
