@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench bench-peers up down clean format lock
+.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench bench-peers bench-growth up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,11 +85,16 @@ tables: setup ## Write the tables of the docs from the rows of keys, formats and
 bench: setup ## Measure archive and restore against their floors
 	$(BIN)/python -m bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale)
 
-# Appends lines to a file below artifacts/. The second command makes docs/bench.md and a chart of the last run in it.
+# Each appends lines to a file below artifacts/. The second command makes docs/bench.md and a chart of the last run in it.
 bench-peers: setup ## Measure the same jobs by other tools, in 12 minutes: RECORDS=4000000 ROUNDS=2
 	mkdir -p artifacts
 	$(BIN)/python -m bench.peers --output artifacts/peers.jsonl $(if $(RECORDS),--records $(RECORDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 	$(BIN)/python -m bench.peers.report artifacts/peers.jsonl
+
+bench-growth: setup ## Measure 1 to 32 million records, 1 to 500 kafka partitions, sizes and latency, in 15 minutes
+	mkdir -p artifacts
+	$(BIN)/python -m bench.growth --output artifacts/growth.jsonl
+	$(BIN)/python -m bench.growth --report artifacts/growth.jsonl
 
 up: setup ## Start Kafka and S3 on this machine
 	$(BIN)/kafka-s3 up

@@ -50,21 +50,22 @@ def _draw_panel(left: int, top: int, title: str, curves: Mapping[str, Sequence[t
     yield f'<line x1="{left + 20}" y1="{bottom}" x2="{left + WIDTH - 20}" y2="{bottom}" stroke="#666"/>'
     for x in sorted({x for x, _ in points}):
         yield _text(round(place(x, 0)[0]), bottom + 16, _shorten(x), anchor="middle")
-    for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
+    for at, (name, curve) in enumerate(curves.items()):
+        colour = COLOURS[at]
         placed = [place(*point) for point in curve]
         line = " ".join(f"{x:.0f},{y:.0f}" for x, y in placed)
         yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
         for (x, y), (_, value) in zip(placed, curve, strict=True):
             yield f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="{colour}"/>'
-            yield _text(round(x), round(y) - 7, f"{value:.3g}", anchor="middle", colour=colour)
-        at = list(curves).index(name)
+            # Below the points of all curves but the first, whose figures stand above them.
+            yield _text(round(x), round(y) + (16 if at else -7), f"{value:.3g}", anchor="middle", colour=colour)
         yield _text(left + 30 + at * 190, bottom + 34, name, colour=colour)
 
 
 def _shorten(x: float) -> str:
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if x >= size:
-            return f"{x / size:g}{unit}"
+            return f"{x / size:.3g}{unit}"
     return f"{x:g}"
 
 

@@ -52,7 +52,7 @@ def main() -> None:
     given = parser.parse_args()
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="bench-cluster-")))
-        stack, kafka, s3 = opened.enter_context(_started_stack(folder / "stack", given.milliseconds))
+        stack, kafka, s3 = opened.enter_context(started_stack(folder / "stack", given.milliseconds))
         small, topic = (ensure_topic(stack.bootstrap_servers, n) for n in (8_000, given.records))
         servers = [server.pid for server in read_stack_status(stack).servers if server.pid]
         seconds: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 @contextmanager
-def _started_stack(folder: Path, milliseconds: int) -> Iterator[tuple[StackSettings, KafkaSettings, str]]:
+def started_stack(folder: Path, milliseconds: int) -> Iterator[tuple[StackSettings, KafkaSettings, str]]:
     """Yield the stack, and behind the proxies: where clients find Kafka, and the endpoint of S3."""
     [far] = free_ports(1)
     plain = StackSettings(data_dir=folder, cache=StackSettings.from_environment().cache, **free_port_settings())
