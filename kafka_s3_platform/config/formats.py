@@ -61,6 +61,7 @@ class Format:
         has_fields: a source's file may name fields of the records.
         has_base64: bytes are base64 in the texts of an object.
         has_separator: a separator is between records. Values may hold its bytes too.
+        holds_texts: values of fields are texts of JSON, which an object does not tell from bytes.
         counted: how records of an object are counted, as reports of restores say it.
         codecs: the codecs that it is written with.
         default_codec: the codec if a file names none. It is Connect's default; those of our envelopes are our own.
@@ -94,6 +95,7 @@ class Format:
     has_fields: bool = False
     has_base64: bool = False
     has_separator: bool = False
+    holds_texts: bool = False
     counted: str = ""
     codecs: Mapping[str, Codec] = field(default_factory=dict)
     default_codec: str = "none"
@@ -316,6 +318,7 @@ _ROWS = (
         "values as lines, in gzip blocks with an index",
         _OURS + "BlockGzipFormat",
         "com.deviantart.kafka_connect_s3.BlockGZIPFileWriter",
+        holds_texts=True,
         counted=_A_LINE,
         codecs={"gzip": LINE_CODECS["gzip"]},
         default_codec="gzip",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.formats.json.read import JsonLinePayload
+from kafka_s3_platform.formats.json.read import JsonLinePayload, build_json_payload, find_faults
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
 from kafka_s3_platform.formats.reading import BatchReader, ReadBatch, build_bytes_payload
 from kafka_s3_platform.model.connect import Payload
@@ -61,6 +61,26 @@ class NullLines:
             nulls = pc.equal(raw, pa.scalar(_NULL, pa.binary()))
             lines = pc.if_else(nulls, pa.scalar(None, pa.binary()), raw)
             yield replace(batch, value=JsonLinePayload(lines, batch.value.codes, ()))
+
+
+class JsonTexts:
+    """Reads the values of `reader`, bytes in a format that holds any, as the texts of JSON that a sink made of them."""
+
+    def __init__(self, reader: BatchReader, depth: int) -> None:
+        self._reader = reader
+        self._depth = depth
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return the records in batches. Values that are no JSON are `bad`. Errors of `reader` pass through."""
+        at = 0
+        for batch in self._reader.batches():
+            lines = [b"" if line is None else line for line in pa.array(batch.value.raw).to_pylist()]
+            payload = build_json_payload(lines)
+            faults = find_faults(lines, payload.raw, self._depth)
+            yield replace(
+                batch, value=payload, bad={**batch.bad, **{row: f"line {at + row + 1}: {w}" for row, w in faults}}
+            )
+            at += len(batch)
 
 
 class Base64Lines:

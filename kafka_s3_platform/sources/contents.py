@@ -21,7 +21,7 @@ from kafka_s3_platform.formats.format_io import ReadRequest, load_format_io
 from kafka_s3_platform.formats.json.read import JsonLinePayload
 from kafka_s3_platform.formats.merge import extract_offsets
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, build_bytes_payload
-from kafka_s3_platform.formats.sink_lines import Base64Headers, Base64Lines, NullLines
+from kafka_s3_platform.formats.sink_lines import Base64Headers, Base64Lines, JsonTexts, NullLines
 from kafka_s3_platform.model.connect import Payload
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.sources.blocks import WantedBlocks
@@ -65,7 +65,7 @@ class Contents:
             return
         readers = {o.part: self._reader(o) for o in objects.objects if blocks is None or o.part != "value"}
         if blocks is not None:
-            readers["value"] = self._block_gzip(objects.name, blocks)
+            readers["value"] = self._typed(self._block_gzip(objects.name, blocks))
         parts = {part: reader.batches() for part, reader in readers.items()}
         yield from align_parts(parts, objects.name.key)
 
@@ -101,6 +101,8 @@ class Contents:
         reader = self._format_reader(item, row, opened, is_own=is_own)
         if row.envelope is not None:
             return reader
+        if item.part == "value":
+            reader = self._typed(reader)
         if item.part == "value" and (source.offset_field or source.timestamp_field):
             reader = FieldReader(reader, source)
         if item.part not in source.base64:
@@ -111,6 +113,12 @@ class Contents:
                 return reader
             return Base64Headers(reader)
         return Base64Lines(reader) if row.has_base64 else reader
+
+    def _typed(self, reader: BatchReader) -> BatchReader:
+        """Return the reader of values as JSON, where the sink wrote the texts of what JsonConverter had decoded."""
+        if self._config.records.value.format == "JSON" and find_format(self._config.layout.format).holds_texts:
+            return JsonTexts(reader, self._config.store.limits.depth)
+        return reader
 
     def _format_reader(self, item: ForeignObject, row: Format, opened: Any, *, is_own: bool) -> BatchReader:
         new_reader = load_format_io(row).new_reader

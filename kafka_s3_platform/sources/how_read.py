@@ -95,7 +95,15 @@ def explain_missing(config: ConnectorConfig) -> Iterator[str]:
             f"csv does not tell null from empty: an empty key was taken as {words.get(key, key)}, an empty value as"
             f" {words.get(value, value)} (archive.source.csv.empty)"
         )
-    if "value" in source.base64 and find_format(format_name).has_base64:
+    row = find_format(format_name)
+    converter = config.records.value
+    if (
+        converter.format == "JSON"
+        and converter.schemas_enable
+        and not (row.needs_schema or row.envelope or row.is_plugin)
+    ):
+        yield 'objects hold no schemas: by the file\'s JsonConverter, values are sent with "schema": null'
+    if "value" in source.base64 and row.has_base64:
         yield "values that are texts of JSON were read as base64, as sinks write what ByteArrayConverter read"
 
 

@@ -84,9 +84,10 @@ JSON_OF_AVRO = {
             {"format.class": "JsonFormat", "value.converter": "org.apache.kafka.connect.storage.StringConverter"},
             ["`kafka-s3 restore c --to-topic T2` reads objects of JsonFormat", "objects hold no keys", "no timestamps"],
         ),
+        ({"format.class": "JsonFormat", "value.converter": "JsonConverter"}, ['sent with "schema": null']),
         (JSON_OF_AVRO, ["does not say how they are read back: value.converter: "]),
     ],
-    ids=["envelope", "lines", "lines of Avro"],
+    ids=["envelope", "lines", "lines of JSON with schemas", "lines of Avro"],
 )
 def test_check_tells_after_its_verdict_what_one_gets(kafka_s3: KafkaS3, keys: dict[str, str], told: list[str]) -> None:
     write_connector(kafka_s3, "t", **keys)

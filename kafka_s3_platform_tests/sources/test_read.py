@@ -182,6 +182,21 @@ def test_block_gzip_tells_offsets_by_its_blocks() -> None:
     assert report.position_count == 0
 
 
+@pytest.mark.parametrize("ending", ["index.json", "none"])
+def test_lines_of_block_gzip_are_json_where_the_sink_decoded_json(ending: str) -> None:
+    """As bytes, JsonConverter would write them to Kafka as texts of base64."""
+    layout: dict[str, Any] = {"format": "block_gzip", "codec": "gzip", "block_size": 5}
+    found = written_with_sidecars(LayoutSettings(**layout), came([b'{"n":1}', b'"a"', b"2"]))
+    store = MemoryStore({f"{FOLDER}0000000000.gz": found[""], f"{FOLDER}0000000000.{ending}": found["index.json"]})
+    config = source(layout, records={"value": {"format": "JSON"}})
+    batches = list(ForeignStream(config, opened(config, store), store).batches())
+    assert [value for batch in batches for value in batch.value.objects] == [{"n": 1}, "a", 2]
+    assert all(batch.value.raw_is_json for batch in batches)
+    bad = MemoryStore({f"{FOLDER}0000000000.gz": gzip.compress(b"1\nno JSON\n")})
+    with pytest.raises(IntegrityError, match="line 2: is no JSON"):
+        list(ForeignStream(config, opened(config, bad), bad))
+
+
 def blocks_of(held: Sequence[Sequence[int]]) -> tuple[bytes, bytes]:
     """An object of lines that tell their offset in Kafka, a block for each sequence of them, and its index."""
     members, chunks = [b"".join(b"%d\n" % offset for offset in block) for block in held], []

@@ -69,7 +69,7 @@ class JsonReader:
         depth = self._limits.depth
         for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=self._open_end)):
             payload = build_json_payload(lines)
-            faults = dict(_find_faults(lines, payload.raw, depth))
+            faults = dict(find_faults(lines, payload.raw, depth))
             if pieces.is_open and (len(lines) - 1 in faults or _NUMBER.fullmatch(lines[-1])):
                 what = faults.get(len(lines) - 1, "is a number, which might go on")
                 raise build_damage_error(
@@ -151,7 +151,7 @@ def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[byte
     return [first, *whole]
 
 
-def _find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:
+def find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:
     """Find the rows that are no JSON. Rows are checked one by one only if they may be none."""
     doubtful: Iterable[int] = range(len(lines))
     # All rows at once first: most batches have no fault, and UTF-8 takes a fifth of the time so.
