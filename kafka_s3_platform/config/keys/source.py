@@ -238,6 +238,7 @@ def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: 
         return None
     sheet.leave_writing()
     _judge_template(sheet, layout)
+    _judge_parts(sheet, layout)
     return sheet.fill(
         SourceSettings,
         fields=_read_fields(sheet, layout.format),
@@ -249,6 +250,15 @@ def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: 
         separator_is_named=BYTES_SEPARATOR.name in sheet,
         codec_is_named=LINES_KEY in sheet or "compression.codec" in sheet,
     )
+
+
+def _judge_parts(sheet: Sheet, layout: LayoutSettings) -> None:
+    """Refuse objects of keys and headers in layouts whose names are read as those of values alone."""
+    if layout.key_layout not in {"block_gzip", "zooz"}:
+        return
+    for store, format_name in ((STORE_KEYS, layout.keys_format), (STORE_HEADERS, layout.headers_format)):
+        if format_name is not None:
+            sheet.refuse(store.name, f"in the layout {layout.key_layout}, names of such objects are not read")
 
 
 def needs_topic_key(sheet: Sheet, layout: LayoutSettings) -> bool:

@@ -180,6 +180,10 @@ def test_a_sink_whose_file_says_too_little_to_read_its_objects_back_loads_and_sa
     found = load({"format.class": "JsonFormat", **avro}).config
     assert found.reader is None
     assert any(reason.startswith("value.converter: ") for reason in found.unreadable)
+    of_zooz = {**KEYS, "key.converter": "StringConverter", "archive.key.layout": "zooz", "format.class": "JsonFormat"}
+    assert load(of_zooz).config.unreadable == (
+        "store.kafka.keys: in the layout zooz, names of such objects are not read",
+    )
 
 
 def test_a_source_that_names_its_format_or_layout_is_what_it_says(load: Load) -> None:
