@@ -64,8 +64,10 @@ def _read_back(
     found = _resolve(Sheet(CONNECTOR_KEYS, kept, env), source, replace(file, entries=kept), worker, env)
     if found.config is None or found.config.source is None:
         return found
+    # A source knows the codec of lines alone: other objects tell theirs.
+    codec = found.config.layout.codec
     own = {
-        "layout": _name_whole(config.layout),
+        "layout": _name_whole(config.layout).model_copy(update={"codec": codec}),
         "source": found.config.source.model_copy(update={"cluster": config.kafka.bootstrap_servers}),
     }
     return replace(found, config=found.config.model_copy(update=own))
