@@ -23,7 +23,7 @@ from kafka_s3_platform_tests.conftest import REPOSITORY
 DEPLOY = REPOSITORY / "deploy"
 DIFFERENT = {
     *("storage", "run_storage", "event_log_storage", "schedule_storage", "local_artifact_storage", "compute_logs"),
-    *("sensors", "schedules"),
+    *("sensors", "schedules", "run_coordinator"),
 }
 
 
