@@ -44,8 +44,15 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
     tried = store.settings.model_dump_json(), prefix
     with _trying:
         if not {(*tried, uploads), (*tried, True)} & tried_before:
-            _Check(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
+            try_promises(store, prefix, uploads)
             tried_before.add((*tried, uploads))
+
+
+def try_promises(store: ObjectStore, prefix: str, uploads: bool) -> str:
+    """Do what `check_promises` does, whatever was tried before. Return the key of the object that it has written."""
+    key = f"{prefix}/{WRITE_CHECK}".lstrip("/")
+    _Check(store, key).run(uploads)
+    return key
 
 
 class _Check:

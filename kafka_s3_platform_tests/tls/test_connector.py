@@ -6,7 +6,9 @@ from pathlib import Path
 
 import javaproperties
 import pytest
+from click.testing import CliRunner
 
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -104,3 +106,25 @@ def test_what_is_archived_from_a_secured_cluster_comes_back_exactly_once(
     assert [schema.schema_text for schema in snapshot(config).state.schemas] == [json.dumps(PERSON)]
     assert report.verified
     assert values(config.kafka, f"{topic_name}-restored") == sent
+
+
+def test_each_of_them_is_tried_with_what_the_file_says(
+    connector_file: Path, secured: SecuredKafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ClusterAdmin(secured.by_certificate()) as admin:
+        admin.create_topic(topic_name, 1)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(secured.authority.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.authority.ca))
+    assert set(try_file(connector_file).values()) == {"ok", "not tried"}
+
+    worker = connector_file.parent / "worker.properties"
+    worker.write_text(worker.read_text().replace(f'username="{USER}"', 'username="nobody"'))
+    found = try_file(connector_file)
+    assert {what for what, judgement in found.items() if judgement == "wrong"} == {"broker"}
+    assert found["Schema Registry of values"] == found["bucket"] == "ok"
+
+
+def try_file(path: Path) -> dict[str, str]:
+    """What was tried -> how it is."""
+    done = CliRunner().invoke(main, ["check", str(path), "--connect", "--json"])
+    return {each["what"]: each["judgement"] for each in json.loads(done.stdout)["tried"]}

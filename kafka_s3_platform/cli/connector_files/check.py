@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.output import json_option, print_result, strip_links
+from kafka_s3_platform.cli.connector_files.findings import Finding, describe_findings, format_findings, is_well
+from kafka_s3_platform.cli.output import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
@@ -46,20 +47,43 @@ class _Outlook:
     help="Timestamp of the sample record, ISO 8601. Default: the start of the archive.",
 )
 @click.option("--value", metavar="JSON", help="Value of the sample record, for a partitioner that looks at a field.")
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Also try the broker, the topics, the bucket and the Schema Registry that the file names, with the rights"
+    " that its runs need. Writes one small object to the folder of indexes, and removes it again.",
+)
 @json_option
 @click.pass_context
 def check(
-    ctx: click.Context, file: Path, topic: str | None, timestamp: str | None, value: str | None, as_json: bool
+    ctx: click.Context,
+    file: Path,
+    topic: str | None,
+    timestamp: str | None,
+    value: str | None,
+    connect: bool,
+    as_json: bool,
 ) -> None:
-    """Show what each key of the connector file FILE does here. Exit status 1 if the file does not load.
+    """Show what each key of the connector file FILE does here.
 
     The cluster is the one that worker.properties in the same folder names. A sample record shows how objects would be
-    named.
+    named. Exit status 1 if the file does not load, or if --connect finds that something is wrong.
     """
     report = check_report(file, file.parent / WORKER_FILE, os.environ)
     outlook = _make_outlook(report.config, topic, timestamp, value) if report.config else _Outlook()
-    print_result(_make_document(report, outlook), as_json, list(_format_outlook(report, outlook)))
-    ctx.exit(0 if report.ok else 1)
+    tried = _try(report.config) if connect and report.config else []
+    document = _make_document(report, outlook)
+    if connect:
+        document["tried"] = describe_findings(tried)
+    print_result(document, as_json, list(_format_outlook(report, outlook, tried)))
+    ctx.exit(0 if report.ok and is_well(tried) else 1)
+
+
+def _try(config: ConnectorConfig) -> list[Finding]:
+    # the clients of Kafka and S3, which no other check needs
+    from kafka_s3_platform.cli.connector_files.connect import UNTRIED, try_connector
+
+    return [*try_connector(config), UNTRIED]
 
 
 def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | None, value: str | None) -> _Outlook:
@@ -69,7 +93,8 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
     hindrances: list[str] = []
     keys = _try_call(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
     credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)
-    return _Outlook(keys or (), credentials, tuple(hindrances), tuple(_explain_what_one_gets(config)))
+    gives = tuple(_explain_what_one_gets(config))
+    return _Outlook(keys or (), credentials, tuple(hindrances), gives)
 
 
 def _explain_what_one_gets(config: ConnectorConfig) -> Iterator[str]:
@@ -122,9 +147,10 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
     return {"key": finding.key, "class": finding.key_class.value, "value": finding.value, "effect": finding.effect}
 
 
-def _format_outlook(report: CheckReport, outlook: _Outlook) -> Iterator[str]:
+def _format_outlook(report: CheckReport, outlook: _Outlook, tried: Sequence[Finding]) -> Iterator[str | Verdict]:
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
+    yield from format_findings(tried)
     yield from _format_keys(report, (KeyClass.REFUSED,))
     yield from (f"what you get: {line}" for line in outlook.gives)
     yield from (f"an object's key, for example: {key}" for key in outlook.keys)

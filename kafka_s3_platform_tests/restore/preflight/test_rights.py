@@ -10,6 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.archive.takeover import record_takeover
+from kafka_s3_platform.cli.connector_files.connect import try_connector
+from kafka_s3_platform.cli.connector_files.findings import Judgement
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, ErrorSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, PlatformError, PreflightError
@@ -130,6 +132,30 @@ def test_archiving(guarded: Guarded, store: StoreSettings, topic_name: str) -> N
     config = of_its_own(guarded, store, topic_name, rights("archive", SOURCE=topic_name))
     assert archived(config).record_count == 5
     assert snapshot(config).state.topic.acls is None  # type: ignore[union-attr]
+
+
+def test_what_archiving_lacks_is_told_before_it_is_tried(
+    guarded: Guarded, store: StoreSettings, topic_name: str
+) -> None:
+    dead = f"{topic_name}-dead"
+    with ClusterAdmin(guarded.anyone) as admin:
+        admin.create_topic(dead, 1)
+    needed = rights("archive", SOURCE=topic_name)
+    seen = [*needed, Right("topic", topic_name, "DESCRIBE"), Right("topic", dead, "DESCRIBE")]
+    seen.append(Right("topic", dead, "DESCRIBE_CONFIGS"))
+    letters = {"records": {"errors": ErrorSettings(tolerance="all", dead_letter_topic=dead)}}
+    config = of_its_own(guarded, store, topic_name, seen, **letters)
+    assert judge_topics(config) == {"topics": Judgement.OK, f"dead letter topic {dead}": Judgement.WRONG}
+
+    for missing in ("READ", "DESCRIBE_CONFIGS"):
+        user = guarded.user_with(right for right in seen if right != Right("topic", topic_name, missing))
+        found = judge_topics(config.model_copy(update={"kafka": user}))
+        assert found[f"topic {topic_name}"] is Judgement.WRONG, missing
+
+
+def judge_topics(config: ConnectorConfig) -> dict[str, Judgement]:
+    """What was tried of topics -> how it is."""
+    return {each.what: each.judgement for each in try_connector(config) if each.what.startswith(("topic", "dead"))}
 
 
 def test_archiving_with_groups_offsets_acls_and_dead_letters(

@@ -1,0 +1,232 @@
+"""Tries a connector's file against its real broker, bucket and Schema Registry, with the rights that its runs need."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from kafka_s3_platform.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Look, gather_findings, judge
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
+from kafka_s3_platform.config.topics import match_topics
+from kafka_s3_platform.converters.registry import open_registry
+from kafka_s3_platform.errors import AuthorizationError, MissingTopicError, PlatformError
+from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
+from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.promises import WRITE_CHECK, try_promises
+
+SECONDS = 30.0
+"""How long the broker, the bucket and each registry may take. They are tried at the same time."""
+
+BROKER_SECONDS = 5.0
+
+UNTRIED = Finding(
+    "the rest",
+    Judgement.NOT_TRIED,
+    "to read and decode a record, the clocks of brokers, and the rights of restores on their target topics",
+)
+
+
+def try_connector(config: ConnectorConfig) -> list[Finding]:
+    """Try what the file of a connector names. Takes about SECONDS at most.
+
+    Only one object is written: that with which every run tries the promises of the store. It is removed again, if the
+    credentials may delete.
+    """
+    looks: dict[str, Look] = {"Kafka": partial(_try_kafka, config), "bucket": partial(_try_bucket, config)}
+    for side, registry in _find_registries(config).items():
+        looks[f"Schema Registry of {side}s"] = partial(_try_registry, config, side, registry)
+    return gather_findings(looks, SECONDS)
+
+
+def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
+    with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
+        try:
+            cluster = admin.describe_cluster()
+        except PlatformError as err:
+            yield Finding("broker", Judgement.WRONG, str(err))
+            yield Finding("topics", Judgement.NOT_TRIED, "no broker answers")
+            return
+        at = f"{config.kafka.bootstrap_servers} answers: cluster {cluster.cluster_id}, brokers {cluster.broker_count}"
+        yield Finding("broker", Judgement.OK, at)
+        if config.source is not None:
+            return
+        yield from _try_topics(config, admin)
+        if letters := config.records.errors.dead_letter_topic:
+            yield _try_dead_letters(admin, letters)
+        if config.archive.consumer_groups or config.archive.publish_offsets:
+            yield Finding("consumer groups", Judgement.NOT_TRIED, "the rights on groups that the file names")
+
+
+def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Finding]:
+    topics = config.topics if config.topics_regex is None else match_topics(config, admin.topics())
+    if not topics:
+        found = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
+        yield Finding("topics", Judgement.WARNING, found)
+        return
+    described = admin.describe_topics(topics)
+    looked = admin.look_at({topic: each.kafka_partitions for topic, each in described.found.items()})
+    wrong = [
+        *described.failures.items(),
+        *looked.failures.items(),
+        *((topic, error) for topic, each in looked.found.items() for error in each.failures.values()),
+        *((topic, _explain_unread(topic)) for topic, each in described.found.items() if _lacks(each, "READ")),
+    ]
+    for topic, said in dict(wrong).items():
+        yield Finding(f"topic {topic}", Judgement.WRONG, str(said))
+    good = [topic for topic in topics if topic not in dict(wrong)]
+    frontiers = [frontier for topic in good for frontier in looked.found[topic].found.values()]
+    if good:
+        offsets = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)
+        held = f"{offsets:,} offsets in {len(frontiers):,} kafka partitions"
+        found = f"{len(good):,} of {len(topics):,} are there, with their configs and offsets ({held})"
+        yield Finding("topics", Judgement.OK, found)
+    if unknown := [topic for topic in good if described.found[topic].operations is None]:
+        found = f"READ on {', '.join(unknown)}: the cluster does not say what this user may do"
+        yield Finding("topics", Judgement.NOT_TRIED, found)
+
+
+def _lacks(topic: TopicDescription, operation: str) -> bool:
+    return topic.operations is not None and operation not in topic.operations
+
+
+def _explain_unread(topic: str) -> str:
+    return f"this user may see it and not read it: give it READ on topic {topic} (docs/rights.md)"
+
+
+def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Finding:
+    what = f"dead letter topic {topic}"
+    try:
+        found = admin.describe_topic(topic)
+    except MissingTopicError:
+        return Finding(what, Judgement.NOT_TRIED, "it is not there. The first dead letter makes it, if CREATE is given")
+    except PlatformError as err:
+        return Finding(what, Judgement.WRONG, str(err))
+    if _lacks(found, "WRITE"):
+        return Finding(what, Judgement.WRONG, "this user may not write to it: give it WRITE (docs/rights.md)")
+    if found.operations is None:
+        return Finding(what, Judgement.NOT_TRIED, "WRITE: the cluster does not say what this user may do")
+    return Finding(what, Judgement.OK, "may be written to")
+
+
+def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
+    store = ObjectStore(config.store)
+    is_source = config.source is not None
+    # runs of a sink need not list its objects
+    folder = f"{config.layout.topics_dir if is_source else config.archive.index_dir}/".lstrip("/")
+    try:
+        next(store.list(folder), None)
+        yield Finding("bucket", Judgement.OK, f"{store.uri(folder)} can be listed")
+    except AuthorizationError as err:
+        yield Finding("bucket", Judgement.WRONG, str(err))
+    except PlatformError as err:
+        yield Finding("bucket", Judgement.WRONG, str(err))
+        yield Finding("rights on the bucket, index, clock", Judgement.NOT_TRIED, "the bucket does not answer")
+        return
+    yield from _try_source(config, store) if is_source else _try_sink(config, store)
+    yield _try_clock(config, store)
+
+
+def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
+    yield judge("index", lambda: _read_index(config))
+    yield judge("writes to the index", lambda: _try_writes(config, store))
+    yield _try_removal(config, store)
+    layout = config.layout
+    for folder in [layout.topics_dir, *([layout.daily_dir] if layout.is_envelope else [])]:
+        yield judge(f"writes to {folder}", partial(_write_in_vain, store, folder))
+    yield _try_restores(config, Judgement.WARNING)
+
+
+def _read_index(config: ConnectorConfig) -> str:
+    index = ConnectorIndex.of(config)
+    found = index.peek()
+    if found is None:
+        return f"{index.uri} is not there yet: the first run creates it"
+    return f"{index.uri} can be read: topics {len(found.topics):,}"
+
+
+def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
+    key = try_promises(store, config.archive.index_dir, uploads=True)
+    return f"{store.uri(key)} was written, read and listed. Writes and uploads whose condition is false are refused"
+
+
+def _try_removal(config: ConnectorConfig, store: ObjectStore) -> Finding:
+    what = "right to delete"
+    key = f"{config.archive.index_dir}/{WRITE_CHECK}"
+    try:
+        found = store.head(key)
+        if found is None:
+            return Finding(what, Judgement.NOT_TRIED, f"{store.uri(key)} is not there")
+        store.delete(key, found.etag)
+    except AuthorizationError:
+        found_out = f"none: {store.uri(key)} stays, as after a run. Only `kafka-s3 vacuum` and `upkeep` need this right"
+        return Finding(what, Judgement.OK, found_out)
+    except PlatformError as err:
+        return Finding(what, Judgement.WRONG, str(err))
+    return Finding(what, Judgement.OK, f"{store.uri(key)} was removed again")
+
+
+def _write_in_vain(store: ObjectStore, folder: str) -> str:
+    key = f"{folder}/{WRITE_CHECK}".lstrip("/")
+    store.write_in_vain(key)
+    return f"{store.uri(key)} could be written. The condition of the request was false, so nothing was"
+
+
+def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Finding:
+    what = "writes of restores"
+    try:
+        done = _write_in_vain(ObjectStore(config.restore_store), config.archive.restore_dir)
+    except AuthorizationError as err:
+        return Finding(what, if_refused, f"{err}. Only restores need this")
+    except PlatformError as err:
+        return Finding(what, Judgement.WRONG, str(err))
+    return Finding(what, Judgement.OK, done)
+
+
+def _try_source(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
+    yield _try_reading(config, store)
+    yield _try_restores(config, Judgement.WRONG)
+
+
+def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Finding:
+    what = "objects"
+    prefix = f"{config.layout.topics_dir}/".lstrip("/")
+    try:
+        found = next((each for each in store.list(prefix) if each.size and not each.is_cold), None)
+        if found is None:
+            where = f"{store.uri(prefix)} has no object that can be read now: is topics.dir right, or are all cold?"
+            return Finding(what, Judgement.WARNING, where)
+        store.read_range(found.key, 0, 1, found.etag)
+    except PlatformError as err:
+        return Finding(what, Judgement.WRONG, str(err))
+    return Finding(what, Judgement.OK, f"{store.uri(found.key)} can be read (its first byte was)")
+
+
+def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Finding:
+    what = "clock"
+    try:
+        refuse_wrong_clock(config, store)
+    except PlatformError as err:
+        return Finding(what, Judgement.WRONG, str(err))
+    seen = store.clock.latest
+    if seen is None:
+        return Finding(what, Judgement.NOT_TRIED, "the answers of the store do not tell the time")
+    apart = abs(seen.difference).total_seconds()
+    allowed = f"archive.clock.tolerance.ms={config.archive.clock_tolerance_ms}"
+    return Finding(what, Judgement.OK, f"at least {apart:.0f} s from the store's, and {allowed}")
+
+
+def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:
+    """Return side -> the registry of its converter. One that both sides share is in it once."""
+    found: dict[str, RegistrySettings] = {}
+    for side, converter in (("value", config.records.value), ("key", config.records.key)):
+        if converter.registry is not None and converter.registry not in found.values():
+            found[side] = converter.registry
+    return found
+
+
+def _try_registry(config: ConnectorConfig, side: str, settings: RegistrySettings) -> Iterator[Finding]:
+    registry = open_registry(settings)
+    subject = f"{next(iter(config.topics), 'kafka-s3')}-{side}"
+    versions = registry.versions(subject)
+    told = f"{registry.url} answers, and takes the credentials. Subject {subject} has {len(versions):,} versions"
+    yield Finding(f"Schema Registry of {side}s", Judgement.OK, told)
