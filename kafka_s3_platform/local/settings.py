@@ -26,9 +26,9 @@ class StackSettings:
     cache: Path = Path(".local/cache")
     kafka_version: str = "4.3.1"
     """The release of Apache Kafka. Digests of its jars are recorded beside `kafka_jars.py`."""
-    kafka_port: int = 29092
+    kafka_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}KAFKA_PORT"])
     kafka_controller_port: int = 29093
-    s3_port: int = 28333
+    s3_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}S3_PORT"])
     s3_grpc_port: int = 28334
     seaweedfs_master_port: int = 28335
     seaweedfs_master_grpc_port: int = 28336
@@ -36,10 +36,10 @@ class StackSettings:
     seaweedfs_volume_grpc_port: int = 28338
     seaweedfs_filer_port: int = 28339
     seaweedfs_filer_grpc_port: int = 28340
-    registry_port: int = 28341
-    aws_access_key_id: str = "kafka-s3"
-    aws_secret_access_key: str = field(default="kafka-s3-secret", repr=False)
-    bucket: str = "kafka-archive"
+    registry_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}REGISTRY_PORT"])
+    aws_access_key_id: str = environment.LOCAL_DEFAULTS[f"{PREFIX}AWS_ACCESS_KEY_ID"]
+    aws_secret_access_key: str = field(default=environment.LOCAL_DEFAULTS[f"{PREFIX}AWS_SECRET_ACCESS_KEY"], repr=False)
+    bucket: str = environment.LOCAL_DEFAULTS[f"{PREFIX}BUCKET"]
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of the broker. They are added to those of the stack, or replace them."""
 

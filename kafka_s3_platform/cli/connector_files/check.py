@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.connector_files.findings import Finding, describe_findings, format_findings, is_well
+from kafka_s3_platform.cli.connector_files.warnings import list_warnings
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.config.check import CheckReport, check_report
@@ -19,6 +20,7 @@ from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.sources.how_read import explain_missing
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.told import tells_times
@@ -36,6 +38,8 @@ class _Outlook:
     hindrances: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
     """What the user gets: the format, how objects are restored, and what cannot come back."""
+
+    warnings: tuple[str, ...] = ()
 
 
 @click.command
@@ -94,7 +98,8 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
     keys = _try_call(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
     credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)
     gives = tuple(_explain_what_one_gets(config))
-    return _Outlook(keys or (), credentials, tuple(hindrances), gives)
+    warnings = tuple(list_warnings(config, StackSettings.from_environment()))
+    return _Outlook(keys or (), credentials, tuple(hindrances), gives, warnings)
 
 
 def _explain_what_one_gets(config: ConnectorConfig) -> Iterator[str]:
@@ -137,6 +142,7 @@ def _make_document(report: CheckReport, outlook: _Outlook) -> dict[str, object]:
         "credentials": outlook.credentials,
         "hindrances": list(outlook.hindrances),
         "what_you_get": list(outlook.gives),
+        "warnings": list(outlook.warnings),
         "problems": list(report.problems),
         "keys": [_format_finding(f) for f in report.findings],
         "worker_keys": [_format_finding(f) for f in report.worker_findings],
@@ -150,6 +156,7 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
 def _format_outlook(report: CheckReport, outlook: _Outlook, tried: Sequence[Finding]) -> Iterator[str | Verdict]:
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
+    yield from (Verdict(f"warning: {line}", is_good=False) for line in outlook.warnings)
     yield from format_findings(tried)
     yield from _format_keys(report, (KeyClass.REFUSED,))
     yield from (f"what you get: {line}" for line in outlook.gives)

@@ -68,7 +68,7 @@ def demo() -> None:
 
 
 def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
-    """Refuse to run if the demo's connector files name other addresses: they hold the default ports of the stack."""
+    """Refuse to run if the demo's connector files name other addresses than the stack's, by its variables or not."""
     found = (topic.config.kafka.bootstrap_servers, topic.config.store.endpoint_url)
     wanted = (settings.bootstrap_servers, settings.s3_endpoint)
     if found != wanted:

@@ -57,6 +57,16 @@ DOCS_URL = EnvironmentVariable(
     " it.",
 )
 LOCAL_PREFIX = "KAFKA_S3_LOCAL_"
+LOCAL_DEFAULTS = {
+    f"{LOCAL_PREFIX}KAFKA_PORT": "29092",
+    f"{LOCAL_PREFIX}S3_PORT": "28333",
+    f"{LOCAL_PREFIX}REGISTRY_PORT": "28341",
+    f"{LOCAL_PREFIX}AWS_ACCESS_KEY_ID": "kafka-s3",
+    f"{LOCAL_PREFIX}AWS_SECRET_ACCESS_KEY": "kafka-s3-secret",
+    f"{LOCAL_PREFIX}BUCKET": "kafka-archive",
+}
+"""Where the embedded stack is if nothing else is set. Connector files may name these variables, set or not."""
+
 SERVE_PREFIX = "KAFKA_S3_SERVE"
 
 VARIABLES = (
@@ -72,7 +82,7 @@ VARIABLES = (
         "",
         "embedded stack",
         "Folder, ports, credentials and the release of Kafka of `kafka-s3 up`, which is for one person's machine and"
-        " not for servers.",
+        " not for servers ([the embedded stack](connector-files.md#the-embedded-stack)).",
     ),
     EnvironmentVariable(
         f"{SERVE_PREFIX}_*",

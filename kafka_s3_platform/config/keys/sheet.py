@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys.clients.translate import ClientOutcome
+from kafka_s3_platform.config.keys.environment import LOCAL_DEFAULTS
 from kafka_s3_platform.config.keys.table import (
     NOT_YET,
     Key,
@@ -238,15 +239,19 @@ class Sheet:
 
 
 def substitute_variables(text: str, env: Mapping[str, str]) -> str:
-    """Replace each `${env:NAME}`. Raise ValueError if the variable is unset, or for another provider."""
+    """Replace each `${env:NAME}`. Raise ValueError if the variable is unset, or for another provider.
+
+    The variables of the embedded stack have its defaults.
+    """
 
     def value(match: re.Match[str]) -> str:
         provider, name = match.groups()
         if provider != "env":
             raise ValueError(f"the config provider {provider!r} is unknown; only ${{env:NAME}} is replaced")
-        if name not in env:
+        found = env.get(name, LOCAL_DEFAULTS.get(name))
+        if found is None:
             raise ValueError(f"the environment variable {name!r} is not set")
-        return env[name]
+        return found
 
     return _PLACEHOLDER.sub(value, text)
 
