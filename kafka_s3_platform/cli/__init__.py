@@ -38,7 +38,7 @@ COMMANDS = {
     "resolve": ("resolve", "List offsets that could not be archived, or resolve them."),
     "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),
     "prepare": ("machine.prepare", "Make what lets later starts be quick."),
-    "doctor": ("machine.doctor", "Say whether this machine has what the platform needs, and uses what makes it quick."),
+    "doctor": ("machine.doctor", "Say what this machine lacks, and whether what the connector files name answers."),
     "demo": ("demo.demo", "Run a demo with real data, in a few minutes."),
 }
 """The module of each command, and what its help begins with: a list of the commands imports none of them.

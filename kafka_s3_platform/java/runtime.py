@@ -26,7 +26,7 @@ def find_java() -> Path:
         raise ConfigError(
             f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME", code=ErrorCode.JAVA
         )
-    version = _read_version(Path(found))
+    version = read_version(Path(found))
     if version < LEAST_VERSION:
         raise ConfigError(
             f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME",
@@ -43,7 +43,7 @@ def find_pyspark_jars() -> Path:
     return Path(spec.submodule_search_locations[0], "jars")
 
 
-def _read_version(java: Path) -> int:
+def read_version(java: Path) -> int:
     """Return the major version of a `java`. Raises ConfigError if it does not tell."""
     release = java.resolve().parents[1] / "release"
     told = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE) if release.is_file() else None

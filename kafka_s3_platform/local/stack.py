@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.local.broker import Broker
-from kafka_s3_platform.local.processes import lock_folder
+from kafka_s3_platform.local.processes import Daemon, lock_folder
 from kafka_s3_platform.local.registry import SchemaRegistry
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
@@ -82,7 +82,7 @@ def start_registry(settings: StackSettings) -> StackStatus:
 def stop_stack(settings: StackSettings) -> tuple[str, ...]:
     """Stop the servers and keep their data. Return the names of the servers that ran."""
     with lock_folder(settings.data_dir):
-        daemons = [server.daemon for server in (Broker(settings), SeaweedFS(settings), SchemaRegistry(settings))]
+        daemons = list_daemons(settings)
         # All get SIGTERM before the first wait, so they end at the same time.
         running = [daemon for daemon in daemons if daemon.terminate()]
         for daemon in daemons:
@@ -103,6 +103,11 @@ def read_stack_status(settings: StackSettings) -> StackStatus:
         servers=tuple(_read_server_status(server) for server in _list_servers(settings)),
         schema_registry_url=settings.registry_url if registry.daemon.is_wanted else None,
     )
+
+
+def list_daemons(settings: StackSettings) -> list[Daemon]:
+    """List the processes that the stack may have, the registry's too. Start nothing."""
+    return [server.daemon for server in (Broker(settings), SeaweedFS(settings), SchemaRegistry(settings))]
 
 
 def _list_servers(settings: StackSettings) -> tuple[Server, ...]:

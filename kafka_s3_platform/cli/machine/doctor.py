@@ -1,97 +1,80 @@
-"""`kafka-s3 doctor`: says whether this machine has what the platform needs, and uses what makes it quick."""
+"""`kafka-s3 doctor`: says what this machine lacks, and whether what the connector files name answers."""
 
 import os
-import re
-import shlex
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from kafka_s3_platform.cli.machine.prepare import TRAINING
-from kafka_s3_platform.cli.output import align_columns, json_option, print_result
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.java.runtime import find_java
-from kafka_s3_platform.spark.session import find_class_data
+from kafka_s3_platform.cli.connector_files.findings import (
+    Finding,
+    Judgement,
+    Look,
+    describe_findings,
+    format_findings,
+    gather_findings,
+    is_well,
+)
+from kafka_s3_platform.cli.connector_files.warnings import list_warnings
+from kafka_s3_platform.cli.machine import looks
+from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.local.settings import StackSettings
 
+MACHINE_SECONDS = 180.0
+AT_ONCE = 32
+"""Connectors that are tried at a time: one whose servers do not answer holds up few others."""
 
-@dataclass(frozen=True)
-class Finding:
-    """What was looked at, whether it is well, and what was found, with what to do if it is not."""
-
-    what: str
-    is_well: bool
-    found: str
+MACHINE: Mapping[str, Look] = {
+    "Java": looks.look_at_java,
+    "memory": looks.look_at_memory,
+    "disk": looks.look_at_disk,
+    "ports": looks.look_at_ports,
+    "class data of Spark": looks.look_at_class_data,
+    "compiled functions": looks.look_at_kernels,
+}
 
 
 @click.command
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Say whether this machine has what the platform needs, and uses what makes it quick.
+    """Say what this machine lacks, and whether what the connector files name answers.
 
-    Starts Spark once. Exit status 1 if something is not well.
+    Looks at Java, memory, disk and the ports of the embedded stack, starts Spark once, and tries each connector file as
+    `kafka-s3 check FILE --connect` does. Exit status 1 if something is wrong.
     """
-    findings = [_examine(what, look) for what, look in LOOKS.items()]
-    rows = [[f.what, "well" if f.is_well else "not well", f.found] for f in findings]
-    print_result({"findings": [asdict(f) for f in findings]}, as_json, align_columns(rows))
-    ctx.exit(0 if all(f.is_well for f in findings) else 1)
+    findings = [*gather_findings(MACHINE, MACHINE_SECONDS), *_try_files(find_connectors_folder(os.environ))]
+    print_result({"findings": describe_findings(findings)}, as_json, list(format_findings(findings)))
+    ctx.exit(0 if is_well(findings) else 1)
 
 
-def _examine(what: str, look: Callable[[], tuple[bool, str]]) -> Finding:
-    try:
-        return Finding(what, *look())
-    except (PlatformError, OSError) as err:
-        return Finding(what, is_well=False, found=str(err))
+def _try_files(folder: Path) -> Iterator[Finding]:
+    # the clients of Kafka and S3
+    from kafka_s3_platform.cli.connector_files.connect import UNTRIED
+
+    if not folder.is_dir():
+        told = f"{folder} is no folder, so no file was tried: run this where it is, or set KAFKA_S3_CONNECTORS"
+        yield Finding("connector files", Judgement.WARNING, told)
+        return
+    files = load_connectors(folder, os.environ)
+    for path, problem in files.broken.items():
+        yield Finding(f"{path}", Judgement.WRONG, f"does not load: {problem}")
+    if not files.loaded:
+        yield Finding("connector files", Judgement.WARNING, f"none of {folder} loads, so none was tried")
+        return
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="doctor") as pool:
+        for tried in pool.map(_try_file, files.loaded, files.loaded.values()):
+            yield from tried
+    yield UNTRIED
 
 
-def _look_at_java() -> tuple[bool, str]:
-    return True, str(find_java())
+def _try_file(path: Path, config: ConnectorConfig) -> list[Finding]:
+    from kafka_s3_platform.cli.connector_files.connect import try_connector
 
-
-def _look_at_class_data() -> tuple[bool, str]:
-    """Start Spark as a run does, and count where its Java's classes came from. Java does not say that it uses none."""
-    data = find_class_data()
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "classes")
-        asked = shlex.quote(f"-Xlog:class+load:file={log}")
-        env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {asked}"}
-        done = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            *_, said = ["it printed nothing", *done.stderr.strip().splitlines()]
-            return False, f"Spark does not start: {said}"
-        sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
-    used = sum(source.endswith("(top)") for source in sources)
-    if used:
-        return True, f"{used:,} of {len(sources):,} classes of Spark's Java come from class data"
-    if not data.is_file():
-        return False, f"there is none for this Java and these jars ({data}): run `kafka-s3 prepare`"
-    return False, (
-        f"{data} is there, and Java does not use it. Look for other options or another class path: "
-        f"spark.driver.extraClassPath or extraJavaOptions, SPARK_CONF_DIR, SPARK_SUBMIT_OPTS, JAVA_TOOL_OPTIONS"
-    )
-
-
-def _look_at_kernels() -> tuple[bool, str]:
-    from kafka_s3_platform.cli.machine.training import run_kernels
-
-    found = run_kernels()
-    missed = [kernel.name for kernel in found if not kernel.was_cached]
-    if not missed:
-        return True, f"all {len(found)} were in numba's cache"
-    return False, (
-        f"{len(missed)} of {len(found)} had to be compiled. If it is so again, numba cannot write its cache: set "
-        f"NUMBA_CACHE_DIR to a folder that this user can write"
-    )
-
-
-LOOKS: dict[str, Callable[[], tuple[bool, str]]] = {
-    "Java": _look_at_java,
-    "class data of Spark": _look_at_class_data,
-    "compiled functions": _look_at_kernels,
-}
-"""What is looked at, in this order: a function returns whether it is well, and what it found."""
+    warnings = list_warnings(config, StackSettings.from_environment())
+    told = [Finding("what the file says", Judgement.WARNING, warning) for warning in warnings]
+    return [replace(finding, what=f"{path.name}: {finding.what}") for finding in [*told, *try_connector(config)]]

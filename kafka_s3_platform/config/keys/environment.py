@@ -128,6 +128,12 @@ VARIABLES = (
         "A folder of Spark's own settings. What it says of Java and of logging stays as it is.",
     ),
     EnvironmentVariable(
+        "SPARK_LOCAL_DIRS",
+        "the folder of temporary files",
+        EXECUTORS,
+        "Where Spark keeps temporary files. `kafka-s3 doctor` looks how much room is there.",
+    ),
+    EnvironmentVariable(
         "SPARK_*_OPTS",
         "",
         CODE,

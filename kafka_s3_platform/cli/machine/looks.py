@@ -1,0 +1,162 @@
+"""What `kafka-s3 doctor` looks at on this machine: Java, memory, disk, the ports of the embedded stack."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+
+from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement
+from kafka_s3_platform.cli.machine.prepare import TRAINING
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.java.runtime import find_java, read_version
+from kafka_s3_platform.local.processes import Daemon, is_port_free
+from kafka_s3_platform.local.settings import HOST, StackSettings, name_variable
+from kafka_s3_platform.local.stack import list_daemons
+from kafka_s3_platform.spark.session import find_class_data
+
+GIB = 2**30
+LITTLE_MEMORY = 2 * GIB
+"""Spark's Java takes up to 1 GB, unless it was told otherwise, and each of its tasks has a Python process."""
+
+LITTLE_DISK = 5 * GIB
+NO_DISK = GIB // 2
+
+START_SECONDS = 120
+
+
+def look_at_java() -> Iterator[Finding]:
+    """Look for a Java that is new enough."""
+    java = find_java()
+    yield Finding("Java", Judgement.OK, f"{java} is Java {read_version(java)}")
+
+
+def look_at_memory() -> Iterator[Finding]:
+    """Look at what other processes leave of the memory."""
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB are free"
+    if memory.available >= LITTLE_MEMORY:
+        yield Finding("memory", Judgement.OK, found)
+        return
+    advice = "Spark and its tasks need more than 2: end other programs, or lower spark.driver.memory and tasks.max"
+    yield Finding("memory", Judgement.WARNING, f"{found}. {advice}")
+
+
+def look_at_disk() -> Iterator[Finding]:
+    """Look at the room for temporary files and for the data of the embedded stack."""
+    # Dagster, which no other look needs
+    from kafka_s3_platform.defs.resources import read_deployed_conf
+
+    spilled = os.environ.get("SPARK_LOCAL_DIRS") or read_deployed_conf(os.environ).get("spark.local.dir") or ""
+    temporary = {Path(tempfile.gettempdir()), *map(Path, filter(None, spilled.split(",")))}
+    for folder in sorted(temporary):
+        yield _judge_folder("disk for temporary files", folder)
+    yield _judge_folder("disk for the embedded stack", StackSettings.from_environment().data_dir)
+
+
+def _judge_folder(what: str, folder: Path) -> Finding:
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding(what, Judgement.WRONG, f"this user cannot write to {there}: change its owner, or set another")
+    free = shutil.disk_usage(there).free
+    found = f"{free / GIB:.1f} GiB are free at {there}"
+    if free >= LITTLE_DISK:
+        return Finding(what, Judgement.OK, found)
+    judgement = Judgement.WARNING if free >= NO_DISK else Judgement.WRONG
+    return Finding(what, judgement, f"{found}: remove what is not needed, or set another folder")
+
+
+def look_at_ports() -> Iterator[Finding]:
+    """Look at the servers of the embedded stack, and at who has the ports of those that do not run."""
+    for daemon in list_daemons(StackSettings.from_environment()):
+        yield _judge_ports(daemon)
+
+
+def _judge_ports(daemon: Daemon) -> Finding:
+    what = f"ports of the embedded {daemon.name}"
+    process = daemon.process()
+    if process is not None:
+        try:
+            daemon.refuse_other_ports()
+        except PlatformError as err:
+            return Finding(what, Judgement.WRONG, str(err))
+        return Finding(what, Judgement.OK, f"it runs (pid {process.pid}) in {daemon.folder}")
+    taken = {name: port for name, port in daemon.ports.items() if not is_port_free(port)}
+    if not taken:
+        return Finding(what, Judgement.OK, f"it does not run, and all are free: {_list_ports(daemon.ports.values())}")
+    told = "; ".join(f"{port} ({name_variable(name)}) is taken by {_name_owner(port)}" for name, port in taken.items())
+    advice = "`kafka-s3 up` does not start it: end that process, or set the variable to another port"
+    return Finding(what, Judgement.WARNING, f"{told}. {advice}")
+
+
+def _list_ports(ports: Iterable[int]) -> str:
+    return ", ".join(map(str, ports))
+
+
+def _name_owner(port: int) -> str:
+    """Name the process that listens on a port of this machine, as far as this user may see it."""
+    try:
+        for connection in psutil.net_connections("tcp"):
+            address = connection.laddr
+            if connection.status == psutil.CONN_LISTEN and address and address.port == port and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except psutil.Error:
+        pass
+    return f"a process of {HOST} that this user cannot see"
+
+
+def look_at_class_data() -> Iterator[Finding]:
+    """Start Spark as a run does, and count where its Java's classes came from. Java does not say that it uses none."""
+    judgement, found = _start_spark()
+    yield Finding("class data of Spark", judgement, found)
+
+
+def _start_spark() -> tuple[Judgement, str]:
+    data = find_class_data()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "classes")
+        asked = shlex.quote(f"-Xlog:class+load:file={log}")
+        env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {asked}"}
+        command = [sys.executable, "-c", TRAINING]
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Judgement.WRONG, f"Spark does not start in {START_SECONDS} s: look for what else this machine does"
+        if done.returncode:
+            *_, said = ["it printed nothing", *done.stderr.strip().splitlines()]
+            return Judgement.WRONG, f"Spark does not start: {said}"
+        sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
+    used = sum(source.endswith("(top)") for source in sources)
+    if used:
+        return Judgement.OK, f"{used:,} of {len(sources):,} classes of Spark's Java come from class data"
+    if not data.is_file():
+        return Judgement.WARNING, (
+            f"there is none for this Java and these jars ({data}), so Spark starts slowly: run `kafka-s3 prepare`"
+        )
+    return Judgement.WARNING, (
+        f"{data} is there, and Java does not use it. Look for other options or another class path: "
+        f"spark.driver.extraClassPath or extraJavaOptions, SPARK_CONF_DIR, SPARK_SUBMIT_OPTS, JAVA_TOOL_OPTIONS"
+    )
+
+
+def look_at_kernels() -> Iterator[Finding]:
+    """Call the functions that numba compiles, and see which it had compiled before."""
+    from kafka_s3_platform.cli.machine.training import run_kernels
+
+    what = "compiled functions"
+    found = run_kernels()
+    missed = [kernel.name for kernel in found if not kernel.was_cached]
+    if not missed:
+        yield Finding(what, Judgement.OK, f"all {len(found)} were in numba's cache")
+        return
+    told = (
+        f"{len(missed)} of {len(found)} had to be compiled. If it is so again, numba cannot write its cache: set "
+        f"NUMBA_CACHE_DIR to a folder that this user can write"
+    )
+    yield Finding(what, Judgement.WARNING, told)
