@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
-from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
+from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files, load_connectors
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
@@ -74,6 +74,8 @@ def defs() -> dg.Definitions:
         ConfigError: the folder is not there.
     """
     folder = find_connectors_folder(os.environ)
+    # before the files are read: what is written meanwhile is a change
+    digest = hash_connector_files(folder)
     files = load_connectors(folder, os.environ)
     # Resolve sinks only: each restore of a source finds the topics of its pattern in the bucket.
     sinks = _resolve_topics([c for c in files.connectors if c.source is None])
@@ -94,7 +96,8 @@ def defs() -> dg.Definitions:
 
     for problem in (*files.broken.values(), *unbuilt.values()):
         logger.warning("a connector file does not load, the others do: %s", problem)
-    checks = make_file_checks(sorted({*files.loaded, *files.broken}), problems)
+    paths = sorted({*files.loaded, *files.broken})
+    checks = make_file_checks(paths, problems, lambda: hash_connector_files(folder) != digest)
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     cleaning = dg.Definitions(sensors=[make_retention_sensor(sensing)])
     topics = {c.name: c.topics for c in sinks if c.topics_regex is not None} | listed

@@ -1,6 +1,8 @@
 """Loads connector files, one or a folder of them, as `ConnectorConfig`s."""
 
+import hashlib
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
@@ -105,6 +107,26 @@ def list_connector_files(folder: Path) -> tuple[Path, ...]:
         for path in sorted(folder.iterdir())
         if path.suffix in {".json", ".properties"} and path.name != WORKER_FILE and not path.name.startswith(".")
     )
+
+
+def hash_connector_files(folder: Path) -> str:
+    """Return a digest of the names and contents of the connector files and of worker.properties, as far as they are."""
+    digest = hashlib.sha256()
+    try:
+        files = list_connector_files(folder)
+    except OSError:
+        # a mount that comes and goes; the code location says that the folder is missing
+        files = ()
+    for path in [*files, folder / WORKER_FILE]:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            # gone since it was listed, or not there at all
+            continue
+        # a name need not be UTF-8
+        digest.update(b"%b\0%d\0" % (os.fsencode(path.name), len(content)))
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:

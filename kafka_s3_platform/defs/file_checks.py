@@ -8,6 +8,7 @@ import dagster as dg
 
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.text import escape_unprintable
 
 FILES_KEY = dg.AssetKey(["connector_files"])
@@ -16,9 +17,15 @@ INTERVAL_SECONDS = 60
 Problems = Callable[[], Mapping[Path, str]]
 """Returns the present problem of each broken connector file."""
 
+AreOld = Callable[[], bool]
+"""Returns whether the files are other ones than those that this code location was defined by."""
 
-def make_file_checks(files: Sequence[Path], problems: Problems) -> dg.Definitions:
-    """Make an asset for the connector files, a check for each file, and the sensor that evaluates the checks."""
+
+def make_file_checks(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.Definitions:
+    """Make an asset for the connector files, a check for each file, and the sensor that evaluates the checks.
+
+    When files are new, changed or gone, the sensor also has the code location loaded again.
+    """
     spec = dg.AssetSpec(
         FILES_KEY,
         # no connector's group has this name: with `__` in it, it would have a suffix
@@ -27,7 +34,7 @@ def make_file_checks(files: Sequence[Path], problems: Problems) -> dg.Definition
         "load stops no other.",
     )
     checks = [_make_check(path, problems) for path in files]
-    return dg.Definitions(assets=[spec], asset_checks=checks, sensors=[_make_sensor(files, problems)])
+    return dg.Definitions(assets=[spec], asset_checks=checks, sensors=[_make_sensor(files, problems, are_old)])
 
 
 def name_file_check(path: Path) -> str:
@@ -44,28 +51,29 @@ def _make_check(path: Path, problems: Problems) -> dg.AssetChecksDefinition:
     return loads
 
 
-def _make_sensor(files: Sequence[Path], problems: Problems) -> dg.SensorDefinition:
+def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.SensorDefinition:
     @dg.sensor(
         name="connector_files",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reads the connector files again. While a file does not load, the ticks and the check of the file "
-        "fail.",
+        "fail. When a file is new, changed or gone, it has this code location loaded again.",
     )
     def connector_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        reloaded = f"connector files changed: {reload_code_location(context)}" if are_old() else ""
         wrong = problems()
         known = {path.name: wrong.get(path, "") for path in files}
         before = json.loads(context.cursor or "{}")
         told = "\n".join(dict.fromkeys(wrong.values()))
         if wrong and known == before:
             # what is to be told as an event is told: from now on the sensor itself is red
-            raise ConfigError(told)
+            raise ConfigError("\n".join(filter(None, (told, reloaded))))
         return dg.SensorResult(
             asset_events=[
                 _make_evaluation(path, known[path.name]) for path in files if known[path.name] != before.get(path.name)
             ],
             cursor=json.dumps(known),
-            skip_reason=told or f"{len(files)} connector file(s) load",
+            skip_reason="\n".join(filter(None, (told or f"{len(files)} connector file(s) load", reloaded))),
         )
 
     return connector_files

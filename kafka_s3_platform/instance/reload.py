@@ -17,7 +17,7 @@ def reload_code_location(context: dg.SensorEvaluationContext) -> str:
     """
     origin = context.code_location_origin
     if not isinstance(origin, GrpcServerCodeLocationOrigin):
-        return "they are defined when this code location is loaded again: press Reload on the Deployment page"
+        return "all is defined when this code location is loaded again: press Reload on the Deployment page"
     timeout = context.instance.code_server_reload_timeout
     # Do not wait for the reply: it comes after the end of this server, and the tick has to end before that.
     threading.Thread(target=_ask_to_reload, args=(origin, timeout), daemon=True).start()

@@ -6,7 +6,6 @@ HOST and PORT are those of `dagster code-server start`. Runs under way go on. Th
 second whether it was reloaded, the daemon each minute.
 """
 
-import hashlib
 import logging
 import os
 import sys
@@ -19,7 +18,7 @@ import grpc
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 
-from kafka_s3_platform.config.files import WORKER_FILE, find_connectors_folder, list_connector_files
+from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Watch:
 
         Files that somebody is still copying are left for the next look.
         """
-        now = make_digest(self.folder)
+        now = hash_connector_files(self.folder)
         settled = now == self._seen
         self._seen = now
         if not settled or now == self._loaded:
@@ -56,28 +55,6 @@ class Watch:
             return
         logger.info("the code server has read %s", self.folder)
         self._loaded = now
-
-
-def make_digest(folder: Path) -> str:
-    """Return a digest of the names and contents of the connector files and of worker.properties."""
-    digest = hashlib.sha256()
-    for path in [*_list_files(folder), folder / WORKER_FILE]:
-        try:
-            content = path.read_bytes()
-        except OSError:
-            # gone since it was listed, or not there at all
-            continue
-        digest.update(f"{path.name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def _list_files(folder: Path) -> tuple[Path, ...]:
-    try:
-        return list_connector_files(folder)
-    except OSError:
-        # a mount that comes and goes; the code location says that the folder is missing
-        return ()
 
 
 def reload_server(host: str, port: int) -> None:

@@ -1,5 +1,6 @@
 """A connector with `topics.regex` in a deployment and on the command line, and `take-over`."""
 
+import json
 import os
 import subprocess
 import sys
@@ -63,17 +64,15 @@ class Served:
         except dg.DagsterError:
             return set()
 
-    def tick(self) -> str:
-        """Evaluate the topics sensor in the server; why it skipped."""
+    def tick(self, sensor: str = "topics__c") -> str:
+        """Evaluate a sensor in the server; why it skipped."""
         with self._origin.create_location(self._instance) as location:
             handle = location.get_repository("__repository__").handle
-            found = location.get_sensor_execution_data(
-                self._instance, handle, "topics__c", None, None, None, None, None
-            )
+            found = location.get_sensor_execution_data(self._instance, handle, sensor, None, None, None, None, None)
             return str(found.skip_message)
 
 
-def test_a_new_topic_appears_as_assets_without_anybody_doing_anything(
+def test_a_new_topic_and_a_new_file_appear_as_assets_without_anybody_doing_anything(
     kafka_s3: KafkaS3,
     kafka_settings: KafkaSettings,
     store_settings: StoreSettings,
@@ -92,6 +91,13 @@ def test_a_new_topic_appears_as_assets_without_anybody_doing_anything(
         until(lambda: f"c/hourly/{topic_name}.b" in served.assets)
         assert f"c/hourly/{topic_name}" in served.assets
         assert served.tick() == f"no new topic matches {topic_name}.*"
+
+        assert served.tick("connector_files") == "1 connector file(s) load"
+        keys = {"name": "late", "topics": f"{topic_name}.late", "s3.bucket.name": "bucket"}
+        (kafka_s3.folder / "connectors" / "late.json").write_text(json.dumps(keys))
+        assert "this code location is being loaded again" in served.tick("connector_files")
+        until(lambda: f"late/hourly/{topic_name}.late" in served.assets)
+        assert served.tick("connector_files") == "2 connector file(s) load"
 
 
 def test_commands_find_the_topics_that_match_now(

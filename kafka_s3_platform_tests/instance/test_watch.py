@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.instance.watch import Watch, make_digest, reload_server
+from kafka_s3_platform.config.files import hash_connector_files
+from kafka_s3_platform.instance.watch import Watch, reload_server
 from kafka_s3_platform_tests.conftest import free_ports
 
 
@@ -61,13 +62,13 @@ def test_a_server_that_does_not_answer_is_told_later(tmp_path: Path) -> None:
 
 
 def test_worker_properties_counts_and_other_files_do_not(tmp_path: Path) -> None:
-    digests = {make_digest(tmp_path), make_digest(tmp_path / "missing")}
+    digests = {hash_connector_files(tmp_path), hash_connector_files(tmp_path / "missing")}
     for name in ("notes.txt", ".one.json.swp"):
         (tmp_path / name).write_text("x")
-        digests.add(make_digest(tmp_path))
+        digests.add(hash_connector_files(tmp_path))
     assert len(digests) == 1
     (tmp_path / "worker.properties").write_text("bootstrap.servers=a:1")
-    assert make_digest(tmp_path) not in digests
+    assert hash_connector_files(tmp_path) not in digests
 
 
 def test_a_server_that_is_not_there_is_an_os_error() -> None:
