@@ -1,12 +1,15 @@
 """The form of a restore as Dagster's launchpad opens it, without any server."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import dagster as dg
 import pytest
 import yaml
 from dagster._config import ConfigTypeKind
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 from dagster._core.system_config.objects import ResolvedRunConfig
 from pydantic import SecretStr
@@ -111,6 +114,25 @@ def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_res
     form["ops"][OP]["config"]["to"]["topic"] = "copy"
     assert ResolvedRunConfig.build(restore_job(read), form)
     assert make_form_metadata(run, ArchivedTopic(lines, "orders"), hours=["2026-01-01-12:00"]) == {}
+
+
+@pytest.mark.parametrize("topic", ["a..b", "a_b", "a-b", ".-_", "on", "t" * 249])
+@pytest.mark.parametrize("place", ["kafka_s3_platform.definitions", "a/b c%&?#@\u00e9"])
+def test_the_link_of_an_hour_says_its_job_its_asset_and_its_config_whatever_the_names(topic: str, place: str) -> None:
+    made = config().model_copy(update={"topics": (topic,)})
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(place), "__repository__")
+    run = dg.DagsterRun("x", "r", remote_job_origin=RemoteJobOrigin(repository, "x"))
+    shown = make_form_metadata(run, ArchivedTopic(made, topic), hours=["2026-01-01-12:00"])
+    link = urlsplit(str(shown["restore"].value))
+    [(at, job)] = re.findall(r"\A/locations/([^/]+)/jobs/([^/]+)/playground/setup\Z", link.path)
+    query = dict(parse_qsl(link.query, strict_parsing=True))
+    picked = [query[f"assetSelection[0][assetKey][path][{n}]"] for n in range(3)]
+    assert (unquote(at), picked) == (f"__repository__@{place}", ["orders-s3-sink", "restored", topic])
+    found = build_definitions([made], autostart=False).resolve_job_def(job)
+    assert dg.AssetKey(picked) in found.asset_layer.executable_asset_keys
+    form = yaml.safe_load(query["config"])
+    form["ops"][query["assetSelection[0][opNames][0]"]]["config"]["to"]["topic"] = "copy"
+    assert ResolvedRunConfig.build(found, form)
 
 
 ROUTER = TransformSettings(
