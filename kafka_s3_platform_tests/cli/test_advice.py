@@ -25,6 +25,7 @@ NOT_OURS = {
     "restore/report_page.py": "CSS",
     "monitoring/status_page.py": "CSS",
     "monitoring/docs_page.py": "CSS",
+    "monitoring/hours_page.py": "CSS",
     "web_page.py": "CSS",
 }
 OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}
