@@ -89,8 +89,9 @@ def _is_found_by_time(topic: ArchivedTopic, hours: Sequence[str]) -> bool:
     if topic.is_native or tells_times(config.reader or config):
         # Hours of a restore are those of timestamps, and there hours are those of places in the log.
         return config.layout.timestamp_extractor != "Wallclock"
-    # Tombstones are in one folder for all times.
-    return config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
+    # Of classes of a user nothing is known. Tombstones are in one folder for all times.
+    is_own = "." in f"{config.layout.partitioner}{config.layout.timestamp_extractor}"
+    return not is_own and config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
 
 
 def _has_folders(topic: ArchivedTopic, hour: str) -> bool:

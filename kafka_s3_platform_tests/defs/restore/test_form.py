@@ -149,6 +149,7 @@ PARIS = {"timezone": "Europe/Paris"}
         (reads_lines({"partitioner": "Daily", "path_format": "YYYY-MM-dd"}), "2026-01-01-12:00"),
         (reads_lines({"partitioner": "Field", "partition_fields": ("f",)}), "2026-01-01-12:00"),
         (reads_lines({"timestamp_extractor": "RecordField", "timestamp_field": "f"}), "2026-01-01-12:00"),
+        (reads_lines({"partitioner": "a.user's.Own"}), "2026-01-01-12:00"),
         (reads_lines({"null_values": "write", "keys_format": "json"}), "2026-01-01-12:00"),
         (reads_lines({}, records=RecordSettings(transforms=(ROUTER,))), "2026-01-01-12:00"),
         (reads_lines(PARIS), "2026-10-25-02:00"),
