@@ -104,7 +104,7 @@ def find_decoder(
     parts: Sequence[ReadPart],
     schema_id: int | None,
 ) -> ValueDecoder | None:
-    """Find the schema for all values of these objects: the one asked for, else the newest. None without an object.
+    """Find the schema for all values of these objects: the one asked for, else the newest. None if there is none yet.
 
     Of values that name archived Avro schemas, the newest is the last version of the topic's subject that one of them
     names. Of all others it is the schema of the newest object, which is opened for that.
@@ -129,7 +129,8 @@ def find_decoder(
             f"and nothing tells which of them a value means. {_RAW}"
         )
     if schema_id is None and converter.format == "AVRO":
-        schema_id = _choose_newest(archived, topic, named)
+        # Where the selection has no record, its column is still that of the topic.
+        schema_id = _choose_newest(archived, topic, named if whole or parts else {s.schema_id for s in archived})
     if schema_id is not None:
         schema = _read_archived(config, converter, topic, schema_id)
     elif whole or parts:
@@ -239,7 +240,8 @@ class _Target:
     def _build_quickly(self, payload: Payload, schema: Schema) -> pa.Array | None:
         """Build the column without an object for each value. None if that is not possible.
 
-        Fields that both schemas have must be of the same type. All others have their default, as in the first value.
+        Fields that both schemas have must be of types between which a column is cast without loss. All others have
+        their default, as in the first value.
         """
         if payload.raw is None or payload.avro_start is None:
             return None
@@ -248,7 +250,7 @@ class _Target:
         if given is None or wanted is None or given.name != wanted.name:
             return None
         shared = given.types.keys() & wanted.types.keys()
-        if any(given.types[name] != wanted.types[name] for name in shared):
+        if not all(_is_castable(given.types[name], wanted.types[name]) for name in shared):
             return None
         columns = read_columns(schema.avro, payload.raw, payload.avro_start)
         if columns is None or columns.null_count:
@@ -265,6 +267,17 @@ class _Target:
         except VALUE_ERRORS:
             return None  # the slow way names the value
         return pa.StructArray.from_arrays(children, fields=list(self.type))
+
+
+_LOSSLESS = (("int", "long"), ("int", "double"), ("float", "double"))
+
+
+def _is_castable(given: Any, wanted: Any) -> bool:
+    """Whether every value of one type is one of the other: it is the same, may be null now, or has more digits."""
+    if given == wanted or (given, wanted) in _LOSSLESS:
+        return True
+    others = [branch for branch in wanted if branch != "null"] if isinstance(wanted, list) else []
+    return len(others) == 1 and len(wanted) == len(others) + 1 and _is_castable(given, others[0])
 
 
 @lru_cache

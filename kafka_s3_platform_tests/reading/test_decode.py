@@ -54,6 +54,7 @@ def test_values_come_to_the_newest_archived_schema_or_to_the_one_asked_for(
     assert archive.to_table(filter=ds.field("value", "n") > 1, columns=["offset"]).num_rows == 2
     assert parquet_only.to_table().column("value").to_pylist() == [{"n": 1}, {"n": 2}]
     assert read("c", end=NOON + HOUR, decode=True).schema.equals(parquet_only.schema)
+    assert read("c", start=NOON + 99 * HOUR, decode=True).to_table().equals(archive.schema.empty_table())
     first_id = int.from_bytes(old[0][1:5], "big")
     assert [v and v["n"] for v in read("c", schema_id=first_id).to_table().column("value").to_pylist()].count(1) == 2
 

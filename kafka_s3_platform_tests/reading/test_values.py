@@ -60,6 +60,10 @@ def test_values_of_several_versions_come_to_the_newest_one() -> None:
     assert found.type.field("n").type == pa.int64()
     back = decoded(FIRST, (NEWEST, [new]), (FIRST, [{"n": 1}]))
     assert back.to_pylist() == [{"n": 3}, None, {"n": 1}, None], "what the older schema does not have is left out"
+    small = record({"name": "n", "type": "int"}, {"name": "tag", "type": "string"})
+    large = record({"name": "n", "type": ["null", "long"]}, {"name": "tag", "type": ["string", "null"]})
+    grown = decoded(large, (small, [{"n": 1, "tag": ""}]), (large, [{"n": None, "tag": None}]))
+    assert grown.to_pylist() == [{"n": 1, "tag": ""}, None, {"n": None, "tag": None}, None]
     assert decoded(WIDER, (FIRST, [{"n": 1}])).to_pylist() == [{"n": 1.0, "tag": "none"}, None]
 
 
