@@ -87,13 +87,11 @@ bench: setup ## Measure archive and restore against their floors
 
 # Each appends lines to a file below artifacts/. The second command makes docs/bench.md and a chart of the last run in it.
 bench-peers: setup ## Measure the same jobs by other tools, in 12 minutes: RECORDS=4000000 ROUNDS=2
-	mkdir -p artifacts
-	$(BIN)/python -m bench.peers --output artifacts/peers.jsonl $(if $(RECORDS),--records $(RECORDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+	$(BIN)/python -m bench.peers $(if $(RECORDS),--records $(RECORDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 	$(BIN)/python -m bench.peers.report artifacts/peers.jsonl
 
 bench-growth: setup ## Measure 1 to 32 million records, 1 to 500 kafka partitions, sizes and latency, in 15 minutes
-	mkdir -p artifacts
-	$(BIN)/python -m bench.growth --output artifacts/growth.jsonl
+	$(BIN)/python -m bench.growth
 	$(BIN)/python -m bench.growth --report artifacts/growth.jsonl
 
 up: setup ## Start Kafka and S3 on this machine

@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--spread-records", type=int, default=2_000_000, help="in each number of kafka partitions")
     parser.add_argument("--size-bytes", type=float, default=500e6, help="of the records of each size together")
     parser.add_argument("--minutes", type=float, default=15.0, help="no point is begun after this time")
-    parser.add_argument("--output", type=Path, default=Path("growth.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("artifacts/growth.jsonl"))
     parser.add_argument("--report", type=Path, metavar="FILE", help="instead: write docs/bench.md and its chart")
     given = parser.parse_args()
     if given.report:
@@ -71,6 +71,7 @@ def main() -> None:
         return
     # So that what was started is ended, too, when `timeout` ends the bench.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    given.output.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="bench-growth-")))
         stack, kafka, s3 = opened.enter_context(started_stack(folder / "stack", MILLISECONDS))

@@ -45,11 +45,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=2, help="of archives; the first has the restores")
     parser.add_argument("--minutes", type=float, default=12.0, help="no command is begun after this time")
-    parser.add_argument("--output", type=Path, default=Path("peers.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("artifacts/peers.jsonl"))
     parser.add_argument("--only", action="append", help="tools whose name begins so")
     given = parser.parse_args()
     # So that what was started and written is removed, too, when `timeout` ends the bench.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    given.output.parent.mkdir(parents=True, exist_ok=True)
     stack = StackSettings.from_environment()
     start_stack(stack)
     with tempfile.TemporaryDirectory(prefix="bench-peers-") as home:
@@ -74,7 +75,6 @@ class Bench:
             aws_secret_access_key=stack.aws_secret_access_key,
         )
         servers = stack.bootstrap_servers
-        self._consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench"})
         self._topics = {n: ensure_topic(servers, n) for n in (SMALL, records)}
         self._expected = {n: Expected(read_topic(servers, topic), n) for n, topic in self._topics.items()}
 
@@ -131,20 +131,18 @@ class Bench:
 
     def _restore(self, tool: Tool) -> None:
         with (
-            self._target(tool) as (job, command),
             self._line(tool, what="restore", records=self._records) as line,
+            self._target(tool) as (job, command),
         ):
-            self._check_time()
             line.update(self._measure(tool, command, job))
             line.update(asdict(self._compare_target(job)))
 
     def _restore_killed(self, tool: Tool) -> None:
         """Kill the restore when half of the records have come, run the same command again, and count."""
         with (
-            self._target(tool) as (job, command),
             self._line(tool, what="killed restore", records=self._records) as line,
+            self._target(tool) as (job, command),
         ):
-            self._check_time()
             killed = subprocess.Popen(
                 command.arguments,
                 cwd=command.folder,
@@ -167,6 +165,7 @@ class Bench:
     @contextmanager
     def _target(self, tool: Tool) -> Iterator[tuple[Job, Command]]:
         """Make a topic for a restore of the tool's last archive."""
+        self._check_time()
         job = replace(self._jobs[tool], target=f"{self._jobs[tool].name}-{next(self._numbers)}")
         assert tool.restore is not None
         create_topic(self._stack.bootstrap_servers, job.target)
@@ -230,7 +229,12 @@ class Bench:
 
     def _count_sent(self, topic: str) -> int:
         kafka_partitions = [TopicPartition(topic, p) for p in range(KAFKA_PARTITIONS)]
-        return sum(self._consumer.get_watermark_offsets(each, timeout=30)[1] for each in kafka_partitions)
+        # A new one each time: a consumer that asked too early for a new topic goes on believing that it has no leader.
+        consumer = Consumer({"bootstrap.servers": self._stack.bootstrap_servers, "group.id": "bench"})
+        try:
+            return sum(consumer.get_watermark_offsets(each, timeout=30)[1] for each in kafka_partitions)
+        finally:
+            consumer.close()
 
     def _await_leaders(self, topic: str) -> None:
         """Wait until a topic that was just created answers: what counts its records must not be late."""
