@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cache, partial
@@ -154,6 +155,8 @@ class Growth:
             yield line
         except Exception as err:  # noqa: BLE001 - of any point, whatever it is
             line["error"] = f"{type(err).__name__}: {err}"[:500]
+            if isinstance(err, BrokenProcessPool):
+                self._driver, self._producers = _make_executor(1), _make_executor(2)
         self._write(line)
 
     def _check_time(self) -> None:
