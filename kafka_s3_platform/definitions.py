@@ -19,6 +19,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files, load_connectors
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.defs.alerts.sensor import choose_alert_status, make_alert_sensor
 from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
 from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
@@ -99,11 +100,12 @@ def defs() -> dg.Definitions:
     paths = sorted({*files.loaded, *files.broken})
     checks = make_file_checks(paths, problems, lambda: hash_connector_files(folder) != digest)
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
-    cleaning = dg.Definitions(sensors=[make_retention_sensor(sensing)])
+    alerts = make_alert_sensor([*parts], choose_alert_status(os.environ))
+    shared = dg.Definitions(sensors=[make_retention_sensor(sensing), alerts])
     topics = {c.name: c.topics for c in sinks if c.topics_regex is not None} | listed
     _pass_to_runs(TOPICS_METADATA, topics)
     _pass_to_runs(FIRST_HOURS_METADATA, {name: hour.isoformat() for name, hour in first_hours.items()})
-    return dg.Definitions.merge(_merge_parts(sinks, parts), checks, cleaning)
+    return dg.Definitions.merge(_merge_parts(sinks, parts), checks, shared)
 
 
 def _pass_to_runs(name: str, found: Mapping[str, Any]) -> None:

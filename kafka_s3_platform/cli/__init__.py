@@ -28,6 +28,7 @@ COMMANDS = {
     "show": ("show", "Show what is archived of CONNECTOR's topics, day by day."),
     "health": ("operating.health", "Say what is late, what is at risk, and what failed last."),
     "serve": ("operating.serve", "Serve a status page, a health check and metrics of Prometheus."),
+    "test-alert": ("operating.alert", "Send a test message to each receiver of alerts."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one a line."),
     "compact": ("compact", "Merge the hourly objects of a day into daily ones."),
     "restore": ("restore", "Replay archived records to a topic, as they were."),

@@ -61,7 +61,7 @@ def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
     """Make the tags of a run in which some assets failed, from how each of them failed."""
     tags: dict[str, str] = {}
     for kind in set(kinds.values()):
-        tags |= _write(f"{FAILED_TAG}.{kind}", [_digest_key(key) for key in kinds if kinds[key] == kind])
+        tags |= _write(f"{FAILED_TAG}.{kind}", [digest_key(key) for key in kinds if kinds[key] == kind])
     return tags
 
 
@@ -83,7 +83,7 @@ def read_failed(tags: Mapping[str, str], kinds: Iterable[str]) -> Mapping[str, f
 
 def find_failure(failed: Mapping[str, frozenset[str]], key: dg.AssetKey) -> str | None:
     """Return how the asset failed, None if it did not."""
-    digest = _digest_key(key)
+    digest = digest_key(key)
     return next((kind for kind, digests in failed.items() if digest in digests), None)
 
 
@@ -92,7 +92,8 @@ def digest_inputs(key: dg.AssetKey, fingerprint: str) -> str:
     return _digest(f"{key.to_user_string()} {fingerprint}")
 
 
-def _digest_key(key: dg.AssetKey) -> str:
+def digest_key(key: dg.AssetKey) -> str:
+    """Return a digest of an asset."""
     return _digest(key.to_user_string())
 
 

@@ -94,6 +94,13 @@ ENVIRONMENT = {
     "S3_ACCESS_KEY": mark("S3_ACCESS_KEY"),
     "S3_SECRET_KEY": mark("S3_SECRET_KEY"),
     "PLAY_SECRET_KEY": mark("PLAY_SECRET_KEY"),
+    "KAFKA_S3_ALERT_WEBHOOK_URL": f"{NOBODY}/services/{mark('webhook')}",
+    "KAFKA_S3_ALERT_EMAIL_TO": "somebody@example.com",
+    "KAFKA_S3_ALERT_EMAIL_FROM": "archive@example.com",
+    "KAFKA_S3_ALERT_SMTP_HOST": "127.0.0.1",
+    "KAFKA_S3_ALERT_SMTP_PORT": "1",
+    "KAFKA_S3_ALERT_SMTP_USER": "archive",
+    "KAFKA_S3_ALERT_SMTP_PASSWORD": mark("smtp password"),
 }
 OF_THE_DEFAULT_CHAIN = {
     "AWS_ACCESS_KEY_ID": mark("AWS_ACCESS_KEY_ID"),

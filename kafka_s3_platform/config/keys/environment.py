@@ -56,6 +56,32 @@ DOCS_URL = EnvironmentVariable(
     "Where the page of a failed run links the [runbook](runbook.md): `/docs` of `kafka-s3 serve`, as your browser sees"
     " it.",
 )
+ALERT_PREFIX = "KAFKA_S3_ALERT_"
+ALERT_WEBHOOK_URL = EnvironmentVariable(
+    f"{ALERT_PREFIX}WEBHOOK_URL",
+    "",
+    CODE,
+    "Where [alerts](operating.md#alerts) are posted, as JSON. It is a secret: who knows it can post there.",
+)
+ALERT_EMAIL_TO = EnvironmentVariable(
+    f"{ALERT_PREFIX}EMAIL_TO", "", CODE, "Who gets alerts by email: addresses, separated by commas."
+)
+ALERT_EMAIL_FROM = EnvironmentVariable(f"{ALERT_PREFIX}EMAIL_FROM", "", CODE, "The sender's address of these emails.")
+ALERT_SMTP_HOST = EnvironmentVariable(f"{ALERT_PREFIX}SMTP_HOST", "", CODE, "The server that takes these emails.")
+ALERT_SMTP_PORT = EnvironmentVariable(
+    f"{ALERT_PREFIX}SMTP_PORT", "587; with `tls` 465, with `none` 25", CODE, "Its port."
+)
+ALERT_SMTP_SECURITY = EnvironmentVariable(
+    f"{ALERT_PREFIX}SMTP_SECURITY",
+    "starttls",
+    CODE,
+    "`starttls`; `tls` from the first byte on; `none`, which takes no password.",
+)
+ALERT_SMTP_USER = EnvironmentVariable(f"{ALERT_PREFIX}SMTP_USER", "", CODE, "The user, if the server asks for one.")
+ALERT_SMTP_PASSWORD = EnvironmentVariable(f"{ALERT_PREFIX}SMTP_PASSWORD", "", CODE, "The user's password.")
+ALERT_DAGSTER_URL = EnvironmentVariable(
+    f"{ALERT_PREFIX}DAGSTER_URL", "", CODE, "Where Dagster's UI is for people, such as `https://dagster.example.com`."
+)
 LOCAL_PREFIX = "KAFKA_S3_LOCAL_"
 LOCAL_DEFAULTS = {
     f"{LOCAL_PREFIX}KAFKA_PORT": "29092",
@@ -77,6 +103,15 @@ VARIABLES = (
     WARM_SPARK,
     RUN_RETENTION_DAYS,
     DOCS_URL,
+    ALERT_WEBHOOK_URL,
+    ALERT_EMAIL_TO,
+    ALERT_EMAIL_FROM,
+    ALERT_SMTP_HOST,
+    ALERT_SMTP_PORT,
+    ALERT_SMTP_SECURITY,
+    ALERT_SMTP_USER,
+    ALERT_SMTP_PASSWORD,
+    ALERT_DAGSTER_URL,
     EnvironmentVariable(
         f"{LOCAL_PREFIX}*",
         "",

@@ -145,7 +145,7 @@ def tell_silence(topics: Sequence[ArchivedTopic], tick: Tick) -> None:
             # a topic that was never looked at is evaluated by its first look
             if topic.topic in tick.cursor:
                 tick.cursor[topic.topic] = str(replace(read_told(tick.cursor[topic.topic]), risk=int(Level.FAIL)))
-            tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, says)))
+            tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, says), tick.unavailable[0]))
 
 
 def observe_lag(backlog: Backlog, tick: Tick) -> int:
@@ -168,7 +168,10 @@ def observe_lag(backlog: Backlog, tick: Tick) -> int:
     finally:
         tick.observations.append(dg.AssetObservation(backlog.topic.key("kafka"), metadata=metadata))
         if risk is not None and (level != last.risk or level):
-            tick.observations.append(make_evaluation(backlog.topic, risk))
+            # an outage that was told goes on until what is archived is known again
+            is_outage = tick.cursor.get(SILENT, 0) >= RED_TICKS
+            silence = backlog.silent_store if is_outage else None
+            tick.observations.append(make_evaluation(backlog.topic, risk, silence))
     tick.cursor[name] = str(news)
     return level
 

@@ -19,25 +19,36 @@ from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_checks
-from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level, Risk
 
 RISK_CHECK = "at_risk"
+SILENT_METADATA = "does_not_answer"
+"""Names the server, if the check fails because it has not answered for some minutes. Alerts tell it once for all."""
+
 RUN_SECONDS = 3_600.0
 """How long a run of the checks may ask Kafka and the store. A tick has less."""
 
 
-def make_evaluation(topic: ArchivedTopic, risk: Risk) -> dg.AssetCheckEvaluation:
-    """Make the event of the check's outcome."""
+def make_evaluation(
+    topic: ArchivedTopic, risk: Risk, silence: BrokerUnavailableError | StoreUnavailableError | None = None
+) -> dg.AssetCheckEvaluation:
+    """Make the event of the check's outcome. `silence` is why nothing was known for some minutes, if that is so."""
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("kafka"),
         check_name=RISK_CHECK,
         passed=risk.level is Level.FINE,
         severity=ERROR if risk.level is Level.FAIL else WARN,
         description=risk.says or None,
-        metadata={},
+        metadata={} if silence is None else {SILENT_METADATA: _name_server(topic, silence)},
     )
+
+
+def _name_server(topic: ArchivedTopic, silence: BrokerUnavailableError | StoreUnavailableError) -> str:
+    if isinstance(silence, BrokerUnavailableError):
+        return f"Kafka at {topic.config.kafka.bootstrap_servers}"
+    return f"the store at {topic.config.store.endpoint_url or f'S3 in {topic.config.store.region}'}"
 
 
 def make_risk_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:

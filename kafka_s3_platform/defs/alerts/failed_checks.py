@@ -1,0 +1,85 @@
+"""Which checks fail: topics of one connector together, and all connectors whose cluster or store is silent together."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import dagster as dg
+
+from kafka_s3_platform.defs.alerts.incidents import Finding
+from kafka_s3_platform.defs.archive.checks import ERROR
+from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK, SILENT_METADATA
+from kafka_s3_platform.defs.file_checks import FILES_KEY
+from kafka_s3_platform.instance.failed_checks import list_failed_checks
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check that fails. `silent` names the server that does not answer, if that is why."""
+
+    key: dg.AssetCheckKey
+    at: datetime
+    says: str
+    silent: str
+
+    @property
+    def connector(self) -> str:
+        return self.key.asset_key.path[0]
+
+
+def read_failed_checks(instance: dg.DagsterInstance, known: Collection[dg.AssetCheckKey]) -> list[FailedCheck]:
+    """Return those of the `known` checks that fail. One that only warns needs nobody at night."""
+    found = []
+    for evaluation, at in list_failed_checks(instance):
+        if evaluation.severity == ERROR and evaluation.asset_check_key in known:
+            silent = evaluation.metadata.get(SILENT_METADATA)
+            found.append(
+                FailedCheck(
+                    evaluation.asset_check_key,
+                    datetime.fromtimestamp(at, timezone.utc),
+                    evaluation.description or "",
+                    "" if silent is None else str(silent.value),
+                )
+            )
+    return sorted(found, key=lambda check: check.key.to_user_string())
+
+
+def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
+    """Make one finding of all that fails together."""
+    groups: dict[str, list[FailedCheck]] = {}
+    for check in checks:
+        key = f"outage {check.silent}" if check.silent else name_check_finding(check.key)
+        groups.setdefault(key, []).append(check)
+    for key, group in groups.items():
+        first = group[0]
+        since = min(check.at for check in group)
+        if first.silent:
+            connectors = tuple(sorted({check.connector for check in group}))
+            title = f"{first.silent} does not answer"
+            yield Finding(key, "outage", title, None, connectors, since, first.says, _OUTAGE, is_healing=True)
+        elif first.key.asset_key == FILES_KEY:
+            title = "a connector file does not load, the others do"
+            yield Finding(key, "check", title, None, (), since, first.says, _FILE, is_healing=False)
+        else:
+            title = f"connector {first.connector}: check {first.key.name} fails"
+            advice = _AT_RISK if first.key.name == RISK_CHECK else _OTHER.format(first.connector)
+            topics = tuple(check.key.asset_key.path[-1] for check in group)
+            yield Finding(key, "check", title, first.connector, topics, since, first.says, advice, is_healing=False)
+
+
+def name_check_finding(key: dg.AssetCheckKey) -> str:
+    """Return the key of the finding that the check fails: one for all topics of a connector."""
+    connector = "" if key.asset_key == FILES_KEY else key.asset_key.path[0]
+    return f"check {connector} {key.name}"
+
+
+_OUTAGE = (
+    "See why it does not answer. Nothing else has to be done: what is due is archived when it answers again, for as "
+    "long as Kafka keeps it."
+)
+_FILE = "Correct the file. `kafka-s3 check FILE` explains it. What its connector archived before stays."
+_AT_RISK = "See docs/operating.md#what-is-at-risk: what hinders archiving comes first."
+_OTHER = (
+    "The page of the check in Dagster has more. `kafka-s3 resolve {0}` lists offsets that could not be archived, and "
+    "`kafka-s3 verify {0}` compares objects with the index."
+)

@@ -1,0 +1,99 @@
+"""What is told of an incident: a text for people and a document for programs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kafka_s3_platform.defs.alerts.incidents import Incident
+from kafka_s3_platform.defs.archive.risk import describe_time
+from kafka_s3_platform.text import escape_unprintable
+
+DOCS = "docs/operating.md#alerts"
+"""What the documentation has about alerts, as a path in the project and behind the status page's address."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. `subject` is one line, and the first one of `text`. `document` can be written as JSON.
+
+    `id` is that of the incident. A message that is sent twice has the same id and the same stage.
+    """
+
+    id: str
+    stage: str
+    subject: str
+    text: str
+    document: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_message(incident: Incident, dagster_url: str | None) -> Message:
+    """Make the message that tells how the incident is now."""
+    finding = incident.finding
+    subject = _make_line(f"{_BEGINS[incident.stage]}{finding.title}")
+    link = f"{dagster_url.rstrip('/')}/runs/{finding.run_id}" if dagster_url and finding.run_id else None
+    rows = {
+        "connectors" if finding.connector is None else "topics": _describe_names(incident),
+        "since": _format_time(finding.since),
+        **(_describe_present(incident) if incident.ended_at is None else _describe_end(incident, incident.ended_at)),
+        "run": link or finding.run_id or "",
+        "more": DOCS,
+    }
+    lines = [f"{name}: {escape_unprintable(text)}" for name, text in rows.items() if text]
+    document = {
+        "id": incident.id,
+        "event": incident.stage,
+        "kind": finding.kind,
+        "title": finding.title,
+        "connector": finding.connector,
+        "names": finding.names,
+        "name_count": incident.name_count,
+        "since": finding.since.isoformat(),
+        "ended_at": incident.ended_at.isoformat() if incident.ended_at else None,
+        "heals_by_itself": finding.is_healing,
+        "error": finding.says,
+        "what_to_do": finding.advice,
+        "run_id": finding.run_id,
+        "run_url": link,
+    }
+    return Message(incident.id, incident.stage, subject, "\n".join([subject, *lines]), document)
+
+
+def make_test_message(now: datetime) -> Message:
+    """Make the message of somebody who wants to see whether the receivers work."""
+    subject = "This is a test: alerts arrive here."
+    text = f"{subject}\nsent: {_format_time(now)}\nmore: {DOCS}"
+    return Message(f"test-{now:%Y%m%d%H%M%S}", "test", subject, text, {"id": "test", "event": "test"})
+
+
+_BEGINS = {"began": "", "over": "Over: ", "gone": "No longer watched: "}
+
+
+def _describe_present(incident: Incident) -> dict[str, str]:
+    finding = incident.finding
+    return {
+        "heals by itself": "yes, as soon as its cause is gone" if finding.is_healing else "no, somebody has to act",
+        "what to do": finding.advice,
+        "error": finding.says,
+    }
+
+
+def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
+    lasted = describe_time((ended_at - incident.finding.since).total_seconds())
+    ended = f"{_format_time(ended_at)}, after {lasted}"
+    if incident.is_gone:
+        return {"not watched from": f"{ended}. It is not defined any more, so nobody knows how it is"}
+    return {"over": ended, "it was": incident.finding.says}
+
+
+def _describe_names(incident: Incident) -> str:
+    more = incident.name_count - len(incident.finding.names)
+    return ", ".join(incident.finding.names) + (f" and {more:,} more" if more else "")
+
+
+def _format_time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _make_line(text: str) -> str:
+    return escape_unprintable(" ".join(text.split()))

@@ -1,0 +1,131 @@
+"""Sends messages to a webhook and by email. An error names the receiver, and never its URL or password."""
+
+import http.client
+import json
+import smtplib
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import localtime
+from urllib.parse import urlsplit
+
+from kafka_s3_platform.config.keys import environment
+from kafka_s3_platform.defs.alerts.message import Message
+from kafka_s3_platform.defs.alerts.settings import AlertSettings
+from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.kafka.produce.waiting import Waiting
+from kafka_s3_platform.text import mask_value
+
+SEND_SECONDS = 10.0
+"""For so long a message may be under way. Then it is taken for not delivered."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Somebody who gets messages. `send` raises TransientError: the message may not have arrived."""
+
+    name: str
+    send: Callable[[Message], None]
+
+
+def make_receivers(settings: AlertSettings) -> tuple[Receiver, ...]:
+    """Make the receivers that are set."""
+    found = []
+    if settings.webhook_url is not None:
+        url = settings.webhook_url.get_secret_value()
+        found.append(Receiver("webhook", lambda message: _within("webhook", lambda: _post(url, message))))
+    if settings.email_to:
+        found.append(Receiver("email", lambda message: _within("email", lambda: _mail(settings, message))))
+    return tuple(found)
+
+
+def _within(name: str, send: Callable[[], None]) -> None:
+    """Call `send`, and wait for its end: a time limit of a socket is one for each piece of an answer."""
+    if not Waiting(send, ()).ended_within(SEND_SECONDS):
+        raise TransientError(f"{name}: no answer after {SEND_SECONDS:g} s; it is tried again")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A POST that is redirected becomes a GET, which says nothing to anybody."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _post(url: str, message: Message) -> None:
+    # as Slack wants it; Mattermost and others show the same
+    text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    body = json.dumps({"text": text, **message.document}).encode()
+    where = f"webhook at {urlsplit(url).hostname}"
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - http or https
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=SEND_SECONDS) as answer:
+            answer.read(1)
+    except urllib.error.HTTPError as err:
+        with err:
+            raise TransientError(
+                f"{where}: answered {err.code} {err.reason}. Check {environment.ALERT_WEBHOOK_URL.name}"
+            ) from None
+    except (OSError, http.client.HTTPException) as err:
+        reason = getattr(err, "reason", err)
+        why = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(reason).__name__
+        raise TransientError(f"{where}: no answer ({why}). Check that it is up") from None
+
+
+def _mail(settings: AlertSettings, message: Message) -> None:
+    where = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
+    try:
+        with _connect(settings) as server:
+            if settings.smtp_user is not None and settings.smtp_password is not None:
+                server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
+            server.send_message(_make_email(settings, message))
+    except smtplib.SMTPRecipientsRefused as err:
+        told = "; ".join(f"{address}: {_decode(answer[1])}" for address, answer in err.recipients.items())
+        raise TransientError(f"{where}: takes no mail for {_hide(settings, told)}") from None
+    except smtplib.SMTPResponseException as err:
+        said = _hide(settings, f"{err.smtp_code} {_decode(err.smtp_error)}")
+        raise TransientError(f"{where}: answered {said}") from None
+    except (OSError, smtplib.SMTPException) as err:
+        raise TransientError(f"{where}: {_hide(settings, str(err) or type(err).__name__)}") from None
+
+
+def _connect(settings: AlertSettings) -> smtplib.SMTP:
+    host, port = settings.smtp_host or "", settings.choose_port()
+    if settings.smtp_security == "tls":
+        return smtplib.SMTP_SSL(host, port, timeout=SEND_SECONDS, context=ssl.create_default_context())
+    server = smtplib.SMTP(host, port, timeout=SEND_SECONDS)
+    if settings.smtp_security == "starttls":
+        try:
+            server.starttls(context=ssl.create_default_context())
+        except BaseException:
+            server.close()
+            raise
+    return server
+
+
+def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
+    email = EmailMessage()
+    email["Subject"] = f"[kafka-s3] {message.subject}"
+    email["From"] = settings.email_from
+    email["To"] = ", ".join(settings.email_to)
+    email["Date"] = localtime()
+    # A message that comes twice has one id. That of the end answers the first one.
+    email["Message-ID"] = f"<{message.id}.{message.stage}@kafka-s3>"
+    if message.stage in {"over", "gone"}:
+        email["In-Reply-To"] = f"<{message.id}.began@kafka-s3>"
+    email["Auto-Submitted"] = "auto-generated"
+    email.set_content(message.text)
+    return email
+
+
+def _hide(settings: AlertSettings, text: str) -> str:
+    """Mask the password in what a server says."""
+    password = settings.smtp_password.get_secret_value() if settings.smtp_password else ""
+    return mask_value(text, password)
+
+
+def _decode(said: bytes | str) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else said

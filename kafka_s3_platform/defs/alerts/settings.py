@@ -1,0 +1,103 @@
+"""Where alerts go, as the environment says."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from kafka_s3_platform.config.keys import environment
+from kafka_s3_platform.errors import ConfigError
+
+_PORTS = {"starttls": 587, "tls": 465, "none": 25}
+
+
+def _check_url(text: str) -> str:
+    """Return the URL. The error does not quote it: it may be a secret."""
+    try:
+        url = urlsplit(text)
+        is_url = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0 and "@" not in url.netloc
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("is no URL that begins with https:// or http:// and the name of a host, without a user")
+    return text
+
+
+def _check_secret_url(secret: SecretStr) -> SecretStr:
+    _check_url(secret.get_secret_value())
+    return secret
+
+
+def _check_address(text: str) -> str:
+    if "@" not in text.strip("@") or not text.isascii() or not text.isprintable() or set(text) & set(' <>,;"'):
+        raise ValueError(f"{text!r} is no address such as archive@example.com")
+    return text
+
+
+def _split_addresses(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
+
+
+_Address = Annotated[str, AfterValidator(_check_address)]
+
+
+class AlertSettings(BaseModel):
+    """What the environment says of alerts. The URL of the webhook is a secret: who knows it can post there."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=lambda name: f"{environment.ALERT_PREFIX}{name.upper()}"
+    )
+
+    webhook_url: Annotated[SecretStr, AfterValidator(_check_secret_url)] | None = None
+    email_to: Annotated[tuple[_Address, ...], BeforeValidator(_split_addresses)] = ()
+    email_from: _Address | None = None
+    smtp_host: str | None = None
+    smtp_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    smtp_user: str | None = None
+    smtp_password: SecretStr | None = None
+    dagster_url: Annotated[str, AfterValidator(_check_url)] | None = None
+
+    def choose_port(self) -> int:
+        """Return the port that was given, or the usual one."""
+        return self.smtp_port or _PORTS[self.smtp_security]
+
+
+def read_alert_settings(env: Mapping[str, str]) -> AlertSettings:
+    """Read the settings. A variable that is empty counts as not set.
+
+    Raises:
+        ConfigError: a variable is unknown or cannot be used, or one that goes with it is missing. No secret is told.
+    """
+    try:
+        found = AlertSettings.model_validate(select_alert_variables(env))
+    except ValidationError as err:
+        problems = [
+            f"{each['loc'][0]}: {'is unknown' if each['type'] == 'extra_forbidden' else each['msg']}"
+            for each in err.errors()
+        ]
+        raise ConfigError("alerts cannot be sent:\n" + "\n".join(dict.fromkeys(problems))) from None
+    _check_email(found)
+    return found
+
+
+def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of alerts that are set."""
+    return {name: value for name, value in env.items() if name.startswith(environment.ALERT_PREFIX) and value}
+
+
+def _check_email(found: AlertSettings) -> None:
+    problem = ""
+    if found.email_to and not found.smtp_host:
+        problem = f"set {environment.ALERT_SMTP_HOST.name} to the server that takes emails"
+    elif found.email_to and not found.email_from:
+        problem = f"set {environment.ALERT_EMAIL_FROM.name} to the sender's address"
+    elif (found.smtp_user is None) != (found.smtp_password is None):
+        problem = f"set both {environment.ALERT_SMTP_USER.name} and {environment.ALERT_SMTP_PASSWORD.name}, or neither"
+    elif found.smtp_password is not None and found.smtp_security == "none":
+        problem = (
+            f"{environment.ALERT_SMTP_SECURITY.name}=none would send the password in clear text; use starttls or tls"
+        )
+    if problem:
+        raise ConfigError(f"alerts cannot be sent by email: {problem}")

@@ -1,0 +1,266 @@
+"""What is told of checks and runs: once when it begins and once when it is over, whatever becomes of the receivers."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster import DagsterEventType
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
+
+from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
+from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.defs.request_tags import make_failed_tags
+from kafka_s3_platform.errors import ConfigError, TransientError
+from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
+from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook
+
+TOPICS = tuple(f"t{n}" for n in range(7))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The connectors `c`, of seven topics, and `other`."""
+    folder = tmp_path / "connectors"
+    folder.mkdir()
+    (folder / "worker.properties").write_text("bootstrap.servers=broker.invalid:9092\n")
+    write(folder, "c", ",".join(TOPICS))
+    write(folder, "other", "t0")
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(folder))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    return folder
+
+
+def write(folder: Path, name: str, topics: str, **more: str) -> None:
+    keys = {"name": name, "topics": topics, "s3.bucket.name": "bucket", "topics.dir": name, **more}
+    (folder / f"{name}.json").write_text(json.dumps(keys))
+
+
+@pytest.fixture
+def deployment(folder: Path, instance: dg.DagsterInstance) -> Deployment:
+    return Deployment(instance)
+
+
+def evaluate(deployment: Deployment, topic: str, passed: bool, says: str = "why", **more: object) -> None:
+    """What a run or a sensor says of the check `archived` of a topic."""
+    deployment.instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey(["c", "hourly", topic]),
+            check_name=HOURLY_CHECK,
+            passed=passed,
+            description=says,
+            metadata={},
+            severity=dg.AssetCheckSeverity.ERROR,
+        )
+    )
+
+
+def end_run(deployment: Deployment, job: str, kind: DagsterEventType, *topics: str, **tags: str) -> str:
+    """A run that began and ended so, of these topics' hours, or of its whole job."""
+    selection = frozenset(dg.AssetKey(["c", "hourly", topic]) for topic in topics) or None
+    run = dg.DagsterRun(job_name=job, status=dg.DagsterRunStatus.STARTED, asset_selection=selection, tags=tags)
+    deployment.instance.add_run(run)
+    for each in (DagsterEventType.RUN_START, kind):
+        event = dg.DagsterEvent(event_type_value=each.value, job_name=job, message=f"{each.value} of {job}")
+        deployment.instance.report_dagster_event(event, run.run_id)
+    return run.run_id
+
+
+def told(deployment: Deployment, hook: Webhook) -> list[tuple[str, str, list[str]]]:
+    """What one tick tells: stage, title and names of each message."""
+    before = len(hook.taken)
+    deployment.tick()
+    return [(each["event"], each["title"], each["names"]) for each in hook.taken[before:]]
+
+
+FAILED, SUCCEEDED = DagsterEventType.RUN_FAILURE, DagsterEventType.RUN_SUCCESS
+PERMANENT, TRANSIENT = {FAILURE_TAG: "permanent"}, {FAILURE_TAG: "transient"}
+ARCHIVE = "connector c: archive fails"
+CHECK = "connector c: check archived fails"
+
+
+def test_a_check_that_fails_is_one_incident_of_all_its_topics(deployment: Deployment, hook: Webhook) -> None:
+    for topic in TOPICS:
+        evaluate(deployment, topic, passed=False, says=f"7 offsets of {topic} <!channel> are lost")
+    assert told(deployment, hook) == [("began", CHECK, ["t0", "t1", "t2", "t3", "t4"])]
+    [alert] = hook.taken
+    assert alert["name_count"] == 7
+    assert not alert["heals_by_itself"]
+    assert "t4 and 2 more" in alert["text"]
+    assert "<!channel>" in alert["error"]
+    assert "<!channel>" not in alert["text"], "Slack would call everybody"
+    evaluate(deployment, "t0", passed=True)
+    assert told(deployment, hook) == [], "six topics are left"
+    for topic in TOPICS[1:]:
+        evaluate(deployment, topic, passed=True)
+    assert told(deployment, hook) == [("over", CHECK, ["t0", "t1", "t2", "t3", "t4"])]
+    assert told(deployment, hook) == []
+    evaluate(deployment, "t6", passed=False)
+    assert told(deployment, hook) == [("began", CHECK, ["t6"])], "another incident"
+    assert hook.taken[-1]["id"] != alert["id"]
+
+
+def test_a_topic_that_fails_for_good_is_not_over_because_another_one_succeeds(
+    deployment: Deployment, hook: Webhook
+) -> None:
+    assert told(deployment, hook) == []
+    key = dg.AssetKey(["c", "hourly", "t1"])
+    failed = end_run(deployment, "archive__c", FAILED, "t0", "t1", **PERMANENT, **make_failed_tags({key: "permanent"}))
+    assert told(deployment, hook) == [("began", ARCHIVE, ["t1"])]
+    assert (hook.taken[0]["run_id"], hook.taken[0]["heals_by_itself"]) == (failed, False)
+    end_run(deployment, "archive__c", SUCCEEDED, "t0")
+    end_run(deployment, "compact__c", SUCCEEDED)
+    end_run(deployment, "archive__c", DagsterEventType.RUN_CANCELED, "t1")
+    assert told(deployment, hook) == []
+    end_run(deployment, "archive__c", SUCCEEDED, "t1", "t2")
+    assert told(deployment, hook) == [("over", ARCHIVE, ["t1"])]
+
+
+@pytest.mark.parametrize("tags", [TRANSIENT, {}], ids=["transient", "killed"])
+def test_what_may_heal_by_itself_is_told_when_it_has_failed_twice(
+    deployment: Deployment, hook: Webhook, tags: dict[str, str]
+) -> None:
+    for end in (FAILED, SUCCEEDED, FAILED):
+        end_run(deployment, "archive__c", end, "t0", **tags)
+        assert told(deployment, hook) == []
+    assert told(deployment, hook) == [], "a run that was seen before is no second one"
+    end_run(deployment, "archive__c", FAILED, "t1", **tags)
+    assert told(deployment, hook) == [], "another topic"
+    end_run(deployment, "archive__c", FAILED, "t0", **tags)
+    assert told(deployment, hook) == [("began", ARCHIVE, ["t0"])]
+    end_run(deployment, "archive__c", FAILED, "t0", **PERMANENT)
+    assert told(deployment, hook) == [("began", ARCHIVE, ["t0"])], "whoever thought that nobody has to act"
+    assert [alert["heals_by_itself"] for alert in hook.taken] == [True, False]
+    end_run(deployment, "archive__c", SUCCEEDED)
+    assert told(deployment, hook) == [("over", ARCHIVE, ["t0"])]
+
+
+def test_a_restore_is_told_at_once_unless_somebody_waits_for_its_command(deployment: Deployment, hook: Webhook) -> None:
+    end_run(deployment, "restore__c", FAILED, **{**PERMANENT, ".dagster/kafka_s3.retries": "0"})
+    assert told(deployment, hook) == []
+    end_run(deployment, "restore__c", FAILED, **TRANSIENT)
+    [(stage, title, _)] = told(deployment, hook)
+    assert (stage, title) == ("began", "connector c: restore fails")
+    assert not hook.taken[0]["heals_by_itself"], "nobody asks for a restore again"
+
+
+def test_a_receiver_that_is_down_hears_each_thing_once_when_it_is_back(
+    deployment: Deployment, hook: Webhook, mailed: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook.answers_with = 503
+    evaluate(deployment, "t0", passed=False)
+    with caplog.at_level(logging.DEBUG):
+        found = deployment.tick()
+        assert "webhook at 127.0.0.1: answered 503" in str(found.skip_reason)
+        assert len(mailed.mails) == 1, "one receiver does not wait for the other"
+        for _ in range(2):
+            with pytest.raises(TransientError, match="answered 503") as raised:
+                deployment.tick()  # red: the cursor holds all that is known
+    assert "token-of-the-hook" not in caplog.text + str(found.skip_reason) + str(raised.value)
+    hook.answers_with = 200
+    mailed.refuses = "451 no room"
+    assert told(deployment, hook) == [("began", CHECK, ["t0"])]
+    assert len(mailed.mails) == 1
+
+    evaluate(deployment, "t0", passed=True)
+    assert told(deployment, hook) == [("over", CHECK, ["t0"])]
+    mailed.refuses = ""
+    assert told(deployment, hook) == []
+    assert [str(mail["Subject"]).partition(" connector")[0] for mail in mailed.mails] == [
+        "[kafka-s3]",
+        "[kafka-s3] Over:",
+    ]
+    assert [mail["To"] for mail in mailed.mails] == ["one@example.com, two@example.com"] * 2
+    assert json.loads(deployment.cursors["alerts"])["incidents"] == {}
+
+
+def test_what_begins_and_ends_while_nobody_can_be_told_is_one_message(deployment: Deployment, hook: Webhook) -> None:
+    hook.answers_with = 503
+    for passed in (False, True, False, True):
+        evaluate(deployment, "t0", passed=passed)
+        deployment.tick()
+    hook.answers_with = 200
+    assert told(deployment, hook) == [("over", CHECK, ["t0"])]
+    assert told(deployment, hook) == []
+
+
+@pytest.mark.parametrize("status", [302, 404])
+def test_only_an_answer_that_the_webhook_took_it_counts(deployment: Deployment, hook: Webhook, status: int) -> None:
+    hook.answers_with = status
+    evaluate(deployment, "t0", passed=False)
+    assert f"answered {status}" in str(deployment.tick().skip_reason)
+    hook.answers_with = 200
+    assert len(told(deployment, hook)) == 1
+
+
+def test_a_receiver_that_hangs_ends_no_tick(
+    deployment: Deployment, hook: Webhook, mailed: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.alerts.receivers.SEND_SECONDS", 0.2)
+    hook.seconds = 1.0
+    evaluate(deployment, "t0", passed=False)
+    assert "webhook: no answer after 0.2 s" in str(deployment.tick().skip_reason)
+    assert len(mailed.mails) == 1
+
+
+def test_a_broken_connector_file_is_told_and_its_connector_is_no_longer_watched(
+    deployment: Deployment, folder: Path, hook: Webhook
+) -> None:
+    evaluate(deployment, "t0", passed=False)
+    deployment.tick("connector_files")
+    assert told(deployment, hook) == [("began", CHECK, ["t0"])]
+    write(folder, "c", "t0", **{"flush.sise": "3"})
+    deployment.tick("connector_files")
+    assert told(deployment, hook) == [
+        ("began", "a connector file does not load, the others do", []),
+        ("gone", CHECK, ["t0"]),
+    ]
+    assert "did you mean flush.size?" in hook.taken[1]["error"]
+    write(folder, "c", ",".join(TOPICS))
+    deployment.tick("connector_files")
+    assert told(deployment, hook) == [
+        ("began", CHECK, ["t0"]),
+        ("over", "a connector file does not load, the others do", []),
+    ]
+
+
+def test_without_a_receiver_nothing_is_done_and_with_a_mistyped_one_the_tick_fails(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(deployment, "t0", passed=False)
+    assert deployment.tick().skip_reason is not None
+    assert deployment.cursors == {}
+    monkeypatch.setenv("KAFKA_S3_ALERT_WEBHOOK", "http://127.0.0.1/token")
+    with pytest.raises(ConfigError, match="KAFKA_S3_ALERT_WEBHOOK: is unknown"):
+        deployment.tick()
+
+
+@pytest.fixture
+def deployed(dagster_yaml: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
+    """On the storage of development, and on that of servers."""
+    (tmp_path / "dagster.yaml").write_text(dagster_yaml)
+    monkeypatch.setenv("DAGSTER_COMPUTE_LOGS_BUCKET", "logs")
+    with dg.DagsterInstance.get() as found:
+        yield Deployment(found)
+
+
+def test_a_check_that_a_run_is_about_to_evaluate_is_as_it_was(deployed: Deployment, hook: Webhook) -> None:
+    evaluate(deployed, "t0", passed=False)
+    evaluate(deployed, "t1", passed=True)
+    assert told(deployed, hook) == [("began", CHECK, ["t0"])]
+    run = dg.DagsterRun(job_name="archive__c", status=dg.DagsterRunStatus.STARTED)
+    deployed.instance.add_run(run)
+    for topic in ("t0", "t1"):
+        planned = dg.DagsterEvent(
+            event_type_value=DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value,
+            job_name="archive__c",
+            event_specific_data=AssetCheckEvaluationPlanned(
+                asset_key=dg.AssetKey(["c", "hourly", topic]), check_name=HOURLY_CHECK
+            ),
+        )
+        deployed.instance.report_dagster_event(planned, run.run_id)
+    assert told(deployed, hook) == []
+    end_run(deployed, "archive__c", FAILED, **PERMANENT)
+    assert [title for _, title, _ in told(deployed, hook)] == [ARCHIVE]
