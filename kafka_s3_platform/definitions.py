@@ -4,52 +4,55 @@ There is one exception: if a connector has `topics.regex` and no topics are reme
 a second at most.
 """
 
-import json
-import logging
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from kafka_s3_platform.collector import leave_out_imports
 
-import dagster as dg
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+with leave_out_imports():
+    import json
+    import logging
+    import os
+    from collections.abc import Mapping, Sequence
+    from dataclasses import replace
+    from datetime import datetime
+    from pathlib import Path
+    from typing import Any
 
-from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files, load_connectors
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.alerts.sensor import choose_alert_status, make_alert_sensor
-from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
-from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
-from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
-from kafka_s3_platform.defs.archive.object_checks import make_object_checks
-from kafka_s3_platform.defs.archive.risk_check import make_risk_checks
-from kafka_s3_platform.defs.compact.daily import make_daily_assets
-from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
-from kafka_s3_platform.defs.file_checks import make_file_checks
-from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job, make_readable_job
-from kafka_s3_platform.defs.objects.checks import make_readable_checks
-from kafka_s3_platform.defs.objects.sensor import make_objects_sensor
-from kafka_s3_platform.defs.objects.specs import make_objects_specs
-from kafka_s3_platform.defs.remembered import find_memory
-from kafka_s3_platform.defs.resources import NoValues, SparkResource
-from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
-from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
-from kafka_s3_platform.defs.restore.restored import make_restored_assets
-from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
-from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
-from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
-from kafka_s3_platform.defs.topics.discovery import (
-    find_topics_folder,
-    give_topics,
-    recall_listed_topics,
-    resolve_from_memory,
-)
-from kafka_s3_platform.defs.topics.sensor import make_topics_sensor
-from kafka_s3_platform.defs.topics.specs import make_topic_specs
-from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
-from kafka_s3_platform.text import escape_unprintable
+    import dagster as dg
+    from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+
+    from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files, load_connectors
+    from kafka_s3_platform.config.keys import environment
+    from kafka_s3_platform.config.settings import ConnectorConfig
+    from kafka_s3_platform.defs.alerts.sensor import choose_alert_status, make_alert_sensor
+    from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
+    from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
+    from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
+    from kafka_s3_platform.defs.archive.object_checks import make_object_checks
+    from kafka_s3_platform.defs.archive.risk_check import make_risk_checks
+    from kafka_s3_platform.defs.compact.daily import make_daily_assets
+    from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
+    from kafka_s3_platform.defs.file_checks import make_file_checks
+    from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job, make_readable_job
+    from kafka_s3_platform.defs.objects.checks import make_readable_checks
+    from kafka_s3_platform.defs.objects.sensor import make_objects_sensor
+    from kafka_s3_platform.defs.objects.specs import make_objects_specs
+    from kafka_s3_platform.defs.remembered import find_memory
+    from kafka_s3_platform.defs.resources import NoValues, SparkResource
+    from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
+    from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
+    from kafka_s3_platform.defs.restore.restored import make_restored_assets
+    from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
+    from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
+    from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
+    from kafka_s3_platform.defs.topics.discovery import (
+        find_topics_folder,
+        give_topics,
+        recall_listed_topics,
+        resolve_from_memory,
+    )
+    from kafka_s3_platform.defs.topics.sensor import make_topics_sensor
+    from kafka_s3_platform.defs.topics.specs import make_topic_specs
+    from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
+    from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 

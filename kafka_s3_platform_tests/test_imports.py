@@ -29,3 +29,9 @@ def test_what_is_heavy_is_imported_only_where_it_is_used(does: str, without: tup
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = set(json.loads(found.stderr.splitlines()[-1]))
     assert loaded.isdisjoint(without), loaded & set(without)
+
+
+def test_the_collector_leaves_out_what_the_definitions_import() -> None:
+    told = "import gc, kafka_s3_platform.definitions; print(gc.get_freeze_count() > 100_000, gc.isenabled())"
+    found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "True"]

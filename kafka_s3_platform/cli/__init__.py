@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.messages import MESSAGES, add_verbosity_options, paint_text
+from kafka_s3_platform.collector import leave_out_imports
 from kafka_s3_platform.errors import PlatformError, TransientError, explain_full_disk
 from kafka_s3_platform.text import format_entry
 
@@ -64,7 +65,8 @@ class PlatformGroup(click.Group):
         """Return the command of that name, None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
+        with leave_out_imports():
+            module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         if not any(param.name == "verbose" for param in command.params):
             add_verbosity_options(command)

@@ -1,8 +1,6 @@
 """Converts messages to record batches. Cuts record batches by offsets and content, never by where a fetch ended."""
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
 
@@ -56,23 +54,6 @@ def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> Integr
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
         "with an archive may not hold such a record: restore to another topic"
     )
-
-
-@contextmanager
-def pause_collector() -> Iterator[None]:
-    """Keep Python's cycle collector out of a burst of allocations.
-
-    Messages and their headers are thousands of tracked objects without cycles: looking through them again and again
-    took 40% of the CPU of a read.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def cut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Assignment
 
+from kafka_s3_platform.collector import pause_collector
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
@@ -26,7 +27,6 @@ from kafka_s3_platform.kafka.batches import (
     cut_batches,
     make_unkept_error,
     measure_payloads,
-    pause_collector,
 )
 from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_consumer
 from kafka_s3_platform.kafka.failures import (
