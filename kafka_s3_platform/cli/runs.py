@@ -96,7 +96,8 @@ def try_each(
     unanswered = 0
     for topic in topics:
         if unanswered == MAX_UNANSWERED:
-            failures[topic.topic] = TransientError("not tried, since the topics before it got no answer")
+            code = next(reversed(failures.values())).code
+            failures[topic.topic] = TransientError("not tried, since the topics before it got no answer", code=code)
             continue
         try:
             done.append(do(topic))

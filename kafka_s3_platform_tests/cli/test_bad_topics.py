@@ -68,7 +68,7 @@ def test_a_store_that_does_not_answer_is_not_asked_for_every_topic(kafka_s3: Kaf
     keys = json.loads(connector.read_text())
     connector.write_text(json.dumps({**keys, "store.url": "http://127.0.0.1:31698"}))
     # a run of all topics asks once, and each gets its answer
-    for command, said in (("show", "not tried"), ("archive", "run ")):
+    for command, said in (("show", "[KS-STORE-DOWN] not tried"), ("archive", "run ")):
         found = kafka_s3(command, "c")
         assert found.returncode == 75
         assert found.stdout == ""
