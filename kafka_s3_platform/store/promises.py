@@ -25,7 +25,9 @@ TRIES = 12
 LONGEST_WAIT_SECONDS = 2.0
 
 tried_before: set[tuple[str, str, bool]] = set()
-_trying = threading.Lock()
+_finding = threading.Lock()
+_trying: dict[tuple[str, str], threading.Lock] = {}
+"""One for each store and folder: a store that does not answer holds up no other."""
 
 
 class _OvertakenError(Exception):
@@ -42,17 +44,12 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
         ConfigError: the store breaks a promise; the message names the promise, and what would be lost.
     """
     tried = store.settings.model_dump_json(), prefix
-    with _trying:
+    with _finding:
+        trying = _trying.setdefault(tried, threading.Lock())
+    with trying:
         if not {(*tried, uploads), (*tried, True)} & tried_before:
-            try_promises(store, prefix, uploads)
+            _Check(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
             tried_before.add((*tried, uploads))
-
-
-def try_promises(store: ObjectStore, prefix: str, uploads: bool) -> str:
-    """Do what `check_promises` does, whatever was tried before. Return the key of the object that it has written."""
-    key = f"{prefix}/{WRITE_CHECK}".lstrip("/")
-    _Check(store, key).run(uploads)
-    return key
 
 
 class _Check:

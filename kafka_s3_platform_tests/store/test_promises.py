@@ -150,7 +150,11 @@ def test_processes_that_try_at_the_same_moment_all_find_them_kept(
         def __exit__(self, *_: object) -> None:
             forget()
 
-    monkeypatch.setattr(promises, "_trying", NoLock())
+    class NoLocks(dict[tuple[str, str], NoLock]):
+        def setdefault(self, *_: object) -> NoLock:
+            return NoLock()
+
+    monkeypatch.setattr(promises, "_trying", NoLocks())
     together = threading.Barrier(6)
 
     def at_once(check: Callable[..., None]) -> None:

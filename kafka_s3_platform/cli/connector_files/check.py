@@ -55,7 +55,7 @@ class _Outlook:
     "--connect",
     is_flag=True,
     help="Also try the broker, the topics, the bucket and the Schema Registry that the file names, with the rights"
-    " that its runs need. Writes one small object to the folder of indexes, and removes it again.",
+    " that its runs need. Writes only the small object with which every run tries the store.",
 )
 @json_option
 @click.pass_context

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from uuid import uuid4
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Look, gather_findings, judge
@@ -11,8 +12,8 @@ from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import AuthorizationError, MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.promises import WRITE_CHECK, try_promises
+from kafka_s3_platform.store.objects import NO_ETAG, ObjectStore
+from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 
 SECONDS = 30.0
 """How long the broker, the bucket and each registry may take. They are tried at the same time."""
@@ -29,8 +30,7 @@ UNTRIED = Finding(
 def try_connector(config: ConnectorConfig) -> list[Finding]:
     """Try what the file of a connector names. Takes about SECONDS at most.
 
-    Only one object is written: that with which every run tries the promises of the store. It is removed again, if the
-    credentials may delete.
+    Only one object is written: that with which every run tries the promises of the store. It stays, as after a run.
     """
     looks: dict[str, Look] = {"Kafka": partial(_try_kafka, config), "bucket": partial(_try_bucket, config)}
     for side, registry in _find_registries(config).items():
@@ -129,7 +129,7 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
 def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
     yield judge("index", lambda: _read_index(config))
     yield judge("writes to the index", lambda: _try_writes(config, store))
-    yield _try_removal(config, store)
+    yield _try_deleting(config, store)
     layout = config.layout
     for folder in [layout.topics_dir, *([layout.daily_dir] if layout.is_envelope else [])]:
         yield judge(f"writes to {folder}", partial(_write_in_vain, store, folder))
@@ -145,24 +145,24 @@ def _read_index(config: ConnectorConfig) -> str:
 
 
 def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
-    key = try_promises(store, config.archive.index_dir, uploads=True)
-    return f"{store.uri(key)} was written, read and listed. Writes and uploads whose condition is false are refused"
+    check_promises(store, config.archive.index_dir, uploads=True)
+    where = store.uri(f"{config.archive.index_dir}/{WRITE_CHECK}")
+    return f"{where} was written, read and listed. Writes and uploads whose condition is false are refused"
 
 
-def _try_removal(config: ConnectorConfig, store: ObjectStore) -> Finding:
+def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> Finding:
+    """Ask to delete an object that is not there.
+
+    The object of the promises stays: a run that tries them at the same moment would take its end for a broken promise.
+    """
     what = "right to delete"
-    key = f"{config.archive.index_dir}/{WRITE_CHECK}"
     try:
-        found = store.head(key)
-        if found is None:
-            return Finding(what, Judgement.NOT_TRIED, f"{store.uri(key)} is not there")
-        store.delete(key, found.etag)
+        store.delete(f"{config.archive.index_dir}/{WRITE_CHECK}-{uuid4().hex}", NO_ETAG)
     except AuthorizationError:
-        found_out = f"none: {store.uri(key)} stays, as after a run. Only `kafka-s3 vacuum` and `upkeep` need this right"
-        return Finding(what, Judgement.OK, found_out)
+        return Finding(what, Judgement.OK, "none, and runs need none. Only `kafka-s3 vacuum` and `upkeep` do")
     except PlatformError as err:
         return Finding(what, Judgement.WRONG, str(err))
-    return Finding(what, Judgement.OK, f"{store.uri(key)} was removed again")
+    return Finding(what, Judgement.OK, "it is given, for the folder of indexes (asked for an object that is not there)")
 
 
 def _write_in_vain(store: ObjectStore, folder: str) -> str:
