@@ -74,6 +74,11 @@ _BY_WORDS: tuple[tuple[str, Advice], ...] = (
         Advice(ErrorCode.KAFKA_TLS, _TLS_AT_PORT),
     ),
     (
+        # Or an error of SSL, above: it depends on what of the broker's answer has arrived.
+        r"(?:^|[ ;])(?:sasl_)?ssl://[^/ ]+/\w+: Disconnected.* in state SSL_HANDSHAKE",
+        Advice(ErrorCode.KAFKA_TLS, f"If the broker runs: {_NO_TLS_AT_PORT[0].lower()}{_NO_TLS_AT_PORT[1:]}"),
+    ),
+    (
         r"(?:^|[ ;])ssl://[^/ ]+/\w+: Disconnected.*after \d{1,3}ms in state UP",
         Advice(ErrorCode.KAFKA_TLS, _LOGIN_AT_PORT.format("SASL_SSL")),
     ),

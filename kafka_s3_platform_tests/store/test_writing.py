@@ -208,7 +208,7 @@ def test_a_right_to_tag_that_lacks_fails_the_run_only_where_asked(
         settings = changed(store_settings, endpoint_url=proxy.endpoint, tagging=True, ignore_tagging_errors=ignored)
         if ignored:
             written(settings, SMALL)
-            assert "left without its tags: PutObjectTagging" in caplog.text
+            assert "left without its tags: [KS-STORE-RIGHTS] PutObjectTagging" in caplog.text
         else:
             with pytest.raises(AuthorizationError, match="PutObjectTagging"):
                 written(settings, SMALL)
