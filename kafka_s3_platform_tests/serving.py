@@ -27,7 +27,7 @@ class Server:
         try:
             connection.request("GET", path, headers={} if host is None else {"Host": host})
             answer = connection.getresponse()
-            return answer.status, answer.headers["content-type"], answer.read().decode()
+            return answer.status, answer.headers["content-type"], answer.read().decode(errors="replace")
         finally:
             connection.close()
 

@@ -14,7 +14,8 @@ _PLACES = (Path(kafka_s3_platform.__file__).parents[1] / "docs", Path(sys.prefix
 """Where the repository has it, and an installed package."""
 
 _STYLE = PAGE_STYLE + Markup("""
-main { max-width: 960px; overflow-wrap: break-word; } a { color: var(--blue); } h2 { margin-top: 28px; }
+main { max-width: 960px; overflow-wrap: break-word; } img { max-width: 100%; }
+a { color: var(--blue); } h2 { margin-top: 28px; }
 pre { background: var(--back); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; }
 pre, table { display: block; overflow-x: auto; } pre code { overflow-wrap: normal; }
 td, th { vertical-align: top; white-space: normal; } code, td code { white-space: normal; overflow-wrap: break-word; }
@@ -28,12 +29,26 @@ def find_docs() -> Path | None:
     return next((place for place in _PLACES if (place / "operating.md").is_file()), None)
 
 
-def render_document(folder: Path, name: str) -> str | None:
-    """Render one of the folder's documents, such as `errors.md`, as HTML. None if there is no such document."""
-    if name not in {str(path.relative_to(folder)) for path in folder.rglob("*.md")}:
+PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
+"""Their media types, by the end of the name."""
+
+
+def read_document(folder: Path, name: str) -> tuple[bytes, str] | None:
+    """Read one of the folder's documents, such as `errors.md`, as HTML, or one of its pictures.
+
+    Return it and its media type, None if there is none of that name.
+    """
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.suffix in {".md", *PICTURES}}
+    if name not in found:
         return None
+    if media_type := PICTURES.get(found[name].suffix):
+        return found[name].read_bytes(), media_type
+    return _render_document(found[name], name).encode(), "text/html"
+
+
+def _render_document(path: Path, name: str) -> str:
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = markdown.parse((folder / name).read_text())
+    tokens = markdown.parse(path.read_text())
     for at, token in enumerate(tokens):
         if token.type == "heading_open":
             token.attrSet("id", make_anchor(tokens[at + 1].content))

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from kafka_s3_platform.errors import ConfigError, PlatformError
 from kafka_s3_platform.instance.foreign_pages import OriginGuard
-from kafka_s3_platform.monitoring.docs_page import find_docs, render_document
+from kafka_s3_platform.monitoring.docs_page import find_docs, read_document
 from kafka_s3_platform.monitoring.hours import HoursReader
 from kafka_s3_platform.monitoring.hours_page import MAX_DAYS, render_hours_page
 from kafka_s3_platform.monitoring.lookout import Lookout, Seen
@@ -29,7 +29,8 @@ from kafka_s3_platform.text import escape_unprintable
 
 HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
@@ -82,8 +83,10 @@ def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: f
     docs = find_docs()
 
     def show_document(seen: Seen, request: Request) -> Response:  # noqa: ARG001
-        text = render_document(docs, request.path_params["name"]) if docs else None
-        return PlainTextResponse("there is no such document\n", 404) if text is None else HTMLResponse(text)
+        found = read_document(docs, request.path_params["name"]) if docs else None
+        return (
+            Response(found[0], media_type=found[1]) if found else PlainTextResponse("there is no such document\n", 404)
+        )
 
     reader = HoursReader(interval)
 

@@ -153,6 +153,8 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         assert given["aws.secret.access.key"] not in page + server.get("/health")[2] + server.get("/metrics")[2]
         assert server.get("/", host="attacker.example")[0] == 403
         assert {server.get(f"/docs/{name}")[0] for name in ("../README.md", "%2e%2e/README.md", "errors", "")} == {404}
+        for picture in re.findall(r"<img src=\"([^\"]+)", server.get("/docs/operating.md")[2]):
+            assert server.get(f"/docs/{picture}")[:2] == (200, "image/png")
         families = [*text_string_to_metric_families(server.get("/metrics")[2])]
         labels = [(s.name, *s.labels.items()) for family in families for s in family.samples]
         assert len(labels) == len(set(labels)), "Prometheus refuses a scrape with a series twice"
