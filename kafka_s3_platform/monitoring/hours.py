@@ -73,6 +73,6 @@ def _read_hours(topic: ArchivedTopic, day_count: int, at_risk: AtRisk) -> HoursO
     if snapshot is None or snapshot.is_empty:
         return HoursOfTopic(topic, (), now)
     zone = ZoneInfo(topic.config.layout.timezone)
-    days = list_grid_days(snapshot, day_count, zone, now)
+    days = list_grid_days(snapshot, day_count, zone, now, topic.config.archive.start_hour)
     grid = make_hour_grid(snapshot, days, zone, topic.lateness, now, at_risk, by_kafka_partition=True)
     return HoursOfTopic(topic, grid, now)

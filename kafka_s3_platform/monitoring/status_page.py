@@ -204,7 +204,7 @@ def _render_topics(
 ) -> Markup:
     if not topics:
         return _SECTION.format("Topics", Markup('<p class="soft">There are none.</p>'))
-    heads = ("Connector", "Topic", "At risk", "n Lag", "Newest complete hour", "Oldest not complete", "In Dagster")
+    heads = ("Connector", "Topic", "At risk", "n Lag", "Newest complete hour", "Oldest not complete", "More")
     head = _NOTHING.join(
         Markup('<th class="{}">{}</th>').format("n" if h.startswith("n ") else "", h.removeprefix("n ")) for h in heads
     )
@@ -231,7 +231,7 @@ def _render_topic(
     return Markup(
         '<tr><td class="name" data-of="Connector">{}</td><td class="name" data-of="Topic">{}</td>'
         '<td data-of="At risk">{}</td><td class="n" data-of="Lag">{}</td><td data-of="Newest complete hour">{}</td>'
-        '<td data-of="Oldest not complete">{}</td><td data-of="In Dagster">{}</td></tr>\n'
+        '<td data-of="Oldest not complete">{}</td><td data-of="More">{}</td></tr>\n'
     ).format(
         connector,
         topic.topic,

@@ -36,8 +36,13 @@ def make_hour_grid(
     return [GridDay(day, tuple(next(stated) for _ in each)) for day, each in by_day.items()]
 
 
-def list_grid_days(snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: datetime) -> list[date]:
-    """List the last `count` days up to today, or up to the newest that was archived if nothing is of these."""
+def list_grid_days(
+    snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: datetime, first_hour: datetime
+) -> list[date]:
+    """List the last `count` days up to today, or up to the newest that was archived if nothing is of these.
+
+    None is before `first_hour`, the first that the connector archives.
+    """
     last = now.astimezone(zone).date()
     start = find_day_start(last - timedelta(days=count - 1), zone)
     newest = max(snapshot.state.asked_hours, default=None)
@@ -49,4 +54,5 @@ def list_grid_days(snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: dat
         newest = max((chunk.chunk_start for chunk in stored if chunk.chunk_start), default=newest)
     if newest is not None and newest < start:
         last = newest.astimezone(zone).date()
-    return [last - timedelta(days=n) for n in reversed(range(count))]
+    first = min(first_hour.astimezone(zone).date(), last)
+    return [day for n in reversed(range(count)) if (day := last - timedelta(days=n)) >= first]

@@ -23,7 +23,8 @@ Row = tuple[date, Sequence[HourState]]
 def draw_hours(topic: ArchivedTopic, snapshot: IndexSnapshot, now: datetime) -> str:
     """Return Markdown of the last days of a topic, the newest first."""
     zone = ZoneInfo(topic.config.layout.timezone)
-    by_day = {day: list_day_hours(day, zone) for day in list_grid_days(snapshot, PICTURE_DAYS, zone, now)}
+    days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
+    by_day = {day: list_day_hours(day, zone) for day in days}
     hours = [hour for each in by_day.values() for hour in each]
     states = iter(sketch_hours(snapshot, hours, topic.lateness, now))
     rows = [(day, [next(states) for _ in each]) for day, each in by_day.items()]
