@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -28,7 +29,7 @@ def find_tool(name: str) -> str:
     return shutil.which(name, path=path) or leave_out(name)
 
 
-def leave_out(name: str) -> str:
+def leave_out(name: str) -> NoReturn:
     """Leave the test out and say why, or fail where all packages are expected."""
     why = f"{name} is not there ({PACKAGES[name]})" if name in PACKAGES else f"{name} is not on PATH"
     if name in PACKAGES and os.environ.get(ALL_VARIABLE) == "1":

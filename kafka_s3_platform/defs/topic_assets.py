@@ -3,12 +3,17 @@
 Dagster's decorators give `a.b` and `a_b` the same name for an input or an output. Names made here differ.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import dagster as dg
 
+from kafka_s3_platform.defs.failures import raise_all
 from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.topic import ArchivedTopic, Group
+from kafka_s3_platform.errors import PlatformError
+
+R = TypeVar("R")
 
 
 def make_topic_assets(
@@ -68,6 +73,30 @@ def make_topic_checks(
         keys_by_input_name=inputs, node_def=made, check_specs_by_output_name=evaluated, can_subset=True
     )
     return made_checks
+
+
+def pick_topics(
+    context: dg.AssetCheckExecutionContext, topics: Sequence[ArchivedTopic], group: Group
+) -> list[ArchivedTopic]:
+    """Return those of the topics whose checks, on their assets of the group, the run has picked."""
+    asked = {key.asset_key for key in context.selected_asset_check_keys}
+    return [topic for topic in topics if topic.key(group) in asked]
+
+
+def check_each(topics: Sequence[ArchivedTopic], check: Callable[[ArchivedTopic], R]) -> Iterator[R]:
+    """Yield what `check` finds of each topic.
+
+    A topic that cannot be looked at leaves the others checked. In the end this raises PlatformError, and names each.
+    """
+    failures: dict[str, PlatformError] = {}
+    for topic in topics:
+        try:
+            found = check(topic)
+        except PlatformError as err:
+            failures[topic.topic] = err
+        else:
+            yield found
+    raise_all(failures)
 
 
 def _name_checks(checks: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:

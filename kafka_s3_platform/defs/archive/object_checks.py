@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN
-from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
+from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.runs import list_windows
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topic_assets import make_topic_checks
-from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.model.times import HOUR
 
 if TYPE_CHECKING:
@@ -25,25 +24,16 @@ ORPHAN_AGE = timedelta(days=1)
 
 
 def make_object_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic that its objects are as the index records them. One op evaluates them all.
-
-    A topic that cannot be looked at leaves the others checked; the run fails then, and names each.
-    """
+    """Make the check of each topic that its objects are as the index records them. One op evaluates them all."""
     connector = topics[0].config
 
     def objects(
         context: dg.AssetCheckExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetCheckResult]:
-        asked = {key.asset_key for key in context.selected_asset_check_keys}
-        failures: dict[str, PlatformError] = {}
         with raise_dagster_failures(context):
-            for topic in topics:
-                if topic.key("hourly") in asked:
-                    try:
-                        yield _check_objects(context, topic, spark)
-                    except PlatformError as err:
-                        failures[topic.topic] = err
-            raise_all(failures)
+            yield from check_each(
+                pick_topics(context, topics, "hourly"), lambda topic: _check_objects(context, topic, spark)
+            )
 
     return make_topic_checks(
         objects, name=make_op_name("check", "objects", connector.name), checks=[_make_spec(topic) for topic in topics]

@@ -13,13 +13,13 @@ import dagster as dg
 from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
 from kafka_s3_platform.defs.archive.checks import ERROR, WARN
 from kafka_s3_platform.defs.archive.risk import describe_time, find_risk
-from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
+from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topic_assets import make_topic_checks
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
+from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level, Risk
 
@@ -52,16 +52,11 @@ def _name_server(topic: ArchivedTopic, silence: BrokerUnavailableError | StoreUn
 
 
 def make_risk_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic. Run by hand, one op evaluates those that were picked.
-
-    A topic that cannot be looked at leaves the others checked; the run fails then, and names each.
-    """
+    """Make the check of each topic. Run by hand, one op evaluates those that were picked."""
     config = topics[0].config
 
     def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
-        asked = {key.asset_key for key in context.selected_asset_check_keys}
-        picked = [topic for topic in topics if topic.key("kafka") in asked]
-        failures: dict[str, PlatformError] = {}
+        picked = pick_topics(context, topics, "kafka")
         with (
             raise_dagster_failures(context),
             closing(IndexLook("risk", picked)) as look,
@@ -69,12 +64,7 @@ def make_risk_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinitio
         ):
             tick = Tick({}, logging.getLogger(__name__), RUN_SECONDS)
             backlogs = Backlogs(picked, admin, lambda topic: read_archived(topic, look, is_known=True), tick)
-            for topic in picked:
-                try:
-                    yield make_evaluation(topic, find_risk(backlogs.read(topic)))
-                except PlatformError as err:
-                    failures[topic.topic] = err
-            raise_all(failures)
+            yield from check_each(picked, lambda topic: make_evaluation(topic, find_risk(backlogs.read(topic))))
 
     specs = [_make_spec(topic) for topic in topics]
     return make_topic_checks(at_risk, name=make_op_name("check", "risk", config.name), checks=specs)

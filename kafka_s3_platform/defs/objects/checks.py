@@ -10,15 +10,15 @@ from pydantic import Field
 
 from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN
-from kafka_s3_platform.defs.failures import raise_all, raise_dagster_failures
+from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.values import read_time
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topic_assets import make_topic_checks
-from kafka_s3_platform.errors import ConfigError, PlatformError
+from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class ReadConfig(dg.Config):
 
 
 def make_readable_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic's objects. One op evaluates those that were picked.
-
-    A topic that cannot be looked at leaves the others checked; the run fails then, and names each.
-    """
+    """Make the check of each topic's objects. One op evaluates those that were picked."""
     connector = topics[0].config
 
     def readable(
@@ -56,19 +53,15 @@ def make_readable_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefin
         # what reads objects is not needed to load definitions
         from kafka_s3_platform.sources.readable import read_objects
 
-        asked = {key.asset_key for key in context.selected_asset_check_keys}
-        failures: dict[str, PlatformError] = {}
         with raise_dagster_failures(context):
             start, end = _find_window(topics[0], read_config(context, ReadConfig))
             window = ((start - EPOCH) // ONE_MS, (end - EPOCH) // ONE_MS) if start and end else None
-            for topic in topics:
-                if topic.key("objects") in asked:
-                    try:
-                        report = read_objects(topic.config, topic.topic, window, spark.make_runner())
-                        yield _make_result(topic, report, start, end)
-                    except PlatformError as err:
-                        failures[topic.topic] = err
-            raise_all(failures)
+
+            def check(topic: ArchivedTopic) -> dg.AssetCheckResult:
+                report = read_objects(topic.config, topic.topic, window, spark.make_runner())
+                return _make_result(topic, report, start, end)
+
+            yield from check_each(pick_topics(context, topics, "objects"), check)
 
     return make_topic_checks(
         readable,
