@@ -64,7 +64,6 @@ def _compare(stack: StackSettings, records: int, rounds: int) -> list[Row]:
         rows.append(_floor("confluent-kafka to Arrow alone (the floor)", consume_to_arrow, servers, topic, records))
         rows.append(_child("archive (Spark, to zstd Parquet in S3)", "archive", stamp, topic))
         rows += _producing(servers, stamp, topic, records)
-        rows += _spark_source(servers, topic, records)
     return _best(rows)
 
 
@@ -152,21 +151,6 @@ def _child(what: str, mode: str, *arguments: str) -> Row:
         figures["peak_python_mib"],
         figures.get("again_seconds", 0.0),
     )
-
-
-def _spark_source(servers: str, topic: str, records: int) -> list[Row]:
-    what = "Spark's own Kafka source to Arrow"
-    tell(what)
-    command = [sys.executable, "-m", "bench.spark_source", servers, topic]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        reason = next((line.strip() for line in lines if "not found" in line), lines[-1])
-        tell(f"  not measured: its jars could not be fetched or it failed ({reason[:200]})")
-        return []
-    figures = json.loads(done.stdout.splitlines()[-1])
-    size = figures["records"] * record_bytes(records) / 1e6
-    return [Row(what, figures["records"], size, figures["seconds"], figures["cpu_seconds"], figures["peak_python_mib"])]
 
 
 def _scale(stack: StackSettings) -> list[Row]:

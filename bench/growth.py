@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError
 
 from bench.archive import connector, started_session
 from bench.charts import draw_lines
 from bench.cluster import started_stack
 from bench.documents import render_table, write_section
 from bench.measure import Usage, describe_machine, measured
-from bench.workload import KAFKA_PARTITIONS, START_MS, create_topic, delete_topic, key, send, value
+from bench.workload import KAFKA_PARTITIONS, START_MS, create_topic, delete_topic, key, open_producer, send, value
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
@@ -247,24 +247,10 @@ def _round(usage: Usage) -> dict[str, float]:
 
 def produce_numbers(bootstrap_servers: str, topic: str, kafka_partitions: int, size: int, numbers: range) -> None:
     """Produce these records, each to the kafka partition that its number names. `size` 0 is the bench's usual JSON."""
-    make, failures = _make_values(size), []
-
-    def failed(err: KafkaError | None, _: Message) -> None:
-        if err is not None:
-            failures.append(err)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "batch.size": 1_000_000,
-            "message.max.bytes": 4_000_000,
-            "queue.buffering.max.kbytes": 131_072,
-            "delivery.report.only.error": True,
-            "on_delivery": failed,
-        }
-    )
+    make = _make_values(size)
+    failures: list[KafkaError] = []
+    limits = {"message.max.bytes": 4_000_000, "queue.buffering.max.kbytes": 131_072}
+    producer = open_producer(bootstrap_servers, failures, limits)
     for n in numbers:
         send(producer, topic, n % kafka_partitions, key(n), make(n), START_MS + n)
     left = producer.flush(120)

@@ -1,6 +1,6 @@
 """The bench topic: keyed JSON records, an event time that moves on by a millisecond a record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -96,23 +96,8 @@ def produce(
 ) -> None:
     """Record n goes to kafka partition n modulo 8; only those of `kafka_partitions` are sent. The bare producer."""
     failures: list[KafkaError] = []
-
-    def failed(err: KafkaError | None, _: Message) -> None:
-        if err is not None:
-            failures.append(err)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.kbytes": 262_144,
-            "queue.buffering.max.messages": 500_000,
-            "delivery.report.only.error": True,
-            "on_delivery": failed,
-        }
-    )
+    limits = {"queue.buffering.max.kbytes": 262_144, "queue.buffering.max.messages": 500_000}
+    producer = open_producer(bootstrap_servers, failures, limits)
     for n in range(records):
         kafka_partition = n % KAFKA_PARTITIONS
         if kafka_partition in kafka_partitions:
@@ -120,6 +105,26 @@ def produce(
     producer.flush()
     if failures:
         raise RuntimeError(f"{topic}: {len(failures)} records were not delivered: {failures[0]}")
+
+
+def open_producer(bootstrap_servers: str, failures: list[KafkaError], limits: Mapping[str, int]) -> Producer:
+    """Open a producer that adds to `failures` why a record was not delivered."""
+
+    def failed(err: KafkaError | None, _: Message) -> None:
+        if err is not None:
+            failures.append(err)
+
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "batch.size": 1_000_000,
+            "delivery.report.only.error": True,
+            "on_delivery": failed,
+            **limits,
+        }
+    )
 
 
 def send(
