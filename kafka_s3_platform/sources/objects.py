@@ -126,9 +126,14 @@ class ScanReport:
             if kind in _BAD:
                 self.bad.append(line)
 
+    @property
+    def unnamed_bad_count(self) -> int:
+        """How many objects were left out as bad and have no line."""
+        return sum(self.counts.get(kind, 0) for kind in _BAD) - len(self.bad)
+
     def list_bad(self) -> tuple[str, ...]:
         """List the lines of the objects that were left out, how many have no line, and what the file does not read."""
-        unnamed = sum(self.counts.get(kind, 0) for kind in _BAD) - len(self.bad)
+        unnamed = self.unnamed_bad_count
         more = (f"{unnamed:,} more objects, which are not named, were left out as bad",)
         unread = self.counts.get("unread_part", 0)
         parts = (

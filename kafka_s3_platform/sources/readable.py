@@ -45,10 +45,14 @@ class ReadGroup:
 
 @dataclass(frozen=True)
 class ReadableReport:
-    """What the objects of a topic hold. `misnamed` are sentences about objects that no reader takes."""
+    """What the objects of a topic hold. `misnamed` are sentences about objects that no reader takes.
+
+    `unnamed_count` are more of those, which have no sentence. They may be of other topics: nobody knows.
+    """
 
     groups: tuple[ReadGroup, ...]
     misnamed: tuple[str, ...]
+    unnamed_count: int
     searched: str
     """Where was looked, for which names."""
 
@@ -59,11 +63,16 @@ class ReadableReport:
     @property
     def bad(self) -> tuple[str, ...]:
         """Sentences about all objects and records that cannot be read. It may be cut."""
-        return (*self.misnamed, *(line for group in self.groups for line in group.bad))
+        more = (f"{self.unnamed_count:,} more objects, of this topic or of others, have names that are not read",)
+        return (
+            *more * bool(self.unnamed_count),
+            *self.misnamed,
+            *(line for group in self.groups for line in group.bad),
+        )
 
     @property
     def bad_count(self) -> int:
-        return len(self.misnamed) + sum(group.bad_count for group in self.groups)
+        return len(self.misnamed) + self.unnamed_count + sum(group.bad_count for group in self.groups)
 
 
 def read_objects(config: ConnectorConfig, topic: str, window: Window | None, runner: TaskRunner) -> ReadableReport:
@@ -80,7 +89,8 @@ def read_objects(config: ConnectorConfig, topic: str, window: Window | None, run
     tasks = [ReadTask(config, group) for group in groups]
     found = runner.run_grouped(read_group, tasks, config.tasks_max, lambda task: task.group.size)
     read = sorted(found, key=lambda group: group.kafka_partition)
-    return ReadableReport(tuple(read), tuple(_choose_lines(config, topic, listing.report.bad)), listing.searched())
+    misnamed = tuple(_choose_lines(config, topic, listing.report.bad))
+    return ReadableReport(tuple(read), misnamed, listing.report.unnamed_bad_count, listing.searched())
 
 
 def read_group(task: ReadTask, _: Attempt) -> ReadGroup:

@@ -57,7 +57,7 @@ def numbers(found: dg.AssetCheckEvaluation) -> dict[str, Any]:
 
 
 def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
-    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = "orders/partition=0"
     for first in (0, 2, 4):
@@ -77,6 +77,11 @@ def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
     assert f"topics/{folder}/orders+0+0000000009.json" in told
     assert "its name says kafka partition 0, its folder partition=7" in told
     assert "offsets [6, 9) are in no object" in str(damaged.metadata["all_gaps"].value)
+
+    monkeypatch.setattr("kafka_s3_platform.sources.objects.MAX_LINES", 0)
+    unnamed = check(config, instance)["orders"]
+    assert numbers(unnamed)["bad"] == 2, "also of those for which there is no room to name them"
+    assert "1 more objects, of this topic or of others" in str(unnamed.metadata["all_bad"].value)
 
 
 def test_of_time_folders_those_of_the_look_back_are_read_unless_others_are_asked_for(
