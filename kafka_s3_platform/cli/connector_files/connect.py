@@ -65,15 +65,15 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
         return
     described = admin.describe_topics(topics)
     looked = admin.look_at({topic: each.kafka_partitions for topic, each in described.found.items()})
-    wrong = [
-        *described.failures.items(),
-        *looked.failures.items(),
-        *((topic, error) for topic, each in looked.found.items() for error in each.failures.values()),
-        *((topic, _explain_unread(topic)) for topic, each in described.found.items() if _lacks(each, "READ")),
-    ]
-    for topic, said in dict(wrong).items():
+    wrong = {
+        **described.failures,
+        **looked.failures,
+        **{topic: error for topic, each in looked.found.items() for error in each.failures.values()},
+        **{topic: _explain_unread(topic) for topic, each in described.found.items() if _lacks(each, "READ")},
+    }
+    for topic, said in wrong.items():
         yield Finding(f"topic {topic}", Judgement.WRONG, str(said))
-    good = [topic for topic in topics if topic not in dict(wrong)]
+    good = [topic for topic in topics if topic not in wrong]
     frontiers = [frontier for topic in good for frontier in looked.found[topic].found.values()]
     if good:
         offsets = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)

@@ -143,5 +143,5 @@ def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
 
 def _describe(incidents: Incidents, errors: Sequence[TransientError]) -> str:
     open_ones = [incident.finding.title for incident in incidents.values() if incident.ended_at is None]
-    told = f"{len(open_ones)} open incident(s): {'; '.join(open_ones)}" if open_ones else "nothing is wrong"
+    told = f"{len(open_ones)} open incident(s): {'; '.join(open_ones)}" if open_ones else "no open incident"
     return "; ".join([told, *(f"not delivered, and tried again: {error}" for error in errors)])

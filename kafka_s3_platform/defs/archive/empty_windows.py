@@ -54,7 +54,10 @@ class EmptyWindows:
         windows = [*list_windows()]
         hours = [hour for _, each in windows for hour in each]
         read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
-        empty = {*(tick.read(what, lambda: look.read(topic, read)) or ())}
+        found = tick.read(what, lambda: look.read(topic, read))
+        if found is None:
+            return  # not read: the next tick looks again
+        empty = {*found}
         starts = [start for start, each in windows if empty.issuperset(each)]
         self._tell(topic, starts[:room], version, tick)
         if len(starts) <= room:
