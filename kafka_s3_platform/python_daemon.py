@@ -8,11 +8,17 @@ import importlib
 import os
 import sys
 import traceback
+from zipimport import zipimporter
 
 TASKS = (
     "kafka_s3_platform.archive.scan",
+    "kafka_s3_platform.formats.envelope.parquet",
+    "kafka_s3_platform.formats.envelope.writer",
     "kafka_s3_platform.kafka.fetch.fetch_reader",
     "kafka_s3_platform.spark.runner",
+    "boto3.s3.inject",
+    "pandas",
+    "pyarrow.pandas_compat",
     "pyspark.worker",
 )
 """What every task of an archive run imports. Others, such as those of restores, import the rest in their worker."""
@@ -30,6 +36,10 @@ def import_for_tasks() -> None:
         except ImportError:
             # The task that needs it fails with this error, and tells it to the run. Others go on.
             traceback.print_exc(file=sys.stderr)
+    # PySpark empties the caches of importers before each task. Each importer of a zip file, one a package of PySpark's,
+    # would read the file's list of 1,800 entries again. Without an importer there is none to read it.
+    for path in [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]:
+        del sys.path_importer_cache[path]
     # Workers share this memory with the daemon until somebody writes to it, which a collection would do.
     gc.collect()
     gc.freeze()

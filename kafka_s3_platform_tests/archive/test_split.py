@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.archive.split import TASK_COST, group_tasks
 from kafka_s3_platform.archive.task import ScanTask
-from kafka_s3_platform.spark.groups import GROUPS_PER_SLOT
+from kafka_s3_platform.spark.groups import GROUP_COST, GROUPS_PER_SLOT
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,10 @@ def group(sizes: list[int], at_once: int) -> list[list[int]]:
         ([], 2, []),
         ([5], 2, [[5]]),
         ([5, 5], 2, [[5], [5]]),
-        ([0] * 16, 1, [[0] * 4] * 4),
-        ([0] * 16, 2, [[0] * 2] * 8),
+        ([0] * 16, 1, [[0] * 16]),
+        ([0] * 16, 2, [[0] * 8] * 2),
+        ([500_000] * 8, 2, [[500_000] * 2] * 4),
+        ([5_000_000] * 16, 2, [[5_000_000] * 2] * 8),
         ([10_000_000, 5, 5, 10_000_000], 1, [[10_000_000], [5, 5], [10_000_000]]),
     ],
 )
@@ -43,5 +45,6 @@ def test_tasks_are_dealt_out_by_their_cost(sizes: list[int], at_once: int, group
 def test_no_task_is_lost_and_no_group_has_more_than_its_share_but_for_one_task(sizes: list[int], at_once: int) -> None:
     found = group(sizes, at_once)
     assert [size for sizes_of_group in found for size in sizes_of_group] == sizes
-    share = sum(size + TASK_COST for size in sizes) / (at_once * GROUPS_PER_SLOT)
+    total = sum(size + TASK_COST for size in sizes)
+    share = max(total / (at_once * GROUPS_PER_SLOT), min(total / at_once, 2 * GROUP_COST))
     assert all(len(one) == 1 or sum(size + TASK_COST for size in one) <= share for one in found)

@@ -3,6 +3,7 @@ import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,14 +50,19 @@ def test_workers_of_this_machine_are_forked_with_their_imports_and_those_of_a_cl
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux shows a process's threads")
-def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports() -> None:
+def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports_and_reads_no_zip_file_for_each() -> None:
     look = (
         "import os, sys; from kafka_s3_platform.python_daemon import TASKS, import_for_tasks as i; i();"
-        "print(len(os.listdir('/proc/self/task')), set(TASKS) <= set(sys.modules))"
+        "print(len(os.listdir('/proc/self/task')), set(TASKS) <= set(sys.modules));"
+        "kinds = [type(finder).__name__ for finder in sys.path_importer_cache.values()];"
+        "print('.zip/' in sys.modules['pyspark'].__file__, kinds.count('zipimporter'))"
     )
-    env = {**os.environ, "OMP_NUM_THREADS": "4", "JE_ARROW_MALLOC_CONF": "background_thread:true"}
+    # as Spark starts it: PySpark comes from its zip file
+    [zipped] = Path(sysconfig.get_paths()["purelib"]).glob("pyspark/python/lib/pyspark.zip")
+    paths = os.pathsep.join([str(zipped), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "OMP_NUM_THREADS": "4", "JE_ARROW_MALLOC_CONF": "background_thread:true", "PYTHONPATH": paths}
     found = subprocess.run([sys.executable, "-c", look], env=env, capture_output=True, text=True, check=True)
-    assert (found.stdout, found.stderr) == ("1 True\n", "")
+    assert (found.stdout, found.stderr) == ("1 True\nTrue 0\n", "")
 
 
 @pytest.mark.parametrize("chosen", ["variable", "property", "file"])

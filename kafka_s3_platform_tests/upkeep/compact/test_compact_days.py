@@ -162,7 +162,7 @@ def test_a_merge_that_fails_in_a_group_for_a_while_is_tried_again_alone(
         return do(task, attempt)
 
     monkeypatch.setattr(merge, "merge_segments", fail_once)
-    monkeypatch.setattr(groups, "GROUPS_PER_SLOT", 1)
+    monkeypatch.setattr(groups, "GROUP_COST", 10**9)
     one_place = config.model_copy(update={"tasks_max": 1})
     assert not errors_of(compact_days(requests(one_place), InProcessRunner()))
     assert tried.count(tried[0]) == 2
