@@ -33,6 +33,9 @@ SETTLE_SECONDS = 10.0
 SLICE_RECORDS = 1024
 # librdkafka's default of batch.size. It is made smaller if the target topic accepts less.
 BATCH_BYTES = 1_000_000
+LINGER_MS = 50
+"""Large batches make a replay fast, and nobody waits for a single record."""
+
 LARGEST_MESSAGE = 1_000_000_000
 """The largest that librdkafka takes. It compares the bytes before compression, the brokers those after it."""
 
@@ -75,6 +78,7 @@ class RecordSender:
         codec: str,
         allow_now: bool,
         answer_seconds: float,
+        linger_ms: int = LINGER_MS,
     ) -> None:
         self._topic = topic
         self._allow_now = allow_now
@@ -85,8 +89,7 @@ class RecordSender:
         self._fatal: KafkaError | None = None
         self._tracks: dict[int, DeliveryTrack] = {}
         defaults = {
-            # Large batches make a replay fast, and nobody waits for a single record.
-            "linger.ms": 50,
+            "linger.ms": linger_ms,
             "queue.buffering.max.messages": 100_000,
             "queue.buffering.max.kbytes": 131_072,
             "compression.type": codec,
