@@ -271,7 +271,7 @@ class FetchReader:
     def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
         found = self._connected(tp).answer()
         # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
-        if found.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[found.error_code].kind, TransientError):
+        if found.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[found.error_code], TransientError):
             raise PassingError(f"Kafka's error {found.error_code}")
         if found.error_code or found.diverges:
             raise UnsupportedError(f"Kafka's error {found.error_code}, diverging epoch: {found.diverges}")
