@@ -4,7 +4,7 @@ The readers are those of restores and verification. Each part can be read alone,
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Protocol
@@ -71,8 +71,13 @@ class ReadPart(Protocol):
         """Return what is known of all records before they are read."""
         ...
 
-    def batches(self) -> Iterator[ConnectBatch]:
-        """Read the records. Raise IntegrityError for an object that is damaged, NotFoundError for one that is gone."""
+    def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
+        """Read the records. Columns that are not asked for may hold anything; payloads of keys and values are whole.
+
+        Raises:
+            IntegrityError: an object is damaged.
+            NotFoundError: an object is gone.
+        """
         ...
 
 
@@ -101,7 +106,7 @@ class EnvelopePart:
     def describe(self) -> pc.Expression:
         return describe_segment(self.segment)
 
-    def batches(self) -> Iterator[ConnectBatch]:
+    def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:  # noqa: ARG002 - all are there
         segment = self.segment
         digest = RecordDigest()
         with ObjectStore(self.store).open_stored(segment.objects[0]) as source:
@@ -166,7 +171,7 @@ class ValuesPart:
             found &= pc.field("offset") >= self.start_offset
         return found if self.end_offset is None else found & (pc.field("offset") < self.end_offset)
 
-    def batches(self) -> Iterator[ConnectBatch]:
+    def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
         store = ObjectStore(self.config.store)
         # A copy of an object has another ETag than the index says.
         etags = {item.key: store.open_stored(item).info.etag for item in self.stored}
@@ -177,21 +182,20 @@ class ValuesPart:
         group = replace(self.group, sets=tuple(sets))
         stream = ForeignStream(self.config, group, store, self.start_offset, self.end_offset)
         for batch in stream.batches():
-            yield replace(batch, records=self._complete(batch))
+            yield replace(batch, records=self._complete(batch, columns))
         for line in (*stream.report.skipped_objects, *stream.report.skipped_records, *stream.report.gaps):
             logger.warning("%s-%d: %s", group.topic, group.kafka_partition, line)
 
-    def _complete(self, batch: ConnectBatch) -> pa.RecordBatch:
+    def _complete(self, batch: ConnectBatch, columns: Collection[str]) -> pa.RecordBatch:
         records = batch.records
-        times = records.column("timestamp")
-        is_told = pc.not_equal(times.cast(pa.int64()), NO_TIMESTAMP)
-        told = {
-            "key": self._to_bytes("key", batch.key, batch),
-            "value": self._to_bytes("value", batch.value, batch),
-            **{name: pc.if_else(is_told, records.column(name), None) for name in _TIMELESS},
-        }
-        columns = [told.get(name, records.column(name)) for name in VALUES_SCHEMA.names]
-        return pa.RecordBatch.from_arrays(columns, schema=VALUES_SCHEMA)
+        is_told = pc.not_equal(records.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
+        found = dict(zip(records.schema.names, records.columns, strict=True))
+        found |= {name: pc.if_else(is_told, found[name], None) for name in _TIMELESS}
+        if "key" in columns:
+            found["key"] = self._to_bytes("key", batch.key, batch)
+        if "value" in columns:
+            found["value"] = self._to_bytes("value", batch.value, batch)
+        return pa.RecordBatch.from_arrays([found[name] for name in VALUES_SCHEMA.names], schema=VALUES_SCHEMA)
 
     def _to_bytes(self, side: Side, payload: Payload, batch: ConnectBatch) -> pa.BinaryArray:
         """Return the bytes that an object holds. What it holds by a schema becomes JSON, as JsonFormat writes it."""

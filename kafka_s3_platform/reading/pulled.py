@@ -84,7 +84,7 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
         for fragment in self.get_fragments(_join_conditions(conditions)):
             part = self._parts[int(fragment.path.rpartition("/")[2])]
-            for found in part.batches():
+            for found in part.batches(names if decoder is None else set(names) - {"value"}):
                 columns = {name: found.records.column(name) for name in names}
                 if decoder is not None and found.num_rows:
                     number = found.records.column("partition")[0].as_py()

@@ -177,7 +177,7 @@ def _read_newest(
     """Read the schema of a value of the newest object that has any value."""
     candidates = [*(EnvelopePart(config.store, segment) for segment in segments), *(part.last for part in parts)]
     for part in sorted(candidates, key=lambda part: part.newest_ms, reverse=True):
-        for batch in part.batches():
+        for batch in part.batches(columns=()):
             payload = batch.value
             if isinstance(part, EnvelopePart):
                 payload = convert_values(converter, topic, part.segment.kafka_partition, payload.raw, batch.offsets)

@@ -176,6 +176,8 @@ def test_values_alone_have_their_offsets_and_what_no_object_holds_is_null(
         for offset in range(3)
     ]
     assert list_places(read("c", start=NOON + HOUR, end=NOON + HOUR + timedelta(seconds=1))) == [(0, 1)]
+    for side, wanted in (("key", b"k" if has_keys else None), ("value", found)):
+        assert read("c").to_table(columns=[side]).to_pydict() == {side: [wanted] * 3}
     if b"schema" in value:
         values = read("c", decode=True).to_table(columns=["value"]).column("value")
         assert values.to_pylist() == [{"n": 1}] * 3
