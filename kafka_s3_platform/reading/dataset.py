@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -97,17 +97,40 @@ class ArchivedObjects:
         ]
         return ds.FileSystemDataset(fragments, RECORD_SCHEMA, file_format)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the objects."""
+        return sum(segment.size for segment in self.segments) + sum(part.size for part in self.parts)
+
     def split(self, task_bytes: int) -> Iterator["ArchivedObjects"]:
-        """Split the objects, in their order, into tasks of about so many bytes."""
-        items: list[Segment | ReadPart] = [*self.segments]
+        """Split the objects, in their order, into tasks of about so many bytes. A large one is split by its offsets."""
+        items: list[Segment | ReadPart] = []
+        for segment in self.segments:
+            if (count := segment.size // task_bytes) > 1:
+                yield from self._split_offsets(segment, count)
+            else:
+                items.append(segment)
         for part in self.parts:
             items += part.split(task_bytes)
-        places = zip((size // task_bytes for size in accumulate(item.size for item in items)), items, strict=True)
-        for _, task in groupby(places, key=lambda place: place[0]):
+        # The task of an object is the one that its middle lies in.
+        ends = accumulate(item.size for item in items)
+        places = [(end - item.size // 2) // task_bytes for end, item in zip(ends, items, strict=True)]
+        for _, task in groupby(zip(places, items, strict=True), key=lambda place: place[0]):
             found = [item for _, item in task]
             segments = tuple(item for item in found if isinstance(item, Segment))
             parts = tuple(item for item in found if not isinstance(item, Segment))
             yield replace(self, segments=segments, parts=parts, archived=())
+
+    def _split_offsets(self, segment: Segment, count: int) -> Iterator["ArchivedObjects"]:
+        """Split an object into so many ranges of offsets, of which Arrow reads the row groups."""
+        low, high = self.wanted.offsets or (FIRST_NUMBER, LAST_NUMBER)
+        span = segment.end_offset - segment.start_offset
+        cuts = [segment.start_offset + span * at // count for at in range(count + 1)]
+        for start, end in pairwise(cuts):
+            offsets = max(low, start), min(high, end)
+            if offsets[0] < offsets[1]:
+                wanted = replace(self.wanted, offsets=offsets)
+                yield replace(self, wanted=wanted, segments=(segment,), parts=(), archived=())
 
 
 def find_objects(

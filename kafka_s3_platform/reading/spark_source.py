@@ -35,12 +35,24 @@ from kafka_s3_platform.reading.values import ValueDecoder
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
 TASK_BYTES = 134_217_728
-"""Bytes of objects that one task of Spark reads, as `spark.sql.files.maxPartitionBytes` by default."""
+"""Most bytes of objects that one task of Spark reads, as `spark.sql.files.maxPartitionBytes` by default."""
+
+LEAST_TASK_BYTES = 4_194_304
+"""Fewer bytes are not worth a task of their own, as `spark.sql.files.openCostInBytes` by default."""
 
 BATCH_RECORDS = 10_000
 """Records of a batch that goes to the JVM, as `spark.sql.execution.arrow.maxRecordsPerBatch` by default."""
 
-OPTIONS = ("connector", "topic", "connectors", "startingTimestamp", "endingTimestamp", "decode", "schemaId")
+OPTIONS = (
+    "connector",
+    "topic",
+    "connectors",
+    "startingTimestamp",
+    "endingTimestamp",
+    "decode",
+    "schemaId",
+    "minPartitions",
+)
 
 
 class KafkaArchive(DataSource):
@@ -49,7 +61,8 @@ class KafkaArchive(DataSource):
     The option `topic` may be left out if the connector has one topic alone. `connectors` names the folder of connector
     files. `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; they keep records whose time no
     object tells. `decode`, `true`, makes `value` a typed column, as `kafka_s3_platform.read` does; `schemaId` names the
-    schema. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
+    schema. `minPartitions` is how many tasks are wanted at least: without it as many as this machine has cores. With
+    `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
     """
 
     @classmethod
@@ -105,6 +118,11 @@ class _Options:
             return None
         return self.find_objects(SegmentFilter(timestamps=self.times)).decoded(schema_id).decoder
 
+    def choose_task_bytes(self, size: int) -> int:
+        """Choose how many bytes a task reads of so many, so that each core gets a task, as Spark's file sources do."""
+        least = self._read_number("minPartitions") or os.cpu_count() or 1
+        return min(TASK_BYTES, max(LEAST_TASK_BYTES, size // least))
+
     def _read_times(self) -> tuple[int, int] | None:
         low, high = self._read_number("startingTimestamp"), self._read_number("endingTimestamp")
         if low is high is None:
@@ -150,7 +168,7 @@ class KafkaArchiveReader(DataSourceReader):
             kafka_partitions=self._kafka_partitions,
         )
         found = replace(self._options.find_objects(wanted), decoder=self._decoder)
-        return [ObjectsOfTask(objects) for objects in found.split(TASK_BYTES)]
+        return [ObjectsOfTask(objects) for objects in found.split(self._options.choose_task_bytes(found.size))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ObjectsOfTask):

@@ -15,9 +15,11 @@ from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.reading.dataset import find_objects
 from kafka_s3_platform.reading.spark_source import KafkaArchive
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark, write_reachable_connector  # noqa: F401
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.source.test_copied_archive import put_in_parts
@@ -108,6 +110,19 @@ def test_a_selection_has_its_records_and_opens_the_objects_that_can_hold_them(co
     assert read("c").to_table(filter=pushed).num_rows == 1, "an engine's own condition"
     with pytest.raises(NotFoundError, match="was deleted or never written"):
         read("c").to_table()
+
+
+def test_each_record_is_in_one_task_also_where_an_object_is_split_by_its_offsets(config: ConnectorConfig) -> None:
+    produce(config.kafka, config.topics[0], [Sent(b"%d" % n, b"k", NOON, (), n % 7 == 0) for n in range(200)])
+    archived(config)
+    whole = find_objects("c", None, EVERY_SEGMENT)
+    [small, large] = sorted(segment.size for segment in whole.segments)
+    for task_bytes, count in ((small + large, 1), (large, 2), (small, 1 + large // small), (large // 9, 9)):
+        tasks = [list_places(task.open()) for task in whole.split(task_bytes)]
+        assert len(tasks) >= count
+        assert sorted(place for task in tasks for place in task) == list_places(whole.open())
+    some = find_objects("c", None, SegmentFilter(offsets=(20, 30)))
+    assert len([place for task in some.split(large // 9) for place in list_places(task.open())]) == 19
 
 
 def test_nothing_archived_is_a_table_without_records(config: ConnectorConfig) -> None:
