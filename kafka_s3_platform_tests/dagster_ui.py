@@ -75,22 +75,22 @@ class DagsterUI:
 
 
 @contextmanager
-def run_dagster_dev(log: Path) -> Iterator[DagsterUI]:
-    """Start `dagster dev` on a free port and stop it at the end; its output goes to `log`."""
+def run_dagster_dev(log: Path, prefix: str = "") -> Iterator[DagsterUI]:
+    """Start `dagster dev` on a free port, below a path, and stop it at the end; its output goes to `log`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}{prefix}"
     command = [sys.executable, "-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port)]
+    env = {"PATH": _make_path(), "KAFKA_S3_DAGSTER_URL": url, "DAGSTER_WEBSERVER_PATH_PREFIX": prefix}
     log.parent.mkdir(parents=True, exist_ok=True)
     # Dagster ends its children by SIGINT. A job in the background of a shell ignores it, and so would they.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("w") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | {"PATH": _make_path()}
-        )
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | env)
         try:
-            ui = DagsterUI(f"http://127.0.0.1:{port}")
+            ui = DagsterUI(url)
             _await_ready(ui, process, log)
             yield ui
         finally:

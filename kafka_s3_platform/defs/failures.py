@@ -1,6 +1,5 @@
 """Converts the platform's errors to Dagster's: transient errors are retried, all others fail at once."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from kafka_s3_platform.config.keys.environment import DOCS_URL
+from kafka_s3_platform.defs.metadata import find_page_url
 from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
 from kafka_s3_platform.defs.request_tags import make_failed_tags, make_window_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
@@ -154,8 +154,8 @@ def make_assets_failure(
 def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str | dg.UrlMetadataValue]:
     """Make what the page of a failed run shows beside the text: a link to what the runbook says, and what stays."""
     code = find_code(str(err)) or err.code
-    docs = os.environ.get(DOCS_URL.name) or DOCS_URL.default.strip("`")
-    runbook = dg.UrlMetadataValue(f"{docs.rstrip('/')}/runbook.md#{code.anchor}")
+    docs = find_page_url(DOCS_URL) or "http://127.0.0.1:9000/docs"
+    runbook = dg.UrlMetadataValue(f"{docs}/runbook.md#{code.anchor}")
     told = {"what_stays": stays} if stays else {}
     return {"error": type(err).__name__, "kind": kind, "runbook": runbook, **told}
 

@@ -1,16 +1,31 @@
 """Converts reports and index rows to Dagster metadata. Numbers stay numbers, so that Dagster can plot them."""
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import dagster as dg
 
 from kafka_s3_platform.archive.request import ArchiveReport, HourReport
+from kafka_s3_platform.config.keys.environment import EnvironmentVariable, read_page_url
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Metadata = dict[str, dg.MetadataValue]
+
+
+def find_page_url(variable: EnvironmentVariable) -> str | None:
+    """Return the URL that begins links. One that is none is warned of: a link is no reason to fail."""
+    try:
+        return read_page_url(variable, os.environ)
+    except ConfigError as err:
+        logger.warning("links are made as if it were not set: %s", err)
+        return None
 
 
 def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:

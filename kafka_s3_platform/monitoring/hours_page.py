@@ -51,10 +51,8 @@ class HoursOfTopic:
     read_at: datetime
 
 
-def render_hours_page(
-    found: HoursOfTopic, kafka_partition: int | None, day_count: int, here: str, up: str, dagster: str
-) -> str:
-    """Render the page, of all kafka partitions or of one. `here` is its path, `up` that of the status page."""
+def render_hours_page(found: HoursOfTopic, kafka_partition: int | None, day_count: int, up: str, dagster: str) -> str:
+    """Render the page, of all kafka partitions or of one. `up` is the status page as a link on it."""
     name = found.topic.name
     numbers = sorted({p for day in found.days for hour in day.hours for p in hour.kafka_partitions})
 
@@ -67,11 +65,11 @@ def render_hours_page(
             '<div class="head"><h1>{}</h1></div>\n<p class="way"><a href="{}">Status</a> · hours of {} · {} · '
         ).format(name, up, found.topic.config.layout.timezone, what),
         Markup("as the index was at {} UTC</p>\n").format(f"{found.read_at:%Y-%m-%d %H:%M:%S}"),
-        _render_choice("Days", [(str(n), _link(here, n, kafka_partition), n == day_count) for n in DAYS]),
+        _render_choice("Days", [(str(n), _link(n, kafka_partition), n == day_count) for n in DAYS]),
     ]
     if len(numbers) > 1:
-        links = [(str(n), _link(here, day_count, n), n == kafka_partition) for n in numbers]
-        every = ("all", _link(here, day_count, None), kafka_partition is None)
+        links = [(str(n), _link(day_count, n), n == kafka_partition) for n in numbers]
+        every = ("all", _link(day_count, None), kafka_partition is None)
         body.append(_render_choice("Kafka partition", [every, *links]))
     body.append(_render_grid(found, name_state, dagster) if found.days else _EMPTY)
     return str(PAGE.format(title=f"{name} - hours", style=_STYLE + _COLOURS, body=_NOTHING.join(body)))
@@ -80,9 +78,9 @@ def render_hours_page(
 _EMPTY = Markup('<section><p class="soft">Nothing of this topic is archived yet.</p></section>\n')
 
 
-def _link(here: str, days: int, kafka_partition: int | None) -> str:
+def _link(days: int, kafka_partition: int | None) -> str:
     chosen = {} if kafka_partition is None else {"kafka_partition": kafka_partition}
-    return f"{here}?{urlencode({'days': days, **chosen})}"
+    return f"?{urlencode({'days': days, **chosen})}"
 
 
 def _render_choice(what: str, links: Sequence[tuple[str, str, bool]]) -> Markup:

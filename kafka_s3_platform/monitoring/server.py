@@ -2,12 +2,12 @@
 
 import ipaddress
 import json
+import posixpath
 import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -53,6 +53,14 @@ class ServerPaths:
     def docs(self) -> str:
         """Below it are the documents, beside the page."""
         return f"{self.page.rstrip('/')}/docs"
+
+    def relate(self, path: str, page: str | None = None) -> str:
+        """Return the path as a link on a page, the status page if none is told.
+
+        Nobody knows by which prefix a proxy leads here, so no link of this server begins at the root.
+        """
+        folder = posixpath.relpath(posixpath.dirname(path), posixpath.dirname(page or self.page))
+        return f"{folder}/{posixpath.basename(path)}"
 
 
 def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: float, *, is_local: bool) -> Starlette:
@@ -119,8 +127,8 @@ def _answer_hours(seen: Seen, request: Request, reader: HoursReader, paths: Serv
         found = reader.read(configs[0], topic, days, known[connector, topic].hours_at_risk)
     except PlatformError as err:
         return PlainTextResponse(f"{escape_unprintable(str(err))}\n", 503)
-    here = f"{paths.hours}/{quote(connector, safe='')}/{quote(topic, safe='')}"
-    return HTMLResponse(render_hours_page(found, kafka_partition, days, here, paths.page, links.dagster))
+    up = paths.relate(paths.page, f"{paths.hours}/connector/topic")
+    return HTMLResponse(render_hours_page(found, kafka_partition, days, up, links.dagster))
 
 
 def _read_asked(request: Request) -> tuple[int, int | None] | None:

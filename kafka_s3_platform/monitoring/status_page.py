@@ -62,7 +62,7 @@ _SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
 class PageLinks:
     """Where Dagster's UI and the documentation are. Without `docs` the page names the place, and links nowhere.
 
-    `docs` is a URL, or a path of this server; `hours` is a path of it.
+    `docs` is a URL, or a link on the status page to this server's own; `hours` is a link on the status page.
     """
 
     dagster: str

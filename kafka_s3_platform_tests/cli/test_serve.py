@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from html import escape
-from urllib.parse import quote
+from html import escape, unescape
+from urllib.parse import quote, urljoin
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -65,10 +65,9 @@ def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(
         assert (status, kind, reason["check"]) == (503, "application/json", "at_risk")
         page = server.get("/")[2]
         assert page.index("ended 13 h") < page.index("<h2>Topics</h2>")
-        assert f'href="/hours/c/{topic}"' in page
         assert "Nothing of this topic is archived yet" in server.get(f"/hours/c/{topic}")[2]
-        [(document, anchor)] = set(re.findall(r'href="(/docs/errors\.md)#([a-z-]+)"', page))
-        assert f'<h2 id="{anchor}">' in server.get(document)[2]
+        [(document, anchor)] = set(re.findall(r'href="\./(docs/errors\.md)#([a-z-]+)"', page))
+        assert f'<h2 id="{anchor}">' in server.get(f"/{document}")[2]
 
         archived(config)
         well = server.wait(lambda found: found.get(("kafka_s3_at_risk_level", topic)) == 0)
@@ -116,6 +115,13 @@ def states_of(page: str) -> dict[str, str]:
     return {hour: state for _, hour, state in found}
 
 
+def links_of(page: str, place: str) -> list[str]:
+    """Where the page's links to this server lead from `place`. None of them begins at the server's root."""
+    links = [unescape(link) for link in re.findall(r'href="([^"]+)"', page) if not link.startswith("http")]
+    assert not [link for link in links if link.startswith("/")]
+    return sorted({urljoin(place, link) for link in links})
+
+
 def test_thresholds_paths_and_checks_of_ones_own_come_from_options_and_the_environment(
     kafka_s3_without_spark: KafkaS3, config: ConnectorConfig
 ) -> None:
@@ -131,6 +137,11 @@ def test_thresholds_paths_and_checks_of_ones_own_come_from_options_and_the_envir
         assert (status, {*reasons}) == (503, {"lag", check})
         assert "3 offsets behind the latest one, 2 are allowed" in reasons["lag"]
         page = server.get("/status")[2]
+        # a proxy may serve all of it below a path of its own
+        [hours] = links_of(page, "/status")
+        assert hours == f"/status/hours/c/{config.topics[0]}"
+        others = [f"{hours}?days={days}" for days in (31, 7, 92)]
+        assert links_of(server.get(hours)[2], hours) == ["/status", *others]
         assert HOSTILE in reasons[check]
         assert HOSTILE not in page
         assert "&lt;img" in page

@@ -21,7 +21,7 @@ States = Mapping[int | None, HourState]
 def states(config: ConnectorConfig, hour: datetime, at_risk: tuple[datetime, datetime] | None = None) -> States:
     """The state of an hour, under None, and in each kafka partition."""
     found = HoursReader(0.0).read(config, config.topics[0], 2, at_risk)
-    assert "Kafka partition" in render_hours_page(found, 1, 2, "/hours", "/", "http://dagster")
+    assert "Kafka partition" in render_hours_page(found, 1, 2, "../../", "http://dagster")
     [stated] = [each for day in found.days for each in day.hours if each.report.hour == hour]
     found_in: dict[int | None, HourState] = {None: stated.state}
     found_in.update(stated.kafka_partitions.items())

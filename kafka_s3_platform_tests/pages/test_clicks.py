@@ -106,7 +106,7 @@ def scene(
     with faulty_proxy(str(module_store.endpoint_url)) as proxy, in_folder(folder):
         store = module_store.model_copy(update={"endpoint_url": proxy.endpoint})
         write_files(folder / "connectors", kafka_settings, store, ago(config, HOURS[0]))
-        with run_dagster_dev(folder / "log") as ui:
+        with run_dagster_dev(folder / "log", "/dagster") as ui:
             yield Scene(folder, ui, proxy, f"{ago(config, HOURS[0]):%Y-%m-%d-%H:00}")
 
 
@@ -143,7 +143,7 @@ def write_files(folder: Path, kafka: KafkaSettings, store: StoreSettings, start:
 def test_a_person_fills_reads_and_restores_an_archive_and_sees_an_outage(person: Person, scene: Scene) -> None:
     backfill(person, scene)
     restore_hour(person, scene)
-    with serving(scene.folder, dict(os.environ), "--dagster-url", scene.ui.url) as server:
+    with serving(scene.folder, os.environ | {"KAFKA_S3_DAGSTER_URL": scene.ui.url}) as server:
         read_picture(person, scene, server)
         see_outage(person, scene, server)
 
@@ -196,7 +196,7 @@ def read_picture(person: Person, scene: Scene, server: Server) -> None:
     page.goto(f"{server.url}/")
     expect(page.get_by_text("nothing is at risk")).to_be_visible()
     person.take_picture("status")
-    person.click(page.locator(f"a[href^='/hours/{CONNECTOR}/']"))
+    person.click(page.locator(f"a[href^='./hours/{CONNECTOR}/']"))
     expect(page.locator("td.complete")).to_have_count(len(HOURS))
     days = {scene.first_key[:10], f"{datetime.now(timezone.utc):%Y-%m-%d}"}
     expect(page.locator("tbody tr")).to_have_count(len(days))

@@ -1,12 +1,12 @@
 """`kafka-s3 serve`."""
 
+import os
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import click
 
 from kafka_s3_platform.cli.messages import MESSAGES
-from kafka_s3_platform.config.keys.environment import SERVE_PREFIX
+from kafka_s3_platform.config.keys.environment import DAGSTER_URL, DOCS_URL, SERVE_PREFIX, read_page_url
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.health import ConnectorHealth
 
@@ -21,15 +21,6 @@ def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str: 
     if not value.startswith("/") or any(character in value for character in "{}?#"):
         raise click.BadParameter(f"{value!r} is no path: it begins with /, and has no ?, #, {{ or }}")
     return value
-
-
-def _check_url(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
-    if value is None:
-        return None
-    url = urlsplit(value)
-    if url.scheme not in {"http", "https"} or not url.netloc or url.username or url.query or url.fragment:
-        raise click.BadParameter(f"{value!r} is no URL such as https://dagster.example.com, without a user or a query")
-    return value.rstrip("/")
 
 
 @click.command(context_settings={"auto_envvar_prefix": SERVE_PREFIX, "show_default": True})
@@ -57,17 +48,6 @@ def _check_url(ctx: click.Context, param: click.Parameter, value: str | None) ->
     metavar="CLASS",
     help="A further health check: a class by its dotted name, which the installation allows. May be repeated.",
 )
-@click.option(
-    "--dagster-url",
-    default="http://127.0.0.1:3000",
-    callback=_check_url,
-    help="Where Dagster's UI is, for links to it.",
-)
-@click.option(
-    "--docs-url",
-    callback=_check_url,
-    help="Where the folder `docs` of this project can be read, for links. Not set: this server shows its own.",
-)
 def serve(
     host: str,
     port: int,
@@ -77,13 +57,12 @@ def serve(
     interval: float,
     healthy_lag: int | None,
     checks: Sequence[str],
-    dagster_url: str,
-    docs_url: str | None,
 ) -> None:
     """Serve a status page, a health check and metrics of Prometheus, until Ctrl-C or SIGTERM.
 
     Looks at all connectors of the folder every --interval seconds. Connector files are read anew each time. Each option
-    can be set in the environment: --port is KAFKA_S3_SERVE_PORT.
+    can be set in the environment: --port is KAFKA_S3_SERVE_PORT. Links to Dagster begin with KAFKA_S3_DAGSTER_URL
+    (http://127.0.0.1:3000), links to the documentation with KAFKA_S3_DOCS_URL (this server shows its own).
     """
     # what the server needs is needed by no other command
     from kafka_s3_platform.monitoring.checks import make_checks
@@ -103,7 +82,9 @@ def serve(
         return [*overviews.take(configs), *broken]
 
     lookout = Lookout(look, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
-    links = PageLinks(dagster_url, docs_url or (paths.docs if find_docs() else None), paths.hours)
+    dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
+    docs = read_page_url(DOCS_URL, os.environ) or (paths.relate(paths.docs) if find_docs() else None)
+    links = PageLinks(dagster, docs, paths.relate(paths.hours))
     app = make_app(lookout, paths, links, interval, is_local=is_loopback(host))
     with open_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host

@@ -1,6 +1,10 @@
 """The environment variables of a deployment. The code takes their names from here, and so does `docs/deploying.md`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from kafka_s3_platform.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,7 @@ class EnvironmentVariable:
 CODE = "code location"
 EVERYWHERE = "all of Dagster"
 EXECUTORS = "code location, executors"
+PAGES = "code location, `kafka-s3 serve`"
 
 CONNECTORS = EnvironmentVariable("KAFKA_S3_CONNECTORS", "`connectors`", CODE, "The folder of connector files.")
 AUTOSTART = EnvironmentVariable(
@@ -49,12 +54,20 @@ RUN_RETENTION_DAYS = EnvironmentVariable(
     "Days after which the sensor `retention` deletes a run from Dagster's storage; `0`: never"
     " ([storage](dagster-storage.md#how-long-it-is-kept)).",
 )
+DAGSTER_URL = EnvironmentVariable(
+    "KAFKA_S3_DAGSTER_URL",
+    "",
+    PAGES,
+    "Where Dagster's UI is for people, such as `https://example.com/dagster`. Alerts and the status page link there,"
+    " and with a path, so do the links that Dagster's own pages have to forms of restores. Not set: the status page"
+    " takes `http://127.0.0.1:3000`, and alerts name runs without a link.",
+)
 DOCS_URL = EnvironmentVariable(
     "KAFKA_S3_DOCS_URL",
-    "`http://127.0.0.1:9000/docs`",
-    CODE,
-    "Where the page of a failed run links the [runbook](runbook.md): `/docs` of `kafka-s3 serve`, as your browser sees"
-    " it.",
+    "",
+    PAGES,
+    "Where this documentation can be read, such as `https://example.com/status/docs`, which `kafka-s3 serve` shows. Not"
+    " set: the status page links its own, and the page of a failed run `http://127.0.0.1:9000/docs`.",
 )
 ALERT_PREFIX = "KAFKA_S3_ALERT_"
 ALERT_WEBHOOK_URL = EnvironmentVariable(
@@ -79,9 +92,6 @@ ALERT_SMTP_SECURITY = EnvironmentVariable(
 )
 ALERT_SMTP_USER = EnvironmentVariable(f"{ALERT_PREFIX}SMTP_USER", "", CODE, "The user, if the server asks for one.")
 ALERT_SMTP_PASSWORD = EnvironmentVariable(f"{ALERT_PREFIX}SMTP_PASSWORD", "", CODE, "The user's password.")
-ALERT_DAGSTER_URL = EnvironmentVariable(
-    f"{ALERT_PREFIX}DAGSTER_URL", "", CODE, "Where Dagster's UI is for people, such as `https://dagster.example.com`."
-)
 LOCAL_PREFIX = "KAFKA_S3_LOCAL_"
 LOCAL_DEFAULTS = {
     f"{LOCAL_PREFIX}KAFKA_PORT": "29092",
@@ -102,6 +112,7 @@ VARIABLES = (
     SPARK_CONF,
     WARM_SPARK,
     RUN_RETENTION_DAYS,
+    DAGSTER_URL,
     DOCS_URL,
     ALERT_WEBHOOK_URL,
     ALERT_EMAIL_TO,
@@ -111,7 +122,6 @@ VARIABLES = (
     ALERT_SMTP_SECURITY,
     ALERT_SMTP_USER,
     ALERT_SMTP_PASSWORD,
-    ALERT_DAGSTER_URL,
     EnvironmentVariable(
         f"{LOCAL_PREFIX}*",
         "",
@@ -123,8 +133,7 @@ VARIABLES = (
         f"{SERVE_PREFIX}_*",
         "",
         "`kafka-s3 serve`",
-        "Each of its options: `KAFKA_S3_SERVE_PORT` is `--port`, `KAFKA_S3_SERVE_DAGSTER_URL` is `--dagster-url`"
-        " ([operating](operating.md#the-status-page)).",
+        "Each of its options: `KAFKA_S3_SERVE_PORT` is `--port` ([operating](operating.md#the-status-page)).",
     ),
     EnvironmentVariable(
         "DAGSTER_HOME", "", EVERYWHERE, "The folder of `dagster.yaml`. Topics found by `topics.regex` are kept there."
@@ -202,3 +211,35 @@ VARIABLES = (
     ),
 )
 """All variables that the project's code, or a file of `deploy/`, reads."""
+
+
+def check_url(text: str) -> str:
+    """Return the URL of a place on the web. ValueError, which does not quote it, since it may be a secret."""
+    try:
+        url = urlsplit(text)
+        is_url = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0 and "@" not in url.netloc
+    except ValueError:
+        is_url = False
+    if not is_url or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("is no URL that begins with https:// or http:// and the name of a host, without a user")
+    return text
+
+
+def read_page_url(variable: EnvironmentVariable, env: Mapping[str, str]) -> str | None:
+    """Return the URL that begins the links to some pages, without a slash at its end. None if it is not set, or empty.
+
+    Raises:
+        ConfigError: links cannot begin with it.
+    """
+    text = env.get(variable.name)
+    if not text:
+        return None
+    try:
+        url = check_url(text)
+    except ValueError as err:
+        raise ConfigError(f"{variable.name}: {text!r} {err}") from None
+    if "?" in url or "#" in url:
+        raise ConfigError(
+            f"{variable.name}: {text!r} cannot begin a link: it has a query or a fragment; leave them out"
+        )
+    return url.rstrip("/")

@@ -28,10 +28,10 @@ class Message:
 
 
 def make_message(incident: Incident, dagster_url: str | None) -> Message:
-    """Make the message that tells how the incident is now."""
+    """Make the message that tells how the incident is now. `dagster_url` ends without a slash."""
     finding = incident.finding
     subject = _make_line(f"{_BEGINS[incident.stage]}{finding.title}")
-    link = f"{dagster_url.rstrip('/')}/runs/{finding.run_id}" if dagster_url and finding.run_id else None
+    link = f"{dagster_url}/runs/{finding.run_id}" if dagster_url and finding.run_id else None
     rows = {
         "connectors" if finding.connector is None else "topics": _describe_names(incident),
         "since": _format_time(finding.since),

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
+from kafka_s3_platform.config.keys.environment import DAGSTER_URL, read_page_url
 from kafka_s3_platform.defs.alerts.failed_checks import find_failed, name_check_finding, read_failed_checks
 from kafka_s3_platform.defs.alerts.failed_runs import (
     EndedRuns,
@@ -56,8 +57,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         "when it is over. It does nothing unless KAFKA_S3_ALERT_WEBHOOK_URL or KAFKA_S3_ALERT_EMAIL_TO is set.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        settings = read_alert_settings(os.environ)
-        receivers = make_receivers(settings)
+        receivers = make_receivers(read_alert_settings(os.environ))
         if not receivers:
             return dg.SensorResult(skip_reason="no receiver is set", cursor=context.cursor)
         if context.repository_def is None:
@@ -68,7 +68,7 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
         look = _Look(context.instance, graph.asset_check_keys, list_subjects(connectors, graph.get_all_asset_keys()))
         before = _read_state(context.cursor, context.log)
         seen = look.take(before)
-        incidents, errors = _tell(seen.incidents, receivers, settings.dagster_url)
+        incidents, errors = _tell(seen.incidents, receivers, read_page_url(DAGSTER_URL, os.environ))
         cursor = _STATE.dump_json(AlertState(seen.runs, incidents, seen.silent)).decode()
         if errors and cursor == context.cursor:
             # all that can be kept is kept: from now on the sensor itself is red

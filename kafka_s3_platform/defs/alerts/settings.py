@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
@@ -12,20 +11,8 @@ from kafka_s3_platform.errors import ConfigError
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 
-def _check_url(text: str) -> str:
-    """Return the URL. The error does not quote it: it may be a secret."""
-    try:
-        url = urlsplit(text)
-        is_url = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0 and "@" not in url.netloc
-    except ValueError:
-        is_url = False
-    if not is_url or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("is no URL that begins with https:// or http:// and the name of a host, without a user")
-    return text
-
-
 def _check_secret_url(secret: SecretStr) -> SecretStr:
-    _check_url(secret.get_secret_value())
+    environment.check_url(secret.get_secret_value())
     return secret
 
 
@@ -57,7 +44,6 @@ class AlertSettings(BaseModel):
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
     smtp_user: str | None = None
     smtp_password: SecretStr | None = None
-    dagster_url: Annotated[str, AfterValidator(_check_url)] | None = None
 
     def choose_port(self) -> int:
         """Return the port that was given, or the usual one."""

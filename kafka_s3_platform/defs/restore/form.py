@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import dagster as dg
 
+from kafka_s3_platform.config.keys.environment import DAGSTER_URL
+from kafka_s3_platform.defs.metadata import find_page_url
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
@@ -72,8 +74,10 @@ def make_form_link(place: str | None, connector: str, key: dg.AssetKey, what: Ma
     picked = {f"assetSelection[0][assetKey][path][{n}]": part for n, part in enumerate(key.path)}
     picked["assetSelection[0][opNames][0]"] = name_restored_op(connector)
     query = urlencode({"config": form, **picked}, safe="[]:/")
+    # Without a host, it leads to the Dagster on whose page it is, by whatever name the browser reached that.
+    prefix = urlsplit(find_page_url(DAGSTER_URL) or "").path
     path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
-    return dg.MetadataValue.url(f"{path}?{query}")
+    return dg.MetadataValue.url(f"{prefix}{path}?{query}")
 
 
 def _is_found_by_time(topic: ArchivedTopic, hours: Sequence[str]) -> bool:

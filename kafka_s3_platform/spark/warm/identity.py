@@ -21,7 +21,7 @@ UNREAD = frozenset(
         *("DBUS_SESSION_BUS_ADDRESS", "INVOCATION_ID", "JOURNAL_STREAM", "MEMORY_PRESSURE_WATCH", "SYSTEMD_EXEC_PID"),
         *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR", "MFLAGS", "GNUMAKEFLAGS"),
         *(environment.CONNECTORS.name, environment.AUTOSTART.name, environment.RUN_RETENTION_DAYS.name),
-        environment.WARM_SPARK.name,
+        *(environment.WARM_SPARK.name, environment.DAGSTER_URL.name, environment.DOCS_URL.name),
     }
 )
 """Variables that no task reads: of terminals, shells, sessions, make, and those of ours that only drivers read."""

@@ -137,13 +137,17 @@ def test_what_may_heal_by_itself_is_told_when_it_has_failed_twice(
     assert told(deployment, hook) == [("over", ARCHIVE, ["t0"])]
 
 
-def test_a_restore_is_told_at_once_unless_somebody_waits_for_its_command(deployment: Deployment, hook: Webhook) -> None:
+def test_a_restore_is_told_at_once_unless_somebody_waits_for_its_command(
+    deployment: Deployment, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_S3_DAGSTER_URL", "https://example.com/dagster/")
     end_run(deployment, "restore__c", FAILED, **{**PERMANENT, ".dagster/kafka_s3.retries": "0"})
     assert told(deployment, hook) == []
-    end_run(deployment, "restore__c", FAILED, **TRANSIENT)
+    failed = end_run(deployment, "restore__c", FAILED, **TRANSIENT)
     [(stage, title, _)] = told(deployment, hook)
     assert (stage, title) == ("began", "connector c: restore fails")
     assert not hook.taken[0]["heals_by_itself"], "nobody asks for a restore again"
+    assert hook.taken[0]["run_url"] == f"https://example.com/dagster/runs/{failed}"
 
 
 def test_a_receiver_that_is_down_hears_each_thing_once_when_it_is_back(

@@ -118,13 +118,16 @@ def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_res
 
 @pytest.mark.parametrize("topic", ["a..b", "a_b", "a-b", ".-_", "on", "t" * 249])
 @pytest.mark.parametrize("place", ["kafka_s3_platform.definitions", "a/b c%&?#@\u00e9"])
-def test_the_link_of_an_hour_says_its_job_its_asset_and_its_config_whatever_the_names(topic: str, place: str) -> None:
+def test_the_link_of_an_hour_says_its_job_its_asset_and_its_config_whatever_the_names(
+    topic: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_S3_DAGSTER_URL", "https://example.com/a/dagster/")
     made = config().model_copy(update={"topics": (topic,)})
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(place), "__repository__")
     run = dg.DagsterRun("x", "r", remote_job_origin=RemoteJobOrigin(repository, "x"))
     shown = make_form_metadata(run, ArchivedTopic(made, topic), hours=["2026-01-01-12:00"])
     link = urlsplit(str(shown["restore"].value))
-    [(at, job)] = re.findall(r"\A/locations/([^/]+)/jobs/([^/]+)/playground/setup\Z", link.path)
+    [(at, job)] = re.findall(r"\A/a/dagster/locations/([^/]+)/jobs/([^/]+)/playground/setup\Z", link.path)
     query = dict(parse_qsl(link.query, strict_parsing=True))
     picked = [query[f"assetSelection[0][assetKey][path][{n}]"] for n in range(3)]
     assert (unquote(at), picked) == (f"__repository__@{place}", ["orders-s3-sink", "restored", topic])
