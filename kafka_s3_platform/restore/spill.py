@@ -3,18 +3,26 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from kafka_s3_platform.errors import ErrorCode, PermanentError
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Imported where it is used: loaded with a command's modules, which Python's collector leaves out, DuckDB would print
+# forty lines of what it calls leaked when the command ends.
 
 MEMORY_LIMIT = "256MB"
 """For each task: an executor may run several at once."""
 
 
-def open_spilling_database(folder: str) -> duckdb.DuckDBPyConnection:
+def open_spilling_database(folder: str) -> "duckdb.DuckDBPyConnection":
     """Open a new database in memory. What does not fit goes to files in `folder`."""
+    import duckdb
+
     return duckdb.connect(
         ":memory:",
         config={
@@ -36,6 +44,8 @@ def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: s
         PermanentError: there is not enough memory, or no room for temporary files.
         Exception: the error of reading the batches itself. DuckDB alone would pass on only its text.
     """
+    import duckdb
+
     raised: list[Exception] = []
 
     def read() -> Iterator[pa.RecordBatch]:
