@@ -60,7 +60,7 @@ def archive_topics(
     config = requests[0].config
     store = ObjectStore(config.store)
     index = ConnectorIndex.of(config)
-    with ClusterAdmin(config.kafka) as admin:
+    with ClusterAdmin(config.kafka, begins=True) as admin:
         described = admin.describe_topics(wanted)
         if not described.found:
             # the store is not asked: what is wrong is at Kafka, and is what has to be told

@@ -70,7 +70,7 @@ def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str
         OpenTransactionError: a transaction below the group's offset is still open.
     """
     index = TopicIndex.of(config, topic)
-    with ClusterAdmin(config.kafka) as admin:
+    with ClusterAdmin(config.kafka, begins=True) as admin:
         description = admin.describe_topic(topic)
         refuse_active_group(admin, group, f"topic {topic}: taking over")
         offsets = read_committed_offsets(admin, group, topic, description.kafka_partitions)

@@ -73,7 +73,7 @@ def groups(
     if rollback is not None and (is_applied or dry_run or groups):
         raise click.UsageError("--rollback undoes a whole --apply: no other option goes with it")
     config, plan, report = _find_restore(restore_id)
-    with ClusterAdmin(read_target_kafka(target_worker) or config.kafka) as admin:
+    with ClusterAdmin(read_target_kafka(target_worker) or config.kafka, begins=True) as admin:
         if rollback is not None:
             lines = roll_back_groups(admin, _read_rollback(rollback, restore_id))
             print_result({"restore_id": restore_id, "rolled_back": lines}, as_json, lines)

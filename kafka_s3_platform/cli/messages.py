@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from kafka_s3_platform.spark.progress import Snapshot, is_progress, watched_by
+from kafka_s3_platform.waits import list_waits
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -21,6 +22,11 @@ QUIET_SECONDS = 1.0
 
 SILENT_SECONDS = 10.0
 """Elsewhere, a line tells so after so long without any."""
+
+WAIT_SECONDS = 1.5
+"""After so long without an answer, a line tells who is waited for. It is told once."""
+
+TICK_SECONDS = 0.25
 
 COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
@@ -109,14 +115,18 @@ class Messages(logging.Handler):
         """Show that the command is at work, so that it is never silent for long."""
         if self.level > logging.INFO:
             return
-        if self._is_moving():
-            if not self._ended.wait(QUIET_SECONDS):
-                self._start_display()
-            return
-        while not self._ended.wait(1):
+        told: set[str] = set()
+        while not self._ended.wait(TICK_SECONDS):
             now = time.monotonic()
-            if now - self._told >= SILENT_SECONDS:
+            if self._is_moving():
+                if self._display is None and now - self._started >= QUIET_SECONDS:
+                    self._start_display()
+            elif now - self._told >= SILENT_SECONDS:
                 self._write(f"{self._command}: at work for {now - self._started:.0f} s", None)
+            for what in list_waits(WAIT_SECONDS):
+                if what not in told:
+                    told.add(what)
+                    self._write(f"{self._command}: waiting for {what}", None)
 
     def _is_moving(self) -> bool:
         """Whether stderr can show what changes in place."""

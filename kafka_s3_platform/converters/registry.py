@@ -15,6 +15,7 @@ from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, ErrorCode, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+from kafka_s3_platform.waits import waiting_for
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema as ClientSchema
@@ -288,7 +289,8 @@ class Registry:
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
         try:
-            yield
+            with waiting_for(self._where):
+                yield
         except SchemaRegistryError as err:
             raise self._answered(err, what) from err
         except OAuthTokenError as err:

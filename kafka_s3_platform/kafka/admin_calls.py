@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
@@ -13,21 +13,34 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_admin
+from kafka_s3_platform.waits import waiting_for
 
 # What librdkafka is given for one call.
 TIMEOUT_SECONDS = 30.0
 GRACE_SECONDS = 5.0
 """How much longer we wait for a future than librdkafka waits, and how long after a refusal."""
 
+BEGIN_SECONDS = 2.0
+"""How much longer after the grace, where nothing was begun and no address of the cluster takes a connection."""
+
+_answered: set[str] = set()
+"""The clusters that have answered this process. One that goes away then may be restarting: it is waited for."""
+
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
 class AdminCalls:
-    """One cluster's admin client."""
+    """One cluster's admin client.
 
-    def __init__(self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    A client that `begins` a command or a run tells soon that nothing listens at any of the cluster's addresses.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS, *, begins: bool = False
+    ) -> None:
         self.settings = settings
+        self._begins = begins
         self._bootstrap_servers = settings.bootstrap_servers
         self._timeout = timeout_seconds
         self._reasons = Reasons()
@@ -60,8 +73,9 @@ class AdminCalls:
 
     def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
         where = f"{what} at {self._bootstrap_servers}"
-        found = fetch_metadata(self._client, topic, seconds, self._reasons, where)
-        self._reasons.forget()
+        with self._waiting():
+            found = fetch_metadata(self._client, topic, seconds, self._reasons, where)
+        self._note_answer()
         return found
 
     def _answers(self, asked: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
@@ -85,19 +99,28 @@ class AdminCalls:
     def _wait(self, future: "Future[Any]", what: str) -> Any:
         """Wait for the answer. librdkafka repeats refused calls until its time is over; we wait for the grace only."""
         asked = f"{what} at {self._bootstrap_servers}"
-        try:
-            answer = future.result(timeout=GRACE_SECONDS)
-        except FutureTimeoutError:
-            self._client.poll(0)
-            if refusal := self._reasons.refusal(asked):
-                raise refusal from None
-            answer = self._late(future, asked)
-        self._reasons.forget()
+        with self._waiting():
+            try:
+                answer = future.result(timeout=GRACE_SECONDS)
+            except FutureTimeoutError:
+                self._client.poll(0)
+                if refusal := self._reasons.refusal(asked):
+                    raise refusal from None
+                answer = self._late(future, asked)
+        self._note_answer()
         return answer
 
+    def _waiting(self) -> AbstractContextManager[None]:
+        return waiting_for(f"Kafka at {self._bootstrap_servers}")
+
+    def _note_answer(self) -> None:
+        self._reasons.forget()
+        _answered.add(self._bootstrap_servers)
+
     def _late(self, future: "Future[Any]", asked: str) -> Any:
+        is_in_vain = self._begins and self._reasons.are_all_down and self._bootstrap_servers not in _answered
         try:
-            return future.result(timeout=self._timeout)
+            return future.result(timeout=BEGIN_SECONDS if is_in_vain else self._timeout)
         except FutureTimeoutError as err:
             raise self._reasons.silence(f"{asked}: no answer in time") from err
 

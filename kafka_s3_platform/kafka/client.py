@@ -36,6 +36,11 @@ class Reasons:
         if ": Disconnected" in line:
             self._closed = line.rpartition("]: ")[2]
 
+    @property
+    def are_all_down(self) -> bool:
+        """Whether no broker that is known takes a connection."""
+        return BROKERS_DOWN in self._latest
+
     def forget(self) -> None:
         """Forget earlier errors: the client was answered again, so they explain nothing any more."""
         self._latest.clear()

@@ -83,8 +83,10 @@ class OffsetAdmin(AdminCalls):
     answers at all, that is the failure of every topic.
     """
 
-    def __init__(self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        super().__init__(settings, timeout_seconds)
+    def __init__(
+        self, settings: KafkaSettings, timeout_seconds: float = TIMEOUT_SECONDS, *, begins: bool = False
+    ) -> None:
+        super().__init__(settings, timeout_seconds, begins=begins)
         self._seen: dict[str, tuple[float, FoundTopic]] = {}
 
     def find_topics(self, topics: Iterable[str]) -> Answers[str, FoundTopic]:

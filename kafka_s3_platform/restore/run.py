@@ -74,7 +74,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         made = source.make_plan(request, store)
         plan = made.plan
         targets = source.plan_targets(request, plan)
-    with ClusterAdmin(request.target_kafka) as admin:
+    with ClusterAdmin(request.target_kafka, begins=True) as admin:
         goals = look_at_goals(request, targets, admin)
         found: list[PreflightFinding] = []
         for goal in goals:

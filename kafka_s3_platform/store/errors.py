@@ -15,6 +15,8 @@ from botocore.exceptions import (
     IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
+    ReadTimeoutError,
+    ResponseStreamingError,
 )
 from urllib3.exceptions import HTTPError
 from urllib3.util.ssl_match_hostname import CertificateError
@@ -114,6 +116,9 @@ _BY_CODE: Mapping[str, RefusedAnswer] = {
 
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
 """No answer, or one that broke off. urllib3's own comes where what broke off is the body of a refusal."""
+
+BROKEN_OFF = (ReadTimeoutError, ResponseStreamingError, IncompleteReadError, HTTPError)
+"""Those of them that come while a body is read."""
 
 
 _UNTRUSTED_CAUSES = (ssl.SSLCertVerificationError, CertificateError)

@@ -28,6 +28,7 @@ from kafka_s3_platform.store.delta_log import (
 )
 from kafka_s3_platform.store.delta_options import build_delta_options
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform.waits import waiting_for
 
 R = TypeVar("R")
 
@@ -128,12 +129,14 @@ class IndexTable:
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
         """Return `call()`. Raise errors of delta-rs and Arrow as store errors that name the index."""
+        place = self.store.endpoint_url or "AWS"
         try:
-            return call()
+            with waiting_for(f"the store at {place}"):
+                return call()
         except TableNotFoundError:
             raise
         except (DeltaError, OSError, pa.ArrowException) as err:
-            attempt = f"could not {verb} the index {self.uri} at {self.store.endpoint_url or 'AWS'}"
+            attempt = f"could not {verb} the index {self.uri} at {place}"
             failure = classify_delta_error(attempt, err)
             if isinstance(failure, MissingBucketError):
                 failure = suggest_bucket(failure, self.store)

@@ -22,13 +22,14 @@ from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.store.client import get_s3_client, suggest_bucket
 from kafka_s3_platform.store.clock import StoreClock
 from kafka_s3_platform.store.errors import (
-    UNREACHABLE,
+    BROKEN_OFF,
     Attempted,
     NotFoundError,
     PreconditionError,
     RefusedRequestError,
     translate_errors,
 )
+from kafka_s3_platform.waits import waiting_for
 
 logger = logging.getLogger(__name__)
 
@@ -403,7 +404,7 @@ class ObjectStore:
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         attempted = Attempted(operation, self.bucket, key, self.settings.endpoint_url or "AWS")
         try:
-            with translate_errors(attempted), self.clock.watching():
+            with translate_errors(attempted), self.clock.watching(), waiting_for(f"the store at {attempted.endpoint}"):
                 return request()
         except MissingBucketError as err:
             raise suggest_bucket(err, self.settings) from err.__cause__
@@ -531,4 +532,4 @@ def _encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def _broke_off(err: StoreUnavailableError) -> bool:
-    return isinstance(err.__cause__, UNREACHABLE)
+    return isinstance(err.__cause__, BROKEN_OFF)

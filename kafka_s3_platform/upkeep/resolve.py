@@ -83,7 +83,7 @@ def resolve_offsets(
     """
     commit_id = str(uuid4())
     reports: list[ResolveReport] = []
-    with ClusterAdmin(config.kafka) as admin:
+    with ClusterAdmin(config.kafka, begins=True) as admin:
 
         def decide(state: IndexState) -> tuple[ResolveReport, Change]:
             description, frontier = _look(admin, topic, decision.kafka_partition)

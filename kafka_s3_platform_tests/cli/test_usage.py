@@ -1,9 +1,11 @@
 import json
+import time
 
 import pytest
 from click.shell_completion import ShellComplete
 
 from kafka_s3_platform.cli import main
+from kafka_s3_platform.kafka import admin_calls
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
@@ -55,6 +57,20 @@ def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: Ka
         found = kafka_s3(*arguments)
         assert found.returncode == FAILED
         assert f"did you mean {near}" in found.stderr
+
+
+def test_a_command_says_whom_it_waits_for_and_soon_that_nothing_listens_there(
+    kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_connector(kafka_s3_without_spark, "t")
+    monkeypatch.setattr(admin_calls, "GRACE_SECONDS", 2.0)  # the default is 5 s, and ends with the same error
+    begun = time.monotonic()
+    found = kafka_s3_without_spark("archive", "c", "--until-now")
+    assert time.monotonic() - begun < 15
+    assert found.returncode == TRY_AGAIN
+    waits, error = found.stderr.splitlines()
+    assert waits == "archive: waiting for Kafka at 127.0.0.1:31699"
+    assert "[KS-KAFKA-DOWN]" in error
 
 
 def test_shells_complete_the_names_of_connectors(kafka_s3: KafkaS3, monkeypatch: pytest.MonkeyPatch) -> None:

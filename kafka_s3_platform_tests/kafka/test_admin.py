@@ -1,3 +1,4 @@
+import time
 from datetime import datetime, timezone
 from typing import Any
 
@@ -8,9 +9,11 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
+from kafka_s3_platform.kafka import admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Untold
 from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
@@ -196,6 +199,31 @@ def test_an_unreachable_broker_is_named_with_the_reason() -> None:
         pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1.*Connection refused"),
     ):
         admin.describe_topic("t")
+
+
+def test_a_cluster_that_has_answered_is_waited_for_and_one_that_never_did_is_soon_given_up(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lying_broker(kafka_settings.bootstrap_servers, KafkaLies("none")) as broker:
+        gone = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
+        with ClusterAdmin(gone, begins=True) as admin:
+            admin.describe_cluster()
+    monkeypatch.setattr(admin_calls, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(admin_calls, "BEGIN_SECONDS", 0.1)
+
+    def wait_for(settings: KafkaSettings, timeout_seconds: int, *, begins: bool) -> float:
+        begun = time.monotonic()
+        with (
+            ClusterAdmin(settings, timeout_seconds, begins=begins) as admin,
+            pytest.raises(BrokerUnavailableError, match="Connection refused"),
+        ):
+            admin.describe_cluster()
+        return time.monotonic() - begun
+
+    never = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    assert wait_for(never, 20, begins=True) < 10
+    assert wait_for(never, 2, begins=False) > 1.9
+    assert wait_for(gone, 2, begins=True) > 1.9
 
 
 def test_an_unknown_client_property_is_named_and_its_value_is_not() -> None:
