@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -278,33 +279,51 @@ def create_topic(kafka_settings: KafkaSettings) -> Iterator[CreateTopic]:
             answer.result(30)
 
 
-@pytest.fixture
-def fill_topic(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> Callable[..., ConnectorConfig]:
-    """Creates the test's topic with records. Returns a connector with these settings, which has archived nothing."""
-    # imported only here: it takes a second, and most tests do without it
-    from kafka_s3_platform_tests.support import connector, produce
+@dataclass(frozen=True)
+class Lab:
+    """The servers of the session, with a topic that is not there yet and an empty bucket, both of the test's own."""
 
-    def fill(sent: Iterable["Sent"], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
-        create_topic(topic_name, kafka_partitions)
-        produce(kafka_settings, topic_name, sent)
-        return connector(kafka_settings, store_settings, topic_name, **settings)
+    kafka: KafkaSettings
+    store: StoreSettings
+    topic: str
+    create: CreateTopic
+    """For other topics."""
 
-    return fill
+    def create_topic(self, kafka_partitions: int = 1, **configs: object) -> str:
+        return self.create(self.topic, kafka_partitions, **configs)
 
+    def produce(self, records: Iterable["Sent"], **producer: Any) -> None:
+        # imported only here: it takes a second, and most tests do without it
+        from kafka_s3_platform_tests.support import produce
 
-@pytest.fixture
-def archive_records(fill_topic: Callable[..., ConnectorConfig]) -> Callable[..., ConnectorConfig]:
-    """Creates the test's topic with records, and archives it by a connector with these settings."""
-    from kafka_s3_platform_tests.support import archived
+        produce(self.kafka, self.topic, records, **producer)
 
-    def archive(sent: Iterable["Sent"], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
-        config = fill_topic(sent, kafka_partitions, **settings)
+    def connector(self, **settings: Any) -> ConnectorConfig:
+        """A connector of the topic and the bucket with these settings."""
+        from kafka_s3_platform_tests.support import connector
+
+        return connector(self.kafka, self.store, self.topic, **settings)
+
+    def fill(self, sent: Iterable["Sent"], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
+        """Create the topic with records. Return a connector with these settings, which has archived nothing."""
+        self.create_topic(kafka_partitions)
+        self.produce(sent)
+        return self.connector(**settings)
+
+    def archive(self, sent: Iterable["Sent"], kafka_partitions: int = 1, **settings: Any) -> ConnectorConfig:
+        """Create the topic with records, and archive it by a connector with these settings."""
+        from kafka_s3_platform_tests.support import archived
+
+        config = self.fill(sent, kafka_partitions, **settings)
         archived(config)
         return config
 
-    return archive
+
+@pytest.fixture
+def lab(
+    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+) -> Lab:
+    return Lab(kafka_settings, store_settings, topic_name, create_topic)
 
 
 # The buckets that were made for tests: what a store promises, it promises for all of them.

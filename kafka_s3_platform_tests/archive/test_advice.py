@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli import resolve as resolve_command
 from kafka_s3_platform.cli import vacuum as vacuum_command
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import (
     BusyError,
@@ -37,14 +37,13 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import (
     NOON,
     InProcessRunner,
     InterleavedRunner,
     archived,
-    connector,
     produce,
     scanned,
     snapshot,
@@ -56,9 +55,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """Two kafka partitions, in the first of which ten records are archived."""
-    return archive_records(numbered(10), kafka_partitions=2)
+    return lab.archive(numbered(10), kafka_partitions=2)
 
 
 def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorConfig:
@@ -120,13 +119,11 @@ def test_what_retention_took_is_a_gap_where_gaps_are_allowed_and_the_rest_is_arc
     assert scanned(config) == (OffsetRange(0, 15),)
 
 
-def test_what_was_gone_before_archiving_began_is_recorded_by_a_run_up_to_now(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
-    delete_records(kafka_settings, topic_name, 4)
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_what_was_gone_before_archiving_began_is_recorded_by_a_run_up_to_now(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(numbered(10))
+    delete_records(lab.kafka, lab.topic, 4)
+    config = lab.connector()
     with pytest.raises(OffsetGapError, match="A first run up to now records them"):
         archived(config, [NOON])
     assert archived(config).record_count == 6

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import (
     AuthorizationError,
     BrokerUnavailableError,
@@ -33,7 +33,7 @@ from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_row
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stable
 from kafka_s3_platform_tests.support import (
@@ -69,10 +69,8 @@ def folder(hour: datetime) -> str:
     return f"{hour:year=%Y/month=%m/day=%d/hour=%H}"
 
 
-def test_a_topic_comes_back_byte_for_byte(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, 2, max_message_bytes=3_000_000)
+def test_a_topic_comes_back_byte_for_byte(lab: Lab) -> None:
+    lab.create_topic(2, max_message_bytes=3_000_000)
     records = [
         Sent(b"value", b"key"),
         Sent(None, b"tombstone"),
@@ -84,8 +82,8 @@ def test_a_topic_comes_back_byte_for_byte(
         Sent(b"25 days apart", None, NOON - timedelta(days=25)),
         Sent(b"on the other", b"k", NOON, (), 1),
     ]
-    produce(kafka_settings, topic_name, records)
-    config = connector(kafka_settings, store_settings, topic_name)
+    lab.produce(records)
+    config = lab.connector()
     report = archived(config)
     rows = {(r["partition"], r["offset"]): r for r in stored(config).to_pylist()}
     sent = [((0, n), r) for n, r in enumerate(records[:-1])] + [((1, 0), records[-1])]
@@ -100,17 +98,9 @@ def test_a_topic_comes_back_byte_for_byte(
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2], [2, 2, 0, 1, 3, 0]])
-def test_hours_in_any_order_and_twice_give_each_offset_once(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    order: list[int],
-) -> None:
-    create_topic(topic_name, 2)
+def test_hours_in_any_order_and_twice_give_each_offset_once(lab: Lab, order: list[int]) -> None:
     late = [Sent(b"late", None, NOON + timedelta(minutes=30), (), p) for p in range(2)]
-    produce(kafka_settings, topic_name, hourly(3, 20, 2) + late + hourly(4, 10, 2)[60:])
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = lab.fill(hourly(3, 20, 2) + late + hourly(4, 10, 2)[60:], 2)
     for hour in order:
         archived(config, [NOON + hour * HOUR])
     archived(config)
@@ -119,27 +109,21 @@ def test_hours_in_any_order_and_twice_give_each_offset_once(
     assert all(folder(t) in o for t, o in zip(table["timestamp"].to_pylist(), table["object"].to_pylist(), strict=True))
 
 
-def test_where_spark_does_not_start_nothing_is_reserved(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_where_spark_does_not_start_nothing_is_reserved(lab: Lab) -> None:
+    lab.create_topic()
+    config = lab.connector()
     archived(config)
-    produce(kafka_settings, topic_name, hourly(1, 5))
+    lab.produce(hourly(1, 5))
     before = snapshot(config).version
-    asked = ArchiveRequest(config, topic_name, "run", None)
+    asked = ArchiveRequest(config, lab.topic, "run", None)
     with pytest.raises(SparkUnavailableError):
         archive_topic(asked, NoSpark())
     assert snapshot(config).version == before
     assert archived(config).record_count == 5
 
 
-def test_a_backfill_writes_the_objects_that_single_hours_write(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, hourly(5, 30))
-    one = connector(kafka_settings, store_settings, topic_name)
+def test_a_backfill_writes_the_objects_that_single_hours_write(lab: Lab) -> None:
+    one = lab.fill(hourly(5, 30))
     many = one.model_copy(update={"name": "d", "layout": one.layout.model_copy(update={"topics_dir": "other"})})
     archived(one, [NOON + h * HOUR for h in range(4)])
     for hour in range(4):
@@ -150,13 +134,9 @@ def test_a_backfill_writes_the_objects_that_single_hours_write(
     assert len(facts[0]) == 4
 
 
-def test_each_hour_reports_its_own_numbers(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_each_hour_reports_its_own_numbers(lab: Lab) -> None:
     late = [Sent(b"late", None, NOON + timedelta(minutes=1))]
-    produce(kafka_settings, topic_name, hourly(2, 10) + late + hourly(3, 10)[20:])
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = lab.fill(hourly(2, 10) + late + hourly(3, 10)[20:])
     report = archived(config, [NOON + h * HOUR for h in range(4)])
     assert [(h.record_count, h.late_count, h.scanned) for h in report.hours] == [
         (11, 1, True),
@@ -166,67 +146,48 @@ def test_each_hour_reports_its_own_numbers(
     ]
 
 
-def test_flush_size_ends_objects_where_connect_ends_them(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_flush_size_ends_objects_where_connect_ends_them(lab: Lab) -> None:
     """The keys of Confluent's quickstart: nine records, flush.size=3."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, hourly(1, 9))
-    config = connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 3})
-    archived(config)
-    prefix = f"topics/{topic_name}/{folder(NOON)}/{topic_name}+0+"
+    config = lab.archive(hourly(1, 9), layout={"flush_size": 3})
+    prefix = f"topics/{lab.topic}/{folder(NOON)}/{lab.topic}+0+"
     assert [s.key for s in snapshot(config).segments] == [f"{prefix}{o:010d}.parquet" for o in (0, 3, 6)]
 
 
-def test_rotation_by_bytes_bounds_objects(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(bytes(1_000_000), None, NOON) for _ in range(40)])
-    config = connector(kafka_settings, store_settings, topic_name, layout={"segment_bytes": 10_000_000})
-    archived(config)
+def test_rotation_by_bytes_bounds_objects(lab: Lab) -> None:
+    config = lab.archive([Sent(bytes(1_000_000), None, NOON) for _ in range(40)], layout={"segment_bytes": 10_000_000})
     assert [s.record_count for s in snapshot(config).segments] == [16, 16, 8]
 
 
-def test_a_custom_path_format_and_timezone_decide_the_folder(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(timestamp=datetime(2026, 1, 1, 23, 20, tzinfo=timezone.utc))])
+def test_a_custom_path_format_and_timezone_decide_the_folder(lab: Lab) -> None:
     layout = {
         "partitioner": "TimeBased",
         "path_format": "'dt'=YYYY-MM-dd/'at'=HHmm",
         "partition_duration_ms": 900_000,
         "timezone": "Asia/Kolkata",
     }
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout)
-    archived(config)
+    config = lab.archive([Sent(timestamp=datetime(2026, 1, 1, 23, 20, tzinfo=timezone.utc))], layout=layout)
     (segment,) = snapshot(config).segments
     assert segment.encoded_partition == "dt=2026-01-02/at=0445"
     assert segment.chunk_start == datetime(2026, 1, 1, 22, 30, tzinfo=timezone.utc)
 
 
-def test_timestamps_out_of_range_are_kept_apart_and_counted(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, message_timestamp_after_max_ms=2**62)
+def test_timestamps_out_of_range_are_kept_apart_and_counted(lab: Lab) -> None:
+    lab.create_topic(message_timestamp_after_max_ms=2**62)
     microseconds = datetime(9000, 1, 1, tzinfo=timezone.utc)
     records = [Sent(b"old", None, NOON - timedelta(days=400)), Sent(b"ok"), Sent(b"future", None, microseconds)]
-    produce(kafka_settings, topic_name, records)
-    config = connector(kafka_settings, store_settings, topic_name)
+    lab.produce(records)
+    config = lab.connector()
     assert archived(config).out_of_range_count == 2
     places = {s.encoded_partition: s.record_count for s in snapshot(config).segments}
     assert places == {OUT_OF_RANGE: 2, folder(NOON): 1}
 
 
-def test_an_hour_is_not_complete_whose_records_were_archived_before_the_start_hour_was_moved_back(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_an_hour_is_not_complete_whose_records_were_archived_before_the_start_hour_was_moved_back(lab: Lab) -> None:
+    lab.create_topic()
     early = NOON - 2 * HOUR
-    produce(kafka_settings, topic_name, [*(Sent(b"early", None, early) for _ in range(6)), Sent(b"ok")])
-    archived(connector(kafka_settings, store_settings, topic_name, start_hour=NOON))
-    config = connector(kafka_settings, store_settings, topic_name, start_hour=NOON - timedelta(days=1))
+    lab.produce([*(Sent(b"early", None, early) for _ in range(6)), Sent(b"ok")])
+    archived(lab.connector(start_hour=NOON))
+    config = lab.connector(start_hour=NOON - timedelta(days=1))
     report = tried(config, [early, early + HOUR, NOON])
     assert [(h.complete, h.out_of_range_count) for h in report.hours] == [(False, 6), (True, 0), (True, 0)]
     said = f"archive.start.hour is {config.archive.start_hour.isoformat()}, and was a later hour"
@@ -234,47 +195,41 @@ def test_an_hour_is_not_complete_whose_records_were_archived_before_the_start_ho
     assert tried(config, [NOON]).failure is None
 
 
-def test_wallclock_files_records_by_arrival(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_wallclock_files_records_by_arrival(lab: Lab) -> None:
     """A late record stays in the hour in which it arrived, as the offsets of hours tell it."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [*hourly(2, 5), Sent(b"late", None, NOON), *hourly(3, 5)[10:]])
-    config = connector(kafka_settings, store_settings, topic_name, layout={"timestamp_extractor": "Wallclock"})
+    config = lab.fill(
+        [*hourly(2, 5), Sent(b"late", None, NOON), *hourly(3, 5)[10:]], layout={"timestamp_extractor": "Wallclock"}
+    )
     archived(config, [NOON + h * HOUR for h in range(3)])
     counts = Counter(stored(config)["object"].to_pylist())
     assert {k.split("/hour=")[1][:2]: n for k, n in counts.items()} == {"12": 5, "13": 6, "14": 5}
 
 
-def test_a_topic_with_log_append_time_keeps_the_brokers_timestamps(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, message_timestamp_type="LogAppendTime")
-    produce(kafka_settings, topic_name, [Sent(), Sent()])
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_a_topic_with_log_append_time_keeps_the_brokers_timestamps(lab: Lab) -> None:
+    lab.create_topic(message_timestamp_type="LogAppendTime")
+    lab.produce([Sent(), Sent()])
+    config = lab.connector()
     archived(config)
     table = stored(config)
     assert table["timestampType"].to_pylist() == [1, 1]
     assert all(abs(t - datetime.now(timezone.utc)) < timedelta(minutes=5) for t in table["timestamp"].to_pylist())
 
 
-def test_transactions_keep_their_committed_records_only(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_transactions_keep_their_committed_records_only(lab: Lab) -> None:
     """Aborted records and control records are holes, not gaps; the range ends in a control record."""
-    create_topic(topic_name)
-    client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name})
+    lab.create_topic()
+    client = Producer(lab.kafka.properties("producer") | {"transactional.id": lab.topic})
     client.init_transactions()
     for word, commit in ((b"kept", True), (b"dropped", False), (b"kept too", True)):
         client.begin_transaction()
-        send(client, topic_name, Sent(word))
+        send(client, lab.topic, Sent(word))
         client.flush()
         if commit:
             client.commit_transaction()
         else:
             client.abort_transaction()
-    wait_until_stable(kafka_settings, topic_name)
-    config = connector(kafka_settings, store_settings, topic_name)
+    wait_until_stable(lab.kafka, lab.topic)
+    config = lab.connector()
     report = archived(config)
     assert stored(config)["value"].to_pylist() == [b"kept", b"kept too"]
     assert report.gaps == ()
@@ -282,93 +237,75 @@ def test_transactions_keep_their_committed_records_only(
     assert archived(config).object_count == 0
 
 
-def test_an_open_transaction_is_waited_for_and_its_hour_is_not_complete(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"before")])
-    client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name})
+def test_an_open_transaction_is_waited_for_and_its_hour_is_not_complete(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"before")])
+    client = Producer(lab.kafka.properties("producer") | {"transactional.id": lab.topic})
     client.init_transactions()
     client.begin_transaction()
-    send(client, topic_name, Sent(b"inside"))
+    send(client, lab.topic, Sent(b"inside"))
     client.flush()
-    produce(kafka_settings, topic_name, [Sent(b"behind", None, NOON + 2 * HOUR)])
-    config = connector(kafka_settings, store_settings, topic_name)
+    lab.produce([Sent(b"behind", None, NOON + 2 * HOUR)])
+    config = lab.connector()
     report = archived(config, [NOON])
     assert report.waiting == {0: 1}
     assert not report.hours[0].complete
     client.commit_transaction()
-    wait_until_stable(kafka_settings, topic_name)
+    wait_until_stable(lab.kafka, lab.topic)
     archived(config, [NOON])
     archived(config)
     assert stored(config)["value"].to_pylist() == [b"before", b"inside", b"behind"]
     assert archived(config, [NOON]).hours[0].complete
 
 
-def test_a_compacted_topic_is_archived_with_its_holes(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, b"same") for n in range(50)])
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_a_compacted_topic_is_archived_with_its_holes(lab: Lab) -> None:
+    lab.create_topic(cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01)
+    lab.produce([Sent(b"%d" % n, b"same") for n in range(50)])
+    config = lab.connector()
     before = archived(config)
     assert before.record_count <= 50
     assert scanned(config)[0].start_offset == 0
     assert archived(config).record_count == 0
 
 
-def test_an_idle_kafka_partition_and_an_empty_topic_are_archived_too(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, 3)
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_an_idle_kafka_partition_and_an_empty_topic_are_archived_too(lab: Lab) -> None:
+    lab.create_topic(3)
+    config = lab.connector()
     empty = archived(config, [NOON])
     assert (empty.record_count, empty.hours[0].complete) == (0, True)
-    produce(kafka_settings, topic_name, [Sent(kafka_partition=1)])
+    lab.produce([Sent(kafka_partition=1)])
     assert archived(config).record_count == 1
     assert archived(config, [NOON]).hours[0].complete
 
 
-def test_kafka_partitions_added_later_are_archived_from_their_first_offset(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, hourly(2, 5))
-    config = connector(kafka_settings, store_settings, topic_name)
-    archived(config)
+def test_kafka_partitions_added_later_are_archived_from_their_first_offset(lab: Lab) -> None:
+    config = lab.archive(hourly(2, 5))
     assert archived(config, [NOON]).hours[0].complete
-    admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic_name, 2)])[topic_name].result(10)
-    produce(kafka_settings, topic_name, [Sent(b"new", None, NOON + HOUR, (), 1) for _ in range(3)])
+    admin = AdminClient({"bootstrap.servers": lab.kafka.bootstrap_servers})
+    admin.create_partitions([NewPartitions(lab.topic, 2)])[lab.topic].result(10)
+    lab.produce([Sent(b"new", None, NOON + HOUR, (), 1) for _ in range(3)])
     report = archived(config, [NOON + 2 * HOUR])
     assert stored(config).filter(pc.field("partition") == 1)["offset"].to_pylist() == [0, 1, 2]
     assert snapshot(config).state.is_complete(NOON, timedelta(0))
     assert report.hours[-1].complete
 
 
-def test_topics_whose_names_differ_in_punctuation_stay_apart(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_topics_whose_names_differ_in_punctuation_stay_apart(lab: Lab) -> None:
     """Kafka itself warns that `a.b` and `a_b` collide in metrics; in the archive they do not."""
-    names = [f"{topic_name}.x", f"{topic_name}-x"]
+    names = [f"{lab.topic}.x", f"{lab.topic}-x"]
     for name in names:
-        create_topic(name)
-        produce(kafka_settings, name, [Sent(name.encode())])
-        archived(connector(kafka_settings, store_settings, name))
-    values = [stored(connector(kafka_settings, store_settings, n))["value"].to_pylist() for n in names]
+        lab.create(name)
+        produce(lab.kafka, name, [Sent(name.encode())])
+        archived(connector(lab.kafka, lab.store, name))
+    values = [stored(connector(lab.kafka, lab.store, n))["value"].to_pylist() for n in names]
     assert values == [[n.encode()] for n in names]
 
 
-def test_a_recreated_topic_is_refused(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent()])
-    config = connector(kafka_settings, store_settings, topic_name)
-    archived(config)
-    admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
-    admin.delete_topics([topic_name])[topic_name].result(10)
-    _create_again(create_topic, topic_name)
+def test_a_recreated_topic_is_refused(lab: Lab) -> None:
+    config = lab.archive([Sent()])
+    admin = AdminClient({"bootstrap.servers": lab.kafka.bootstrap_servers})
+    admin.delete_topics([lab.topic])[lab.topic].result(10)
+    _create_again(lab.create, lab.topic)
     with pytest.raises(TopicRecreatedError, match="deleted and created again"):
         archived(config)
     assert scanned(config) == (OffsetRange(0, 1),)
@@ -387,15 +324,11 @@ def _create_again(create_topic: CreateTopic, topic: str) -> None:
     raise AssertionError(f"{topic} was not deleted")
 
 
-def test_retention_before_planning_fails_naming_the_offsets_or_is_recorded_when_allowed(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, hourly(3, 10))
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_retention_before_planning_fails_naming_the_offsets_or_is_recorded_when_allowed(lab: Lab) -> None:
+    config = lab.fill(hourly(3, 10))
     archived(config, [NOON])
-    _delete_before(kafka_settings, topic_name, 14)
-    with pytest.raises(OffsetGapError, match=rf"{topic_name}-0: offsets \[10, 14\)"):
+    _delete_before(lab.kafka, lab.topic, 14)
+    with pytest.raises(OffsetGapError, match=rf"{lab.topic}-0: offsets \[10, 14\)"):
         archived(config, [NOON + HOUR])
     # what is left of the hour is archived all the same
     assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 20)]}
@@ -418,13 +351,11 @@ def _delete_before(kafka: KafkaSettings, topic: str, offset: int) -> None:
     admin.delete_records([place])[place].result(10)
 
 
-def test_a_record_far_ahead_neither_hides_hours_nor_completes_them_early(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, message_timestamp_after_max_ms=2**62)
+def test_a_record_far_ahead_neither_hides_hours_nor_completes_them_early(lab: Lab) -> None:
+    lab.create_topic(message_timestamp_after_max_ms=2**62)
     ahead = Sent(b"ahead", None, datetime.now(timezone.utc) + timedelta(hours=20))
-    produce(kafka_settings, topic_name, [*hourly(1, 5), ahead, *hourly(3, 5)[5:]])
-    config = connector(kafka_settings, store_settings, topic_name)
+    lab.produce([*hourly(1, 5), ahead, *hourly(3, 5)[5:]])
+    config = lab.connector()
     first = archived(config, [NOON])
     assert not first.hours[0].complete
     archived(config, [NOON + HOUR])
@@ -435,19 +366,17 @@ def test_a_record_far_ahead_neither_hides_hours_nor_completes_them_early(
     assert archived(config, [NOON]).hours[0].complete
 
 
-def test_control_markers_of_an_event_time_topic_do_not_complete_an_hour_early(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name})
+def test_control_markers_of_an_event_time_topic_do_not_complete_an_hour_early(lab: Lab) -> None:
+    lab.create_topic()
+    client = Producer(lab.kafka.properties("producer") | {"transactional.id": lab.topic})
     client.init_transactions()
     for hour in range(3):
         client.begin_transaction()
         for record in hourly(hour + 1, 5)[hour * 5 :]:
-            send(client, topic_name, record)
+            send(client, lab.topic, record)
         client.commit_transaction()
-    wait_until_stable(kafka_settings, topic_name)
-    config = connector(kafka_settings, store_settings, topic_name)
+    wait_until_stable(lab.kafka, lab.topic)
+    config = lab.connector()
     report = archived(config, [NOON])
     assert report.hours[0].record_count == 5
     assert not report.hours[0].complete or snapshot(config).state.coverage(0) == make_span(0, 18)
@@ -456,14 +385,12 @@ def test_control_markers_of_an_event_time_topic_do_not_complete_an_hour_early(
     assert stored(config).num_rows == 15
 
 
-def test_a_settings_change_between_runs_leaves_older_segments_as_they_are(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, hourly(2, 6))
-    archived(connector(kafka_settings, store_settings, topic_name), [NOON])
+def test_a_settings_change_between_runs_leaves_older_segments_as_they_are(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce(hourly(2, 6))
+    archived(lab.connector(), [NOON])
     layout = {"partitioner": "Daily", "path_format": "'day'=YYYYMMdd", "topics_dir": "elsewhere", "flush_size": 4}
-    edited = connector(kafka_settings, store_settings, topic_name, layout=layout)
+    edited = lab.connector(layout=layout)
     archived(edited)
     segments = snapshot(edited).segments
     assert [s.key.split("/")[0] for s in segments] == ["topics", "elsewhere", "elsewhere"]
@@ -471,12 +398,8 @@ def test_a_settings_change_between_runs_leaves_older_segments_as_they_are(
     assert '"flush_size":4' in segments[-1].settings
 
 
-def test_reading_is_throttled(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, hourly(1, 600))
-    config = connector(kafka_settings, store_settings, topic_name, records_per_second=200)
+def test_reading_is_throttled(lab: Lab) -> None:
+    config = lab.fill(hourly(1, 600), records_per_second=200)
     assert archived(config).seconds > 1.5
 
 
@@ -491,19 +414,10 @@ def test_reading_is_throttled(
     ],
 )
 def test_what_is_not_there_is_named_and_nothing_is_committed(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, Any],
-    error: type[Exception],
-    words: str,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     monkeypatch.setattr(OffsetAdmin.__init__, "__defaults__", (2.0,))
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent()])
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = lab.fill([Sent()])
     update: dict[str, Any] = {}
     for name, value in change.items():
         if isinstance(value, dict):
@@ -516,27 +430,21 @@ def test_what_is_not_there_is_named_and_nothing_is_committed(
     assert scanned(config) == ()
 
 
-def test_a_run_without_records_leaves_nothing_where_records_lie(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    archived(connector(kafka_settings, store_settings, topic_name))
-    keys = {o.key for o in ObjectStore(store_settings).list("") if not o.key.startswith("_index/")}
+def test_a_run_without_records_leaves_nothing_where_records_lie(lab: Lab) -> None:
+    lab.create_topic()
+    archived(lab.connector())
+    keys = {o.key for o in ObjectStore(lab.store).list("") if not o.key.startswith("_index/")}
     assert keys == set()
 
 
 @pytest.mark.parametrize("wrong", ["earliest", "latest", "stable", "times"])
-def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic, topic_name: str, wrong: str
-) -> None:
+def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(lab: Lab, wrong: str) -> None:
     """Without an error it answers -1001, which once stood in the index and wedged every later run.
 
     The other kafka partition is archived meanwhile, where the broker tells of it.
     """
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, hourly(2, 5, 2))
-    config = connector(kafka_settings, store_settings, topic_name)
-    index = TopicIndex.of(config, topic_name)
+    config = lab.fill(hourly(2, 5, 2), 2)
+    index = TopicIndex.of(config, lab.topic)
 
     def going_down(_: str, kafka_partition: int, question: str | int, true: int) -> int:
         asked = "times" if isinstance(question, int) else question
@@ -545,7 +453,7 @@ def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(
     for hours in [[NOON, NOON + HOUR]] if wrong == "times" else [[NOON, NOON + HOUR], None]:
         with (
             answering(going_down),
-            pytest.raises(BrokerUnavailableError, match=f"topic {topic_name}, kafka partition 1.*-1001"),
+            pytest.raises(BrokerUnavailableError, match=f"topic {lab.topic}, kafka partition 1.*-1001"),
         ):
             archived(config, hours)
         found = index.peek()
@@ -557,13 +465,9 @@ def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(
     assert snapshot(config).state.is_complete(NOON, timedelta(0))
 
 
-def test_records_behind_a_log_start_that_was_told_too_high_are_archived_later(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
+def test_records_behind_a_log_start_that_was_told_too_high_are_archived_later(lab: Lab) -> None:
     """They were recorded as deleted by retention before archiving began, and never asked for again."""
-    create_topic(topic_name, 1)
-    produce(kafka_settings, topic_name, hourly(2, 5, 1))
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = lab.fill(hourly(2, 5, 1), 1)
     with answering(lambda _, __, question, true: 4 if question == "earliest" else true):
         archived(config)
     assert snapshot(config).state.gaps == (Gap(0, 0, 4, "retention"),)
@@ -572,34 +476,27 @@ def test_records_behind_a_log_start_that_was_told_too_high_are_archived_later(
     assert snapshot(config).state.gaps == ()
 
 
-def test_a_leader_epoch_that_never_was_does_not_stop_a_topic_for_ever(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
+def test_a_leader_epoch_that_never_was_does_not_stop_a_topic_for_ever(lab: Lab) -> None:
     """A broker's answer bore it: no checksum of a batch holds its epoch."""
-    create_topic(topic_name, 1)
-    produce(kafka_settings, topic_name, hourly(1, 5, 1))
-    config = connector(kafka_settings, store_settings, topic_name)
-    archived(config)
+    config = lab.archive(hourly(1, 5, 1), 1)
     [scan] = snapshot(config).state.scans
     told = dataclasses.replace(scan, leader_epoch=7)
     snapshot(config).commit(Change(added=(told,), removed=(match_row("scan", {}),)))
-    produce(kafka_settings, topic_name, hourly(1, 5, 1))
+    lab.produce(hourly(1, 5, 1))
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(10))}
     assert {s.leader_epoch for s in snapshot(config).state.scans} == {7, 0}
 
 
-def test_an_hour_whose_offset_a_broker_does_not_tell_holds_the_log_until_that_is_archived(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_an_hour_whose_offset_a_broker_does_not_tell_holds_the_log_until_that_is_archived(lab: Lab) -> None:
     """It looks into a segment whose latest record is deleted. The hours were complete then, without their records."""
-    create_topic(topic_name, segment_bytes=1_048_576)
-    config = connector(kafka_settings, store_settings, topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"", None, NOON - HOUR), Sent(b"", None, NOON + 24 * 300 * HOUR)])
+    lab.create_topic(segment_bytes=1_048_576)
+    config = lab.connector()
+    lab.produce([Sent(b"", None, NOON - HOUR), Sent(b"", None, NOON + 24 * 300 * HOUR)])
     archived(config)
-    produce(kafka_settings, topic_name, [Sent(os.urandom(900_000), None, NOON - HOUR) for _ in range(2)])
-    produce(kafka_settings, topic_name, [Sent(b"", None, NOON), Sent(b"", None, NOON + 2 * HOUR)])
-    delete_records(kafka_settings, topic_name, 2)
+    lab.produce([Sent(os.urandom(900_000), None, NOON - HOUR) for _ in range(2)])
+    lab.produce([Sent(b"", None, NOON), Sent(b"", None, NOON + 2 * HOUR)])
+    delete_records(lab.kafka, lab.topic, 2)
     report = archived(config, [NOON])
     assert stored(config).num_rows == 6
     assert report.hours[0].complete == (snapshot(config).state.coverage(0) == make_span(0, 6))

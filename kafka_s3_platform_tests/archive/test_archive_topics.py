@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     MissingTopicError,
     PlatformError,
@@ -18,7 +18,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform_tests.archive.test_unresolved import JSON
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -38,15 +38,13 @@ Found = Mapping[str, ArchiveReport | PlatformError]
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of three topics with two kafka partitions each, ten records of noon in each kafka partition."""
-    topics = tuple(f"{topic_name}.{name}" for name in "abc")
+    topics = tuple(f"{lab.topic}.{name}" for name in "abc")
     for topic in topics:
-        create_topic(topic, 2)
-        produce(kafka_settings, topic, [Sent(b"%d" % n, None, NOON, (), n % 2) for n in range(20)])
-    found = connector(kafka_settings, store_settings, topic_name)
+        lab.create(topic, 2)
+        produce(lab.kafka, topic, [Sent(b"%d" % n, None, NOON, (), n % 2) for n in range(20)])
+    found = lab.connector()
     return found.model_copy(update={"topics": topics})
 
 

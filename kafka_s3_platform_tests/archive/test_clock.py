@@ -23,7 +23,7 @@ from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
@@ -53,18 +53,12 @@ def local_clock(monkeypatch: pytest.MonkeyPatch) -> LocalClock:
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    proxy: FaultyProxy,
-) -> ConnectorConfig:
+def config(lab: Lab, proxy: FaultyProxy) -> ConnectorConfig:
     """A connector of a topic with three records of this hour, whose store is behind the proxy."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(timestamp=datetime.now(timezone.utc)) for _ in range(3)])
-    store = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-    return connector(kafka_settings, store, topic_name)
+    lab.create_topic()
+    lab.produce([Sent(timestamp=datetime.now(timezone.utc)) for _ in range(3)])
+    store = lab.store.model_copy(update={"endpoint_url": proxy.endpoint})
+    return connector(lab.kafka, store, lab.topic)
 
 
 def nothing_was_committed(config: ConnectorConfig, store: StoreSettings) -> bool:

@@ -19,6 +19,7 @@ from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
@@ -30,9 +31,9 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """Thirty records of the hour before noon, of which no run has asked."""
-    return fill_topic([Sent(timestamp=NOON - HOUR)] * 30)
+    return lab.fill([Sent(timestamp=NOON - HOUR)] * 30)
 
 
 def write_noon(config: ConnectorConfig) -> None:

@@ -6,23 +6,21 @@ from datetime import datetime, timezone
 import pytest
 
 from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_group
-from kafka_s3_platform_tests.support import Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import Sent, archived, snapshot
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """Archives the groups `<topic>-app...`; kafka partition 2 is idle, 0 and 1 hold five records each."""
-    create_topic(topic_name, 3)
-    produce(kafka_settings, topic_name, [Sent(kafka_partition=p) for p in (0, 1) for _ in range(5)])
-    return connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"{topic_name}-app.*",))
+    lab.create_topic(3)
+    lab.produce([Sent(kafka_partition=p) for p in (0, 1) for _ in range(5)])
+    return lab.connector(consumer_groups=(f"{lab.topic}-app.*",))
 
 
 def committed(config: ConnectorConfig, group: str, offsets: dict[int, int], metadata: str = "") -> str:

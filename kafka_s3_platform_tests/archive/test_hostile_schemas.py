@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.errors import UnresolvedOffsetsError
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
 
 pytestmark = pytest.mark.integration
@@ -45,23 +45,15 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("tolerance", ["none", "all"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_records_of_a_schema_that_parquet_cannot_hold_stop_no_others(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    name: str,
-    tolerance: str,
+    lab: Lab, registry: RegistrySettings, name: str, tolerance: str
 ) -> None:
     """They ended each run of the topic. They are no dead letters: a wrong format would make them of all records."""
-    topic = create_topic(topic_name)
+    topic = lab.create_topic()
     schema, value = HOSTILE[name]
     bad = framed(registry, f"{topic}-other", schema, [value])
     one, other = framed(registry, topic, F1, [{"f1": "a"}, {"f1": "b"}])
-    produce(kafka_settings, topic, [Sent(value, None, NOON) for value in (*bad, one, *bad, other)])
-    config = with_tolerance(
-        connector(kafka_settings, store_settings, topic, layout=PARQUET, records=avro(registry)), tolerance
-    )
+    produce(lab.kafka, topic, [Sent(value, None, NOON) for value in (*bad, one, *bad, other)])
+    config = with_tolerance(connector(lab.kafka, lab.store, topic, layout=PARQUET, records=avro(registry)), tolerance)
     report = tried(config, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     found = snapshot(config)
@@ -75,37 +67,29 @@ def with_tolerance(config: ConnectorConfig, tolerance: str) -> ConnectorConfig:
     return config.model_copy(update={"records": config.records.model_copy(update={"errors": errors})})
 
 
-def test_a_record_without_a_schema_does_not_decide_for_those_with_one(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_a_record_without_a_schema_does_not_decide_for_those_with_one(lab: Lab) -> None:
     """The first one did: a stranger's null as schema ended the run, and failed all records behind it."""
-    topic = create_topic(topic_name)
+    topic = lab.create_topic()
     schema = {"type": "struct", "fields": [{"field": "a", "type": "int32"}]}
     good = json.dumps({"schema": schema, "payload": {"a": 1}}).encode()
-    produce(kafka_settings, topic, [Sent(b'{"schema":null,"payload":1}', None, NOON), Sent(good, None, NOON)])
+    produce(lab.kafka, topic, [Sent(b'{"schema":null,"payload":1}', None, NOON), Sent(good, None, NOON)])
     records = {"value": {"format": "JSON", "schemas_enable": True}}
-    config = connector(kafka_settings, store_settings, topic, layout=PARQUET, records=records)
+    config = connector(lab.kafka, lab.store, topic, layout=PARQUET, records=records)
     report = tried(config, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(0, 1)]
     assert sum(s.record_count for s in snapshot(config).segments) == 1
 
 
-def test_a_decimal_larger_than_its_precision_is_its_record_s_failure(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
+def test_a_decimal_larger_than_its_precision_is_its_record_s_failure(lab: Lab, registry: RegistrySettings) -> None:
     """An error of Arrow's ended each run."""
-    topic = create_topic(topic_name)
+    topic = lab.create_topic()
     small = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 0}
     schema = {"type": "record", "name": "D", "fields": [{"name": "d", "type": small}]}
     [fits] = framed(registry, topic, schema, [{"d": b"\1"}])
     values = [fits, fits[:5] + b"\x10" + b"\x7f" * 8]
-    produce(kafka_settings, topic, [Sent(value, None, NOON) for value in values])
-    config = connector(kafka_settings, store_settings, topic, layout=PARQUET, records=avro(registry))
+    produce(lab.kafka, topic, [Sent(value, None, NOON) for value in values])
+    config = connector(lab.kafka, lab.store, topic, layout=PARQUET, records=avro(registry))
     report = tried(config, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(1, 2)]

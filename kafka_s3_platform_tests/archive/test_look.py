@@ -9,14 +9,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_s3_platform.archive.look import MAX_LOOKS, complete_frontiers, look_until_unchanged
 from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, LogEnds
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot, stored
+from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
@@ -103,16 +103,10 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
 
 @pytest.mark.integration
 def test_a_kafka_partition_added_while_a_run_plans_belongs_to_the_hour(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    added_while_looking: Callable[[str], None],
+    lab: Lab, added_while_looking: Callable[[str], None]
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent() for _ in range(5)])
-    config = connector(kafka_settings, store_settings, topic_name)
-    added_while_looking(topic_name)
+    config = lab.fill([Sent() for _ in range(5)])
+    added_while_looking(lab.topic)
     assert archived(config, [NOON]).hours[0].complete
     assert stored(config).num_rows == 25
     state = snapshot(config).state
@@ -123,19 +117,13 @@ def test_a_kafka_partition_added_while_a_run_plans_belongs_to_the_hour(
 
 @pytest.mark.integration
 def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    added_while_looking: Callable[[str], None],
+    lab: Lab, added_while_looking: Callable[[str], None]
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent() for _ in range(5)])
-    config = connector(kafka_settings, store_settings, topic_name)
-    with ClusterAdmin(kafka_settings) as admin:
-        publish_offsets(admin, f"connect-{topic_name}", topic_name, {0: 5})
-    added_while_looking(topic_name)
-    report = record_takeover(config, topic_name, f"connect-{topic_name}", "run")
+    config = lab.fill([Sent() for _ in range(5)])
+    with ClusterAdmin(lab.kafka) as admin:
+        publish_offsets(admin, f"connect-{lab.topic}", lab.topic, {0: 5})
+    added_while_looking(lab.topic)
+    report = record_takeover(config, lab.topic, f"connect-{lab.topic}", "run")
     assert report.log_starts == {1: 0}
     state = snapshot(config).state
     assert state.topic is not None

@@ -22,7 +22,7 @@ from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -99,12 +99,8 @@ def test_nine_avro_records_with_flush_size_3_give_the_three_objects_of_the_quick
     }
 
 
-def test_json_by_the_hour_lands_where_confluent_cloud_says(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_json_by_the_hour_lands_where_confluent_cloud_says(lab: Lab) -> None:
     moment = datetime(2020, 2, 6, 9, 30, tzinfo=timezone.utc)
-    produce(kafka_settings, topic_name, at(moment, MINUTE, [b'{"a": 1}', b'{\n "a":\t2}']))
     layout = {
         "format": "json",
         "codec": "gzip",
@@ -112,12 +108,12 @@ def test_json_by_the_hour_lands_where_confluent_cloud_says(
         "path_format": "'dt'=YYYY-MM-dd/'hr'=HH",
         "flush_size": 1000,
     }
-    start = {"start_hour": datetime(2020, 1, 1, tzinfo=timezone.utc)}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON, **start)
-    archived(config)
-    folder = f"json_logs/hourly/{topic_name}/dt=2020-02-06/hr=09"
+    start_hour = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    sent = at(moment, MINUTE, [b'{"a": 1}', b'{\n "a":\t2}'])
+    config = lab.archive(sent, layout=layout, records=JSON, start_hour=start_hour)
+    folder = f"json_logs/hourly/{lab.topic}/dt=2020-02-06/hr=09"
     ((key, body),) = objects(config).items()
-    assert key == f"{folder}/{topic_name}+0+0000000000.json.gz"
+    assert key == f"{folder}/{lab.topic}+0+0000000000.json.gz"
     assert gzip.decompress(body) == b'{"a": 1}\n{"a":2}\n'
 
 
@@ -126,54 +122,42 @@ def sizes(config: ConnectorConfig) -> list[tuple[int, int, int]]:
     return [(s.kafka_partition, s.start_offset, s.record_count) for s in snapshot(config).segments]
 
 
-def test_objects_end_when_flush_size_is_reached_in_each_of_six_kafka_partitions(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_objects_end_when_flush_size_is_reached_in_each_of_six_kafka_partitions(lab: Lab) -> None:
     """Confluent Cloud's first scenario: 1,000 is the flush size, more than that arrived in each."""
-    create_topic(topic_name, 6)
-    produce(kafka_settings, topic_name, [r for p in range(6) for r in at(NOON, MINUTE / 60, [b"v"] * 1005, p)])
     layout = {**LINES, "flush_size": 1000}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
-    archived(config)
+    config = lab.archive(
+        [r for p in range(6) for r in at(NOON, MINUTE / 60, [b"v"] * 1005, p)], 6, layout=layout, records=TEXT
+    )
     assert sizes(config) == [(p, first, n) for p in range(6) for first, n in ((0, 1000), (1000, 5))]
 
 
-def test_five_hundred_records_of_an_hour_are_there_when_the_next_one_begins(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_five_hundred_records_of_an_hour_are_there_when_the_next_one_begins(lab: Lab) -> None:
     """Confluent Cloud's second scenario: 500 from 2 to 3 pm, then 5 more."""
-    create_topic(topic_name)
     two = NOON + 2 * HOUR
-    produce(kafka_settings, topic_name, at(two, MINUTE / 10, [b"v"] * 500) + at(two + HOUR, MINUTE, [b"v"] * 5))
     layout = {**LINES, "flush_size": 1000}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    config = lab.fill(
+        at(two, MINUTE / 10, [b"v"] * 500) + at(two + HOUR, MINUTE, [b"v"] * 5), layout=layout, records=TEXT
+    )
     archived(config, [two])
     at_two = [s for s in snapshot(config).segments if s.chunk_start == two]
     assert [(s.start_offset, s.record_count) for s in at_two] == [(0, 500)]
 
 
-def test_scheduled_rotation_gives_two_objects_of_five_hundred(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_scheduled_rotation_gives_two_objects_of_five_hundred(lab: Lab) -> None:
     """Confluent Cloud's third scenario: every ten minutes; 500 records from 12:01 to 12:10, 500 from 12:11 to 12:20."""
-    create_topic(topic_name)
+    lab.create_topic()
     first, second = (at(NOON + m * MINUTE, 9 * MINUTE / 501, [b"v"] * 500) for m in (1, 11))
-    produce(kafka_settings, topic_name, first + second)
+    lab.produce(first + second)
     layout = {**LINES, "flush_size": 1000, "rotate_schedule_interval_ms": 600_000}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
+    config = lab.connector(layout=layout, records=TEXT)
     archived(config)
     assert sizes(config) == [(0, 0, 500), (0, 500, 500)]
 
 
-def test_the_rotation_interval_spans_from_the_first_record_of_an_object(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_the_rotation_interval_spans_from_the_first_record_of_an_object(lab: Lab) -> None:
     minutes = [5, 6, 14, 15, 3, 16, 24, 25]
-    produce(kafka_settings, topic_name, [Sent(b"%d" % m, None, NOON + m * MINUTE) for m in minutes])
     layout = {**LINES, "rotate_interval_ms": 600_000}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
-    archived(config)
+    config = lab.archive([Sent(b"%d" % m, None, NOON + m * MINUTE) for m in minutes], layout=layout, records=TEXT)
     assert list(lines(config).values()) == [[b"5", b"6", b"14"], [b"15", b"3", b"16", b"24"], [b"25"]]
 
 
@@ -188,22 +172,15 @@ def test_the_rotation_interval_spans_from_the_first_record_of_an_object(
     ],
 )
 def test_the_same_offsets_give_the_same_bytes_however_they_are_archived(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    layout: dict[str, Any],
-    records: dict[str, Any],
+    lab: Lab, layout: dict[str, Any], records: dict[str, Any]
 ) -> None:
-    create_topic(topic_name)
+    lab.create_topic()
     sent = [Sent(b'{"n":%d}' % (n % 3), None, NOON + n * 2 * MINUTE) for n in range(100)]
-    produce(kafka_settings, topic_name, sent)
+    lab.produce(sent)
     found = []
     for name, task_size in (("one", 1_000_000), ("other", 10)):
         settings = {**layout, "topics_dir": name}
-        config = connector(
-            kafka_settings, store_settings, topic_name, layout=settings, records=records, task_size=task_size
-        ).model_copy(update={"name": name})
+        config = lab.connector(layout=settings, records=records, task_size=task_size).model_copy(update={"name": name})
         hours = [NOON + h * HOUR for h in range(4)]
         for wanted in [hours] if name == "one" else [[h] for h in hours]:
             archived(config, wanted)
@@ -212,15 +189,12 @@ def test_the_same_offsets_give_the_same_bytes_however_they_are_archived(
     assert len(found[0]) > 3
 
 
-def test_keys_and_headers_are_objects_beside_the_values(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"v":1}', b"k1", NOON, (("h", b"x"),)), Sent(b'{"v":2}', b"k2")])
+def test_keys_and_headers_are_objects_beside_the_values(lab: Lab) -> None:
     layout = {"format": "json", "codec": "none", "keys_format": "json", "headers_format": "json"}
     records = {**JSON, "key": {"format": "STRING"}}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
-    archived(config)
+    config = lab.archive(
+        [Sent(b'{"v":1}', b"k1", NOON, (("h", b"x"),)), Sent(b'{"v":2}', b"k2")], layout=layout, records=records
+    )
     found = {key.rpartition("+")[2]: body for key, body in objects(config).items()}
     assert found["0000000000.json"] == b'{"v":1}\n{"v":2}\n'
     assert found["0000000000.keys.json"] == b'"k1"\n"k2"\n'
@@ -230,43 +204,39 @@ def test_keys_and_headers_are_objects_beside_the_values(
     ]
 
 
-def test_tombstones_go_where_behavior_on_null_values_says(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"{}", b"a"), Sent(None, b"b"), Sent(b"{}", b"c")])
+def test_tombstones_go_where_behavior_on_null_values_says(lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"{}", b"a"), Sent(None, b"b"), Sent(b"{}", b"c")])
     layout = {"format": "json", "codec": "none", "keys_format": "json"}
     records = {**JSON, "key": {"format": "STRING"}}
     found = {}
     for choice in ("write", "ignore"):
         settings = {**layout, "null_values": choice, "topics_dir": choice}
-        config = connector(kafka_settings, store_settings, topic_name, layout=settings, records=records)
+        config = lab.connector(layout=settings, records=records)
         config = config.model_copy(update={"name": choice})
         report = archived(config)
         found[choice] = (report.record_count, report.filtered_count, lines(config))
     hour = "year=2026/month=01/day=01/hour=12"
-    name = f"{topic_name}+0+000000000"
+    name = f"{lab.topic}+0+000000000"
     assert found["ignore"] == (
         2,
         1,
         {
-            f"ignore/{topic_name}/{hour}/{name}0.json": [b"{}", b"{}"],
-            f"ignore/{topic_name}/{hour}/{name}0.keys.json": [b'"a"', b'"c"'],
+            f"ignore/{lab.topic}/{hour}/{name}0.json": [b"{}", b"{}"],
+            f"ignore/{lab.topic}/{hour}/{name}0.keys.json": [b'"a"', b'"c"'],
         },
     )
     assert found["write"] == (
         3,
         0,
         {
-            f"write/{topic_name}/{hour}/{name}0.json": [b"{}", b"{}"],
-            f"write/{topic_name}/{hour}/{name}0.keys.json": [b'"a"', b'"c"'],
-            f"write/{topic_name}/tombstone/{name}1.keys.json": [b'"b"'],
+            f"write/{lab.topic}/{hour}/{name}0.json": [b"{}", b"{}"],
+            f"write/{lab.topic}/{hour}/{name}0.keys.json": [b'"a"', b'"c"'],
+            f"write/{lab.topic}/tombstone/{name}1.keys.json": [b'"b"'],
         },
     )
-    config = connector(
-        kafka_settings, store_settings, topic_name, layout={**layout, "null_values": "fail"}, records=records
-    )
-    with pytest.raises(UnresolvedOffsetsError, match=rf"{topic_name}-0 \[1, 2\): .*value is null"):
+    config = lab.connector(layout={**layout, "null_values": "fail"}, records=records)
+    with pytest.raises(UnresolvedOffsetsError, match=rf"{lab.topic}-0 \[1, 2\): .*value is null"):
         archived(config)
 
 
@@ -274,75 +244,61 @@ def bad_among(count: int, bad: bytes) -> list[Sent]:
     return [Sent(bad if n == count // 2 else b'{"n":%d}' % n) for n in range(count)]
 
 
-def test_one_bad_record_among_many_fails_the_run_after_the_others_are_committed(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, bad_among(20_000, b"{not json"))
-    config = connector(
-        kafka_settings, store_settings, topic_name, layout={"format": "json", "codec": "none"}, records=JSON
-    )
-    with pytest.raises(UnresolvedOffsetsError, match=rf"{topic_name}-0 \[10000, 10001\)"):
+def test_one_bad_record_among_many_fails_the_run_after_the_others_are_committed(lab: Lab) -> None:
+    config = lab.fill(bad_among(20_000, b"{not json"), layout={"format": "json", "codec": "none"}, records=JSON)
+    with pytest.raises(UnresolvedOffsetsError, match=rf"{lab.topic}-0 \[10000, 10001\)"):
         archived(config)
     assert sum(map(len, lines(config).values())) == 19_999
     assert scanned(config) == (OffsetRange(0, 10_000), OffsetRange(10_001, 20_000))
 
 
-def test_one_bad_record_among_many_costs_one_dead_letter_when_it_is_tolerated(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, bad_among(20_000, b"{not json"))
-    errors = {"tolerance": "all", "dead_letter_topic": f"{topic_name}-dlq", "dead_letter_replication_factor": 1}
-    config = connector(
-        kafka_settings,
-        store_settings,
-        topic_name,
+def test_one_bad_record_among_many_costs_one_dead_letter_when_it_is_tolerated(lab: Lab) -> None:
+    errors = {"tolerance": "all", "dead_letter_topic": f"{lab.topic}-dlq", "dead_letter_replication_factor": 1}
+    config = lab.fill(
+        bad_among(20_000, b"{not json"),
         layout={"format": "json", "codec": "none"},
         records={**JSON, "errors": {**errors, "dead_letter_headers": True}},
     )
     report = archived(config)
     assert (report.record_count, report.dead_letter_count) == (19_999, 1)
     assert sum(map(len, lines(config).values())) == 19_999
-    letters = connector(kafka_settings, store_settings, f"{topic_name}-dlq").model_copy(update={"name": "letters"})
+    letters = connector(lab.kafka, lab.store, f"{lab.topic}-dlq").model_copy(update={"name": "letters"})
     archived(letters)
     (segment,) = snapshot(letters).segments
     (letter,) = pq.read_table(io.BytesIO(ObjectStore(letters.store).get(segment.key))).to_pylist()
     headers = {h["key"]: h["value"] for h in letter["headers"]}
     assert letter["value"] == b"{not json"
-    assert headers["__connect.errors.topic"] == topic_name.encode()
+    assert headers["__connect.errors.topic"] == lab.topic.encode()
     assert headers["__connect.errors.offset"] == b"10000"
     assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
-    report_again = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
+    report_again = verify_archive(config, lab.topic, deep=True, runner=InProcessRunner())
     assert report_again.ok
 
 
-def test_a_bad_record_whose_letter_is_too_large_is_unresolved_and_all_others_are_archived(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_a_bad_record_whose_letter_is_too_large_is_unresolved_and_all_others_are_archived(lab: Lab) -> None:
     """A record that just fits its topic does not fit with the headers of a letter."""
     good = [Sent(b'{"n":1}') for _ in range(10)]
     bad = [Sent(b"{" + os.urandom(1_048_300)), Sent(b"{")]
     kafkas_default = {"max_message_bytes": 1_048_588}
-    create_topic(topic_name, **kafkas_default)
-    produce(kafka_settings, topic_name, [*good, *bad, *good])
-    dead_letters = create_topic(f"{topic_name}-dlq", **kafkas_default)
+    lab.create_topic(**kafkas_default)
+    lab.produce([*good, *bad, *good])
+    dead_letters = lab.create(f"{lab.topic}-dlq", **kafkas_default)
     errors = {"tolerance": "all", "dead_letter_topic": dead_letters, "dead_letter_headers": True}
     layout = {"format": "json", "codec": "none"}
     records = {**JSON, "errors": errors}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    config = lab.connector(layout=layout, records=records)
     report = tried(config)
     with pytest.raises(
-        UnresolvedOffsetsError, match=rf"(?s){topic_name}-0 \[10, 11\): DEAD_LETTER.*too large.*config of"
+        UnresolvedOffsetsError, match=rf"(?s){lab.topic}-0 \[10, 11\): DEAD_LETTER.*too large.*config of"
     ):
         report.raise_failure()
     assert (report.record_count, report.dead_letter_count) == (20, 1)
     assert sum(map(len, lines(config).values())) == 20
     assert scanned(config) == (OffsetRange(0, 10), OffsetRange(11, 22))
 
-    created = {"dead_letter_topic": f"{topic_name}-new", "dead_letter_replication_factor": 1}
+    created = {"dead_letter_topic": f"{lab.topic}-new", "dead_letter_replication_factor": 1}
     records = {**JSON, "errors": errors | created}
-    again = archived(connector(kafka_settings, store_settings, topic_name, layout=layout, records=records))
+    again = archived(lab.connector(layout=layout, records=records))
     assert (again.record_count, again.dead_letter_count) == (0, 1)
     assert scanned(config) == (OffsetRange(0, 22),)
 
@@ -360,21 +316,16 @@ def test_a_bad_record_whose_letter_is_too_large_is_unresolved_and_all_others_are
     ],
 )
 def test_records_that_cannot_be_placed_or_separated_are_bad_records(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    layout: dict[str, Any],
-    value: bytes,
+    lab: Lab, layout: dict[str, Any], value: bytes
 ) -> None:
-    create_topic(topic_name)
+    lab.create_topic()
     good = b'{"n":"x","country":"DE","ts":"2026-01-01T12:00:00Z"}'
-    produce(kafka_settings, topic_name, [Sent(good), Sent(value), Sent(good)])
+    lab.produce([Sent(good), Sent(value), Sent(good)])
     for tolerance in ("none", "all"):
         records = {**(JSON if layout["format"] == "json" else TEXT), "errors": {"tolerance": tolerance}}
-        config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+        config = lab.connector(layout=layout, records=records)
         if tolerance == "none":
-            with pytest.raises(UnresolvedOffsetsError, match=rf"{topic_name}-0 \[1, 2\): "):
+            with pytest.raises(UnresolvedOffsetsError, match=rf"{lab.topic}-0 \[1, 2\): "):
                 archived(config)
         else:
             report = archived(config)
@@ -390,20 +341,14 @@ V2: dict[str, Any] = {**F1, "fields": [*F1["fields"], {"name": "f2", "type": "st
     [("NONE", {1: 50_000, 2: 50_000}), ("BACKWARD", {1: 1, 2: 99_999}), ("FORWARD", {1: 100_000})],
 )
 def test_two_versions_that_take_turns_give_few_objects(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    compatibility: str,
-    expected: dict[int, int],
+    lab: Lab, registry: RegistrySettings, compatibility: str, expected: dict[int, int]
 ) -> None:
-    create_topic(topic_name)
-    (one,) = framed(registry, topic_name, F1, [{"f1": "a"}])
-    (two,) = framed(registry, topic_name, V2, [{"f1": "a", "f2": "b"}])
-    produce(kafka_settings, topic_name, [Sent(two if n % 2 else one) for n in range(100_000)])
+    lab.create_topic()
+    (one,) = framed(registry, lab.topic, F1, [{"f1": "a"}])
+    (two,) = framed(registry, lab.topic, V2, [{"f1": "a", "f2": "b"}])
+    lab.produce([Sent(two if n % 2 else one) for n in range(100_000)])
     layout = {"format": "avro", "codec": "null", "schema_compatibility": compatibility}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=avro(registry))
+    config = lab.connector(layout=layout, records=avro(registry))
     archived(config)
     found: Counter[int] = Counter()
     for body in objects(config).values():
@@ -414,37 +359,25 @@ def test_two_versions_that_take_turns_give_few_objects(
     assert len(snapshot(config).segments) == len(expected)
 
 
-def test_registry_avro_becomes_parquet_columns(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    create_topic(topic_name)
-    values = framed(registry, topic_name, V2, [{"f1": f"{n}", "f2": "x"} for n in range(10)])
-    produce(kafka_settings, topic_name, [Sent(v) for v in values])
+def test_registry_avro_becomes_parquet_columns(lab: Lab, registry: RegistrySettings) -> None:
+    lab.create_topic()
+    values = framed(registry, lab.topic, V2, [{"f1": f"{n}", "f2": "x"} for n in range(10)])
+    lab.produce([Sent(v) for v in values])
     layout = {"format": "parquet", "codec": "snappy", "partitioner": "Field", "partition_fields": ("f2",)}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=avro(registry))
+    config = lab.connector(layout=layout, records=avro(registry))
     archived(config)
     ((key, body),) = objects(config).items()
-    assert key == f"topics/{topic_name}/f2=x/{topic_name}+0+0000000000.snappy.parquet"
+    assert key == f"topics/{lab.topic}/f2=x/{lab.topic}+0+0000000000.snappy.parquet"
     assert pq.read_table(io.BytesIO(body)).to_pydict() == {"f1": [str(n) for n in range(10)], "f2": ["x"] * 10}
 
 
-def test_a_truncated_avro_value_and_an_unknown_schema_id_are_bad_records(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    create_topic(topic_name)
-    (value,) = framed(registry, topic_name, F1, [{"f1": "value"}])
-    produce(kafka_settings, topic_name, [Sent(value), Sent(value[:-1]), Sent(b"\0\x7f\xff\xff\xff\x02a"), Sent(value)])
+def test_a_truncated_avro_value_and_an_unknown_schema_id_are_bad_records(lab: Lab, registry: RegistrySettings) -> None:
+    lab.create_topic()
+    (value,) = framed(registry, lab.topic, F1, [{"f1": "value"}])
+    lab.produce([Sent(value), Sent(value[:-1]), Sent(b"\0\x7f\xff\xff\xff\x02a"), Sent(value)])
     records = {**avro(registry), "errors": {"tolerance": "all"}}
     layout = {"format": "avro", "codec": "null"}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    config = lab.connector(layout=layout, records=records)
     report = archived(config)
     assert (report.record_count, report.dead_letter_count) == (2, 2)
 
@@ -497,20 +430,13 @@ DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
     ],
 )
 def test_text_behind_a_schemas_id_is_the_line_of_block_gzip_without_its_frame(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    kind: str,
-    schema: Any,
-    values: list[Any],
+    lab: Lab, registry: RegistrySettings, kind: str, schema: Any, values: list[Any]
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(v) for v in framed(registry, topic_name, schema, values, kind)])
     layout = {"format": "block_gzip", "codec": "gzip"}
     records = {"value": {"format": kind, "registry": registry}}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    config = lab.fill(
+        [Sent(v) for v in framed(registry, lab.topic, schema, values, kind)], layout=layout, records=records
+    )
     assert archived(config).record_count == len(values)
     found = objects(config)
     (body,) = (body for key, body in found.items() if key.endswith(".gz"))
@@ -523,20 +449,14 @@ def test_text_behind_a_schemas_id_is_the_line_of_block_gzip_without_its_frame(
     [("AVRO", "string"), ("AVRO", TEXT_OR_NULL), ("JSON_SR", DRAFT | {"type": "string"})],
 )
 def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    kind: str,
-    schema: Any,
+    lab: Lab, registry: RegistrySettings, kind: str, schema: Any
 ) -> None:
-    create_topic(topic_name)
-    values = framed(registry, topic_name, schema, ["one", "a\nb", "two"], kind)
-    produce(kafka_settings, topic_name, [Sent(v) for v in values])
+    lab.create_topic()
+    values = framed(registry, lab.topic, schema, ["one", "a\nb", "two"], kind)
+    lab.produce([Sent(v) for v in values])
     records = {"value": {"format": kind, "registry": registry}, "errors": {"tolerance": "all"}}
     layout = {"format": "block_gzip", "codec": "gzip"}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    config = lab.connector(layout=layout, records=records)
     report = archived(config)
     assert (report.record_count, report.dead_letter_count) == (2, 1)
     (body,) = (body for key, body in objects(config).items() if key.endswith(".gz"))
@@ -544,26 +464,21 @@ def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip
 
 
 def test_two_nullable_objects_of_a_json_schema_keep_their_own_fields(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    tmp_path: Path,
+    lab: Lab, registry: RegistrySettings, tmp_path: Path
 ) -> None:
     """The second one was archived with the fields of the first, and without an error."""
-    create_topic(topic_name)
+    lab.create_topic()
     home = {"type": ["object", "null"], "properties": {"street": {"type": "string"}}}
     work = {"type": ["object", "null"], "properties": {"company": {"type": "string"}, "salary": {"type": "integer"}}}
     schema = DRAFT | {"type": "object", "properties": {"home": home, "work": work}}
     values = [{"home": {"street": "A"}, "work": {"company": "ACME", "salary": 5}}, {"home": None, "work": None}]
-    produce(kafka_settings, topic_name, [Sent(v) for v in framed(registry, topic_name, schema, values, "JSON_SR")])
+    lab.produce([Sent(v) for v in framed(registry, lab.topic, schema, values, "JSON_SR")])
     config = loaded(
         tmp_path,
-        kafka_settings,
-        store_settings,
+        lab.kafka,
+        lab.store,
         **{
-            "topics": topic_name,
+            "topics": lab.topic,
             "format.class": "io.confluent.connect.s3.format.avro.AvroFormat",
             "value.converter": "io.confluent.connect.json.JsonSchemaConverter",
             "value.converter.schema.registry.url": registry.url,
@@ -592,11 +507,7 @@ def loaded(folder: Path, kafka: KafkaSettings, store: StoreSettings, **keys: str
     return load_connector(folder / "c.json", folder / "worker.properties", {}).config
 
 
-def test_zoozs_paths_hold_no_topic(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"a"), Sent(b"b")])
+def test_zoozs_paths_hold_no_topic(lab: Lab) -> None:
     layout = {
         **LINES,
         "key_layout": "zooz",
@@ -604,58 +515,41 @@ def test_zoozs_paths_hold_no_topic(
         "path_format": "'date'=YYYY-MM-dd/'hour'=HH",
         "extension": "txt",
     }
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=TEXT)
-    archived(config)
+    config = lab.archive([Sent(b"a"), Sent(b"b")], layout=layout, records=TEXT)
     assert lines(config) == {"root/path/date=2026-01-01/hour=12/0_0.txt": [b"a", b"b"]}
 
 
 EXAMPLES = "kafka_s3_platform_tests.transforms.example_mappers"
 
 
-def test_a_renamed_topic_is_in_the_path_and_a_foreign_object_there_is_left_alone(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    create_topic(f"{topic_name}-2")
+def test_a_renamed_topic_is_in_the_path_and_a_foreign_object_there_is_left_alone(lab: Lab) -> None:
+    lab.create_topic()
+    lab.create(f"{lab.topic}-2")
     rename = {"alias": "r", "type": "RegexRouter", "options": {"regex": "topic-.*", "replacement": "renamed"}}
     records = {**TEXT, "transforms": [rename]}
-    for topic in (topic_name, f"{topic_name}-2"):
-        produce(kafka_settings, topic, [Sent(b"a")])
-    config = connector(kafka_settings, store_settings, topic_name, layout=LINES, records=records)
+    for topic in (lab.topic, f"{lab.topic}-2"):
+        produce(lab.kafka, topic, [Sent(b"a")])
+    config = lab.connector(layout=LINES, records=records)
     archived(config)
     assert list(lines(config)) == ["topics/renamed/year=2026/month=01/day=01/hour=12/renamed+0+0000000000.txt"]
-    other = connector(kafka_settings, store_settings, f"{topic_name}-2", layout=LINES, records=records)
+    other = connector(lab.kafka, lab.store, f"{lab.topic}-2", layout=LINES, records=records)
     with pytest.raises(ForeignObjectError, match="take the place over"):
         archived(other)
 
 
-def test_however_many_places_records_go_to_few_objects_are_open_and_none_is_lost(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % (n % 300)) for n in range(3_000)])
+def test_however_many_places_records_go_to_few_objects_are_open_and_none_is_lost(lab: Lab) -> None:
     layout = {"format": "json", "codec": "none", "partitioner": "Field", "partition_fields": ("n",)}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
-    archived(config)
+    config = lab.archive([Sent(b'{"n":%d}' % (n % 300)) for n in range(3_000)], layout=layout, records=JSON)
     found = lines(config)
     assert Counter(json.loads(line)["n"] for body in found.values() for line in body) == dict.fromkeys(range(300), 10)
     assert all(f"/n={json.loads(body[0])['n']}/" in key for key, body in found.items())
 
 
-def test_deep_verification_finds_a_changed_object_of_any_format(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    s3_client: Any,
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"v":1}', b"k")])
+def test_deep_verification_finds_a_changed_object_of_any_format(lab: Lab, s3_client: Any) -> None:
     layout = {"format": "json", "codec": "none", "keys_format": "json"}
     records = {**JSON, "key": {"format": "STRING"}}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
-    archived(config)
+    config = lab.archive([Sent(b'{"v":1}', b"k")], layout=layout, records=records)
     keys = next(key for key in objects(config) if ".keys." in key)
     s3_client.put_object(Bucket=config.store.bucket, Key=keys, Body=b'"x"\n')
-    report = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
+    report = verify_archive(config, lab.topic, deep=True, runner=InProcessRunner())
     assert {d.key for d in report.damages} == {keys}

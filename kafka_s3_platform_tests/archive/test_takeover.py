@@ -1,7 +1,7 @@
 """Taking over from a sink, against real Kafka and S3: its consumer group is a real one that has gone."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -26,7 +26,7 @@ from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (
     commit_offsets,
@@ -52,11 +52,11 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(fill_topic: Callable[..., ConnectorConfig], topic_name: str) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """Ten records, two an hour from noon on, in each of two kafka partitions; nobody has archived any."""
     times = [NOON + HOUR * (n // 2) for n in range(10)]
     records = [Sent(timestamp=t, kafka_partition=p) for p in range(2) for t in times]
-    return fill_topic(records, kafka_partitions=2).model_copy(update={"name": topic_name})
+    return lab.fill(records, kafka_partitions=2).model_copy(update={"name": lab.topic})
 
 
 def sink_committed(config: ConnectorConfig, offsets: Mapping[int, int]) -> None:

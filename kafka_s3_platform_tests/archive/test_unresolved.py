@@ -11,7 +11,7 @@ from kafka_s3_platform.archive import bad_records, run
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.task import FailedScan, ScanGroup
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, UnresolvedOffsetsError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers, LogEnds
@@ -22,7 +22,7 @@ from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
@@ -35,7 +35,6 @@ from kafka_s3_platform_tests.support import (
     Sent,
     archived,
     connector,
-    produce,
     scanned,
     snapshot,
     stored,
@@ -98,17 +97,9 @@ def with_errors(config: ConnectorConfig, **errors: Any) -> ConnectorConfig:
     ids=["none", "one", "two side by side", "three", "all"],
 )
 def test_bad_records_are_left_out_and_all_others_are_archived(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    settings: dict[str, Any],
-    bad: list[int],
-    ranges: list[tuple[int, int]],
+    lab: Lab, settings: dict[str, Any], bad: list[int], ranges: list[tuple[int, int]]
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10, bad))
-    config = connector(kafka_settings, store_settings, topic_name, **settings)
+    config = lab.fill(numbered(10, bad), **settings)
     report = tried(config, [NOON])
     assert (report.record_count, report.hours[0].unresolved_count) == (10 - len(bad), len(bad))
     assert report.hours[0].complete is (not bad)
@@ -116,28 +107,22 @@ def test_bad_records_are_left_out_and_all_others_are_archived(
     assert record_count(config) == 10 - len(bad)
     assert isinstance(report.failure, UnresolvedOffsetsError) is bool(bad)
     assert snapshot(config).state.reservations == ()
-    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+    assert verify_archive(config, lab.topic, deep=True, runner=InProcessRunner()).ok
 
 
-def test_the_error_names_the_offset_the_reason_the_time_left_and_what_to_do(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, 1, retention_ms=10**12)
-    produce(kafka_settings, topic_name, numbered(10, [4]))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+def test_the_error_names_the_offset_the_reason_the_time_left_and_what_to_do(lab: Lab) -> None:
+    lab.create_topic(1, retention_ms=10**12)
+    lab.produce(numbered(10, [4]))
+    config = lab.connector(**JSON)
     with pytest.raises(UnresolvedOffsetsError) as raised:
         archived(config)
     said = str(raised.value)
-    assert f"{topic_name}-0 [4, 5): VALUE_CONVERTER: " in said
+    assert f"{lab.topic}-0 [4, 5): VALUE_CONVERTER: " in said
     assert " days, " in said
 
 
-def test_a_bad_record_does_not_hold_up_the_hours_after_it(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10, [4], hours=4) + numbered(10, hours=4, kafka_partition=1))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+def test_a_bad_record_does_not_hold_up_the_hours_after_it(lab: Lab) -> None:
+    config = lab.fill(numbered(10, [4], hours=4) + numbered(10, hours=4, kafka_partition=1), 2, **JSON)
     for hour in range(4):
         tried(config, [NOON + hour * HOUR])
     state = snapshot(config).state
@@ -147,12 +132,8 @@ def test_a_bad_record_does_not_hold_up_the_hours_after_it(
     assert record_count(config) == 79
 
 
-def test_once_the_cause_is_corrected_the_next_run_archives_what_was_left(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10, [4]))
-    config = connector(kafka_settings, store_settings, topic_name, **BY_VALUE)
+def test_once_the_cause_is_corrected_the_next_run_archives_what_was_left(lab: Lab) -> None:
+    config = lab.fill(numbered(10, [4]), **BY_VALUE)
     tried(config, [NOON])
     report = archived(
         config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})}), [NOON]
@@ -160,50 +141,34 @@ def test_once_the_cause_is_corrected_the_next_run_archives_what_was_left(
     assert (report.record_count, report.hours[0].complete) == (1, True)
     assert snapshot(config).state.failures == ()
     assert stored(config).column("offset").to_pylist() == list(range(10))
-    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+    assert verify_archive(config, lab.topic, deep=True, runner=InProcessRunner()).ok
 
 
-def test_a_run_that_meets_them_again_tells_them_once(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10, [2, 4, 5]))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+def test_a_run_that_meets_them_again_tells_them_once(lab: Lab) -> None:
+    config = lab.fill(numbered(10, [2, 4, 5]), **JSON)
     for _ in range(3):
         assert isinstance(tried(config).failure, UnresolvedOffsetsError)
     assert len(snapshot(config).state.failures) == 2
     assert record_count(config) == 7
 
 
-def test_with_tolerance_all_they_go_to_the_dead_letter_topic_afterwards(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10, [2, 4]))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+def test_with_tolerance_all_they_go_to_the_dead_letter_topic_afterwards(lab: Lab) -> None:
+    config = lab.fill(numbered(10, [2, 4]), **JSON)
     tried(config)
-    letters = f"{topic_name}-dlq"
+    letters = f"{lab.topic}-dlq"
     report = archived(
         with_errors(config, tolerance="all", dead_letter_topic=letters, dead_letter_replication_factor=1), [NOON]
     )
     assert (report.record_count, report.dead_letter_count) == (0, 2)
     assert report.hours[0].complete
-    assert (
-        archived(connector(kafka_settings, store_settings, letters).model_copy(update={"name": "l"})).record_count == 2
-    )
+    assert archived(connector(lab.kafka, lab.store, letters).model_copy(update={"name": "l"})).record_count == 2
 
 
 def test_a_task_gives_up_after_many_failures_and_tells_the_rest_as_one_range(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bad_records, "MAX_RANGES", 10)
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(40_000, range(0, 40, 2)))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    config = lab.fill(numbered(40_000, range(0, 40, 2)), **JSON)
     tried(config)
     found = unresolved(config)
     # the batch in which they became too many is archived as far as it goes
@@ -215,41 +180,34 @@ def test_a_task_gives_up_after_many_failures_and_tells_the_rest_as_one_range(
     monkeypatch.undo()
     tried(config)
     assert record_count(config) == 40_000 - 20
-    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+    assert verify_archive(config, lab.topic, deep=True, runner=InProcessRunner()).ok
 
 
-def test_an_index_of_an_earlier_version_learns_to_tell_them(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
-    archived(config)
-    produce(kafka_settings, topic_name, [Sent(BAD), Sent(b"1")])
+def test_an_index_of_an_earlier_version_learns_to_tell_them(lab: Lab) -> None:
+    config = lab.archive(numbered(10), **JSON)
+    lab.produce([Sent(BAD), Sent(b"1")])
     tried(config)
     assert unresolved(config) == [(0, 10, 11)]
     assert scanned(config) == (OffsetRange(0, 10), OffsetRange(11, 12))
 
 
-def test_a_header_name_that_is_not_utf_8_stops_nothing(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_a_header_name_that_is_not_utf_8_stops_nothing(lab: Lab) -> None:
+    lab.create_topic()
     names = [b"ok", b"\xff", b"ok"]
     produce_raw(
-        kafka_settings.bootstrap_servers,
-        topic_name,
+        lab.kafka.bootstrap_servers,
+        lab.topic,
         0,
         [WireRecord(to_epoch_ms(NOON), headers=[(n, b"1")]) for n in names],
     )
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = lab.connector()
     assert tried(config, [NOON]).record_count == 2
     (row,) = snapshot(config).state.unresolved
     assert (row.start_offset, row.reason, row.min_timestamp) == (1, "HEADER_CONVERTER", to_epoch_ms(NOON))
-    letters = f"{topic_name}-dlq"
+    letters = f"{lab.topic}-dlq"
     allowing = with_errors(config, tolerance="all", dead_letter_topic=letters, dead_letter_replication_factor=1)
     assert archived(with_errors(allowing, dead_letter_headers=True), [NOON]).dead_letter_count == 1
-    dead = connector(kafka_settings, store_settings, letters).model_copy(update={"name": "l"})
+    dead = connector(lab.kafka, lab.store, letters).model_copy(update={"name": "l"})
     archived(dead)
     (letter,) = stored(dead).to_pylist()
     headers = {h["key"]: h["value"] for h in letter["headers"]}
@@ -258,54 +216,40 @@ def test_a_header_name_that_is_not_utf_8_stops_nothing(
 
 
 @pytest.mark.parametrize("tolerance", ["none", "all"])
-def test_a_batch_that_cannot_be_read_is_unresolved_whatever_is_tolerated(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    tolerance: str,
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10))
+def test_a_batch_that_cannot_be_read_is_unresolved_whatever_is_tolerated(lab: Lab, tolerance: str) -> None:
+    lab.create_topic()
+    lab.produce(numbered(10))
     crafted = record_batch([WireRecord(to_epoch_ms(NOON), value=b"crafted")] * 2, offset_deltas=[0, 5])
-    produce_batch(kafka_settings.bootstrap_servers, topic_name, 0, crafted)
-    produce(kafka_settings, topic_name, numbered(10))
-    config = with_errors(connector(kafka_settings, store_settings, topic_name), tolerance=tolerance)
+    produce_batch(lab.kafka.bootstrap_servers, lab.topic, 0, crafted)
+    lab.produce(numbered(10))
+    config = with_errors(lab.connector(), tolerance=tolerance)
     with pytest.raises(UnresolvedOffsetsError, match=r"-0 \[10, 12\): batch: ") as raised:
         archived(config)
     assert "errors.tolerance" not in str(raised.value)
     assert stored(config).column("offset").to_pylist() == [*range(10), *range(12, 22)]
-    report = verify_archive(config, topic_name, deep=True, runner=InProcessRunner())
+    report = verify_archive(config, lab.topic, deep=True, runner=InProcessRunner())
     assert (report.ok, len(report.unresolved), len(report.holes)) == (True, 1, 0), "each range is told once"
 
 
-def test_a_key_that_its_own_object_cannot_hold_is_a_bad_record(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_a_key_that_its_own_object_cannot_hold_is_a_bad_record(lab: Lab) -> None:
     """Nothing of the record may be in the object of the values, which is written first."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"k":1}' if n == 2 else b'{"k":"text"}') for n in range(5)])
     keys_of_values = (
         {"alias": "a", "type": "ValueToKey", "options": {"fields": "k"}},
         {"alias": "b", "type": "ExtractField$Key", "options": {"field": "k"}},
     )
     records = {**JSON["records"], "transforms": keys_of_values}
     layout = {**JSON["layout"], "keys_format": "bytes"}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    config = lab.fill(
+        [Sent(b'{"k":1}' if n == 2 else b'{"k":"text"}') for n in range(5)], layout=layout, records=records
+    )
     assert tried(config).record_count == 4
     assert unresolved(config) == [(0, 2, 3)]
 
 
 def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_hour_open(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10) + numbered(10, kafka_partition=1))
-    config = connector(kafka_settings, store_settings, topic_name)
+    config = lab.fill(numbered(10) + numbered(10, kafka_partition=1), 2)
     look = ClusterAdmin.add_log_starts
 
     def without_a_leader(
@@ -324,16 +268,10 @@ def test_a_kafka_partition_without_a_leader_leaves_the_others_archived_and_the_h
 
 @pytest.mark.parametrize("extractor", ["Record", "Wallclock"])
 def test_a_kafka_partition_that_answers_no_time_leaves_the_others_archived_and_the_hour_open(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    extractor: str,
+    lab: Lab, extractor: str
 ) -> None:
     """As where its remote tier, or its time index, cannot be read."""
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10) + numbered(10, kafka_partition=1))
-    config = connector(kafka_settings, store_settings, topic_name, layout={"timestamp_extractor": extractor})
+    config = lab.fill(numbered(10) + numbered(10, kafka_partition=1), 2, layout={"timestamp_extractor": extractor})
 
     def silent(_: str, kafka_partition: int, question: str | int, true: int) -> int:
         return NOTHING if kafka_partition == 1 and isinstance(question, int) else true
@@ -342,29 +280,21 @@ def test_a_kafka_partition_that_answers_no_time_leaves_the_others_archived_and_t
         for hours in ([NOON], [NOON + HOUR]):
             report = tried(config, hours)
             assert isinstance(report.failure, BrokerUnavailableError)
-            assert f"topic {topic_name}, kafka partition 1" in str(report.failure)
+            assert f"topic {lab.topic}, kafka partition 1" in str(report.failure)
             assert not any(hour.scanned or hour.complete for hour in report.hours)
         assert (scanned(config), scanned(config, 1)) == ((OffsetRange(0, 10),), ())
     assert [(h.record_count, h.scanned, h.complete) for h in archived(config, [NOON]).hours] == [(20, True, True)]
 
 
 @pytest.mark.parametrize("by_hour", [True, False])
-def test_an_unresolved_record_that_retention_took_holds_up_no_later_ones(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    by_hour: bool,
-) -> None:
+def test_an_unresolved_record_that_retention_took_holds_up_no_later_ones(lab: Lab, by_hour: bool) -> None:
     """The runs fail until somebody decides; meanwhile retention must not take what could be archived."""
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10, [3]))
-    config = connector(kafka_settings, store_settings, topic_name, **BY_VALUE)
+    config = lab.fill(numbered(10, [3]), 2, **BY_VALUE)
     tried(config, [NOON])
-    delete_records(kafka_settings, topic_name, 8)
+    delete_records(lab.kafka, lab.topic, 8)
     for n in range(1, 4):
         later = [Sent(b'{"n": 1}', timestamp=NOON + n * HOUR) for _ in range(3)]
-        produce(kafka_settings, topic_name, later)
+        lab.produce(later)
         report = tried(config, [NOON + n * HOUR] if by_hour else None)
         assert isinstance(report.failure, OffsetGapError)
         assert "[3, 4) were deleted" in str(report.failure)
@@ -372,24 +302,16 @@ def test_an_unresolved_record_that_retention_took_holds_up_no_later_ones(
         assert not any(h.complete or h.scanned for h in report.hours)
     state = snapshot(config).state
     assert (unresolved(config), state.gaps) == ([(0, 3, 4)], ())
-    resolve_offsets(config, topic_name, Skip(0, OffsetRange(3, 4)), "decision", dry_run=False)
+    resolve_offsets(config, lab.topic, Skip(0, OffsetRange(3, 4)), "decision", dry_run=False)
     assert all(h.complete for h in archived(config, [NOON + n * HOUR for n in range(4)]).hours)
     assert stored(config).column("offset").to_pylist() == [*range(3), *range(4, 19)]
 
 
-def test_more_bad_records_than_a_task_tells_of_hold_up_no_later_ones(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_bad_records_than_a_task_tells_of_hold_up_no_later_ones(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bad_records, "MAX_RANGES", 3)
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(10, [1, 3, 5]))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    config = lab.fill(numbered(10, [1, 3, 5]), **JSON)
     tried(config)
-    produce(kafka_settings, topic_name, numbered(5))
+    lab.produce(numbered(5))
     assert tried(config).record_count == 5
     assert unresolved(config) == [(0, 1, 2), (0, 3, 4), (0, 5, 6)]
 
@@ -410,14 +332,10 @@ class PartlyFailing(InProcessRunner):
             yield group.number, outcomes
 
 
-def test_a_kafka_partition_of_which_all_tasks_fail_leaves_the_others_archived(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(2, hours=5) + numbered(2, hours=5, kafka_partition=1))
-    config = connector(kafka_settings, store_settings, topic_name, task_size=1)
+def test_a_kafka_partition_of_which_all_tasks_fail_leaves_the_others_archived(lab: Lab) -> None:
+    config = lab.fill(numbered(2, hours=5) + numbered(2, hours=5, kafka_partition=1), 2, task_size=1)
     hours = tuple(NOON + n * HOUR for n in range(5))
-    report = archive_topic(ArchiveRequest(config, topic_name, "run", hours), PartlyFailing())
+    report = archive_topic(ArchiveRequest(config, lab.topic, "run", hours), PartlyFailing())
     assert isinstance(report.failure, BrokerUnavailableError)
     assert (scanned(config), scanned(config, 1)) == ((), (OffsetRange(0, 10),))
     assert snapshot(config).state.reservations == ()
@@ -441,18 +359,12 @@ class KilledRunner(InProcessRunner):
 
 
 def test_what_a_killed_run_has_told_is_told_once_and_the_rest_by_the_next(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "SLICE_TASKS", 1)
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, numbered(10, [3]) + numbered(10, [5], kafka_partition=1))
-    config = connector(kafka_settings, store_settings, topic_name, **JSON)
+    config = lab.fill(numbered(10, [3]) + numbered(10, [5], kafka_partition=1), 2, **JSON)
     with pytest.raises(Killed):
-        archive_topic(ArchiveRequest(config, topic_name, "killed", None), KilledRunner())
+        archive_topic(ArchiveRequest(config, lab.topic, "killed", None), KilledRunner())
     assert unresolved(config) == [(0, 3, 4)]
     assert record_count(config) == 9
     tried(config)
@@ -461,36 +373,28 @@ def test_what_a_killed_run_has_told_is_told_once_and_the_rest_by_the_next(
     assert snapshot(config).state.reservations == ()
 
 
-def test_offsets_lost_while_another_run_had_read_them_are_not_lost(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(100))
-    config = connector(kafka_settings, store_settings, topic_name, allow_gaps=True)
+def test_offsets_lost_while_another_run_had_read_them_are_not_lost(lab: Lab) -> None:
+    config = lab.fill(numbered(100), allow_gaps=True)
 
     def lose_and_archive() -> None:
-        delete_records(kafka_settings, topic_name, 100)
-        produce(kafka_settings, topic_name, numbered(10))
+        delete_records(lab.kafka, lab.topic, 100)
+        lab.produce(numbered(10))
         assert [(g.start_offset, g.end_offset) for g in archived(config).gaps] == [(0, 100)]
 
-    archive_topic(ArchiveRequest(config, topic_name, "slow", None), InterleavedRunner(lose_and_archive)).raise_failure()
+    archive_topic(ArchiveRequest(config, lab.topic, "slow", None), InterleavedRunner(lose_and_archive)).raise_failure()
     assert snapshot(config).state.gaps == ()
     assert stored(config).column("offset").to_pylist() == list(range(110))
-    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).gaps == ()
+    assert verify_archive(config, lab.topic, deep=True, runner=InProcessRunner()).gaps == ()
 
 
-def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(50, hours=2))
-    config = connector(kafka_settings, store_settings, topic_name, allow_gaps=True)
+def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(lab: Lab) -> None:
+    config = lab.fill(numbered(50, hours=2), allow_gaps=True)
 
     def lose_and_archive() -> None:
-        delete_records(kafka_settings, topic_name, 100)
+        delete_records(lab.kafka, lab.topic, 100)
         assert [(g.start_offset, g.end_offset) for g in tried(config, [NOON]).gaps] == [(0, 100)]
 
-    hour = ArchiveRequest(config, topic_name, "slow", (NOON + HOUR,))
+    hour = ArchiveRequest(config, lab.topic, "slow", (NOON + HOUR,))
     archive_topic(hour, InterleavedRunner(lose_and_archive)).raise_failure()
     assert snapshot(config).gaps_by_hour() == [(NOON, Gap(0, 0, 50, "retention"))]
     assert stored(config).column("offset").to_pylist() == list(range(50, 100))

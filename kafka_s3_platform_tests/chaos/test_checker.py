@@ -12,6 +12,7 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.checker import Known, Truth, judge, judge_healed
 from kafka_s3_platform_tests.chaos.lies import Hidden
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, snapshot
 
 pytestmark = pytest.mark.integration
@@ -21,10 +22,10 @@ HOURS = [NOON, NOON + HOUR, NOON + 2 * HOUR]
 
 
 @pytest.fixture
-def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector whose topic holds 12 records over 3 hours."""
     records = [Sent(b"%d" % n, b"k", NOON + n * HOUR / 4) for n in range(RECORDS)]
-    return fill_topic(records, layout={"flush_size": 3})
+    return lab.fill(records, layout={"flush_size": 3})
 
 
 @pytest.fixture

@@ -6,25 +6,19 @@ import subprocess
 import pytest
 
 from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, Sent, archived, damage_topic, produce
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """A connector of three topics."""
-    topics = [create_topic(f"{topic_name}-{n}") for n in range(3)]
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, ",".join(topics))
+    topics = [lab.create(f"{lab.topic}-{n}") for n in range(3)]
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(topics))
     folder = kafka_s3.folder / "connectors"
     return load_connector(folder / "c.json", folder / "worker.properties", {}).config
 

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import Sent, produce
+from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import Sent
 
 STORE = "127.0.0.1:31698"
 
@@ -76,16 +75,10 @@ def test_list_tells_of_the_other_files_whatever_is_wrong_with_one(kafka_s3: Kafk
 
 
 @pytest.mark.integration
-def test_a_run_goes_on_where_another_connectors_file_is_broken(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent()])
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+def test_a_run_goes_on_where_another_connectors_file_is_broken(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent()])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic)
     write(kafka_s3, "bad.json", typo("bad"))
     [archived] = parsed(kafka_s3("archive", "c", "--json"))["runs"]
     assert archived["totals"]["records"] == 1

@@ -10,29 +10,23 @@ import pytest
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.spark.progress import Snapshot, watched_by
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, records_of
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def topic(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> str:
+def topic(kafka_s3: KafkaS3, lab: Lab) -> str:
     """Three hours of records, two an hour, the second of each without a value."""
-    create_topic(topic_name, kafka_partitions=2)
+    lab.create_topic(kafka_partitions=2)
     times = [NOON + n * HOUR + timedelta(minutes=1) for n in range(3)]
     sent = [Sent(value, b"k", t, (("h", None),), p) for t in times for p, value in ((0, b"v"), (1, None))]
-    produce(kafka_settings, topic_name, sent)
+    lab.produce(sent)
     lateness = {"archive.allowed.lateness.ms": "0"}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **lateness)
-    return topic_name
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **lateness)
+    return lab.topic
 
 
 def press_ctrl_c(snapshot: Snapshot) -> None:

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records
 from kafka_s3_platform_tests.support import NOON, Sent, produce
 
@@ -36,24 +35,18 @@ def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: lis
     assert reason in found.stderr
 
 
-def test_groups_of_a_restore_are_shown_set_and_set_back(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    group, target = f"{topic_name}-app", f"{topic_name}.restored"
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, [Sent(timestamp=NOON)] * 5)
+def test_groups_of_a_restore_are_shown_set_and_set_back(kafka_s3: KafkaS3, lab: Lab) -> None:
+    group, target = f"{lab.topic}-app", f"{lab.topic}.restored"
+    lab.create_topic(2)
+    lab.produce([Sent(timestamp=NOON)] * 5)
     own = {"archive.consumer.groups": group}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **own)
-    with ClusterAdmin(kafka_settings) as admin:
-        publish_offsets(admin, group, topic_name, {0: 3, 1: 0})
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **own)
+    with ClusterAdmin(lab.kafka) as admin:
+        publish_offsets(admin, group, lab.topic, {0: 3, 1: 0})
         parsed(kafka_s3("archive", "c", "--json"))
-        to_target = ["--topic", topic_name, "--to-topic", target, "--create-topic", "--restore-id", "r1"]
+        to_target = ["--topic", lab.topic, "--to-topic", target, "--create-topic", "--restore-id", "r1"]
         parsed(kafka_s3("restore", "c", *to_target, "--json"))
-        assert parsed(kafka_s3("verify", "c", "--topic", topic_name, "--against", target, "--json"))["ok"]
+        assert parsed(kafka_s3("verify", "c", "--topic", lab.topic, "--against", target, "--json"))["ok"]
         delete_group(admin, group)
 
         shown = parsed(kafka_s3("groups", "r1", "--json"))
@@ -77,43 +70,35 @@ def test_groups_of_a_restore_are_shown_set_and_set_back(
     assert "no connector here has a restore r2" in unknown.stderr
 
 
-def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    other = create_topic(f"{topic_name}.other")
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"a"), Sent(b"b")])
-    produce(kafka_settings, other, [Sent(b"a")])
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+def test_a_topic_that_differs_from_the_archive_is_told_by_the_exit_status(kafka_s3: KafkaS3, lab: Lab) -> None:
+    other = lab.create(f"{lab.topic}.other")
+    lab.create_topic()
+    lab.produce([Sent(b"a"), Sent(b"b")])
+    produce(lab.kafka, other, [Sent(b"a")])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic)
     parsed(kafka_s3("archive", "c", "--json"))
 
-    found = kafka_s3("verify", "c", "--topic", topic_name, "--against", other)
+    found = kafka_s3("verify", "c", "--topic", lab.topic, "--against", other)
     assert found.returncode == FAILED, found.stderr
     assert "NOT the same; 1 of 2 archived records found in order" in found.stdout
     assert "the first that was not is source offset 1" in found.stdout
 
     worker = kafka_s3.folder / "other.properties"
-    worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
+    worker.write_text(f"bootstrap.servers={lab.kafka.bootstrap_servers}\n")
     window = ["--to-offset", "1", "--target-worker", str(worker)]
-    first = ["verify", "c", "--topic", topic_name, "--against", other, *window]
+    first = ["verify", "c", "--topic", lab.topic, "--against", other, *window]
     assert parsed(kafka_s3(*first, "--exactly", "--json"))["exact"]
 
-    produce(kafka_settings, other, [Sent(b"a"), Sent(b"theirs")])
+    produce(lab.kafka, other, [Sent(b"a"), Sent(b"theirs")])
     found = kafka_s3(*first, "--exactly")
     assert found.returncode == FAILED, found.stderr
     told = "all is there, not that alone; 1 of 1 archived records found in order, 1 once more, 1 other records"
     assert told in found.stdout
     assert parsed(kafka_s3(*first, "--json"))["ok"]
-    nothing = kafka_s3(
-        "verify", "c", "--topic", topic_name, "--against", topic_name, "--from-offset", "99", "--exactly"
-    )
+    nothing = kafka_s3("verify", "c", "--topic", lab.topic, "--against", lab.topic, "--from-offset", "99", "--exactly")
     assert nothing.returncode == FAILED, nothing.stderr
     assert "nothing was compared, since nothing is archived in the window" in nothing.stdout
 
-    delete_records(kafka_settings, topic_name, 1)
-    found = kafka_s3("verify", "c", "--topic", topic_name, "--against", topic_name)
+    delete_records(lab.kafka, lab.topic, 1)
+    found = kafka_s3("verify", "c", "--topic", lab.topic, "--against", lab.topic)
     assert "all that was compared is there; 1 of 1 archived records found in order, 0 once more, 0" in found.stdout

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
     connect_late_topic,
@@ -15,7 +15,7 @@ from kafka_s3_platform_tests.cli.conftest import (
     parsed,
     write_connector,
 )
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, run, topic_of
 from kafka_s3_platform_tests.support import archived
 
@@ -23,15 +23,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_s3_without_spark: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(kafka_s3_without_spark: KafkaS3, lab: Lab) -> ConnectorConfig:
     """Connector `c` with a topic that has a record of five hours ago, and one of this hour."""
-    return connect_late_topic(kafka_s3_without_spark, kafka_settings, store_settings, create_topic(topic_name), 5)
+    return connect_late_topic(kafka_s3_without_spark, lab.kafka, lab.store, lab.create_topic(), 5)
 
 
 def test_a_late_topic_is_at_risk_until_it_is_archived(kafka_s3_without_spark: KafkaS3, config: ConnectorConfig) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 DOCUMENT = (REPOSITORY / "docs" / "reading.md").read_text()
@@ -27,23 +27,17 @@ VALUE = b'{"schema": {"type": "struct", "fields": [{"field": "n", "type": "int64
 
 
 @pytest.fixture
-def config(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """Connector `c`, whose topic has records of six hours of two days, of yesterday, and of long ago; all archived."""
-    create_topic(topic_name, 2)
+    lab.create_topic(2)
     yesterday = datetime.now(timezone.utc) - timedelta(days=1)
     hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000), yesterday]
-    produce(kafka_settings, topic_name, [Sent(VALUE, b"k", hour, (), p) for hour in hours for p in (0, 1)])
+    lab.produce([Sent(VALUE, b"k", hour, (), p) for hour in hours for p in (0, 1)])
     write_reachable_connector(
         kafka_s3,
-        kafka_settings,
-        store_settings,
-        topic_name,
+        lab.kafka,
+        lab.store,
+        lab.topic,
         **{"archive.allowed.lateness.ms": "0", "value.converter": "org.apache.kafka.connect.json.JsonConverter"},
     )
     folder = kafka_s3.folder / "connectors"

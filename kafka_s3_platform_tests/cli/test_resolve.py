@@ -2,41 +2,34 @@
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import Sent, produce
+from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import Sent
 
 pytestmark = pytest.mark.integration
 
 
-def test_what_is_unresolved_is_listed_decided_about_and_gone(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"1"), Sent(b"{"), Sent(b"2")])
+def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"1"), Sent(b"{"), Sent(b"2")])
     by_field = {
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
         "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
     }
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **by_field)
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **by_field)
     assert "no run has noted unresolved offsets" in kafka_s3("resolve", "c").stdout
     failed = kafka_s3("archive", "c")
     assert failed.returncode == 1
     listed = kafka_s3("resolve", "c").stdout
     assert "kafka partition 0 [1, 2): VALUE_CONVERTER: " in listed
-    skip = f"kafka-s3 resolve c --topic {topic_name} --kafka-partition 0 --offsets 1:2 --skip"
+    skip = f"kafka-s3 resolve c --topic {lab.topic} --kafka-partition 0 --offsets 1:2 --skip"
     assert f"    to do without them: {skip}\n" in listed
     assert f"To do without them:\n  {skip}\n" in failed.stderr
-    told = f"{topic_name}: 1 offset(s) could not be archived; to see them: kafka-s3 resolve c"
+    told = f"{lab.topic}: 1 offset(s) could not be archived; to see them: kafka-s3 resolve c"
     assert told in kafka_s3("show", "c").stdout
     assert told in kafka_s3("show", "c", "--hours").stdout
-    place = ["resolve", "c", "--topic", topic_name, "--kafka-partition", "0"]
+    place = ["resolve", "c", "--topic", lab.topic, "--kafka-partition", "0"]
     dry = kafka_s3(*place, "--offsets", "1:2", "--skip", "--dry-run")
     assert "1 gap(s) would be recorded; 1 offsets of the log stay out of the archive" in dry.stdout
     [gap] = parsed(kafka_s3(*place, "--offsets", "1:2", "--skip", "--json"))["gaps"]
@@ -44,7 +37,7 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(
     assert "no run has noted unresolved offsets" in kafka_s3("resolve", "c").stdout
     assert kafka_s3("archive", "c").returncode == 0
     shown = kafka_s3("show", "c").stdout
-    assert f"{topic_name}: offsets that count as archived, and are not in this archive: 1 skipped\n" in shown
+    assert f"{lab.topic}: offsets that count as archived, and are not in this archive: 1 skipped\n" in shown
     for wrong in (
         [],
         ["--skip"],

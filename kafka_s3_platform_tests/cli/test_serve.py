@@ -12,10 +12,10 @@ from urllib.parse import quote, urljoin
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.plugins import ConnectorHealth
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, connect_late_topic, make_environment
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, topic_of
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.serving import Server, serving
@@ -38,17 +38,10 @@ def serving_in(kafka_s3: KafkaS3, *options: str, **variables: str) -> AbstractCo
 
 
 @pytest.fixture
-def config(
-    kafka_s3_without_spark: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    proxy: FaultyProxy,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(kafka_s3_without_spark: KafkaS3, lab: Lab, proxy: FaultyProxy) -> ConnectorConfig:
     """Connector `c`, whose store is behind a proxy. Its topic has a record of 14 hours ago, and one of this hour."""
-    store = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-    return connect_late_topic(kafka_s3_without_spark, kafka_settings, store, create_topic(topic_name), 14)
+    store = lab.store.model_copy(update={"endpoint_url": proxy.endpoint})
+    return connect_late_topic(kafka_s3_without_spark, lab.kafka, store, lab.create_topic(), 14)
 
 
 def test_a_topic_turns_from_red_to_green_and_an_outage_is_told_at_once(

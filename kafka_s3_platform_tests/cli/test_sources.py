@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.support import NOON, Sent, produce
+from kafka_s3_platform_tests.support import NOON, Sent
 
 SOURCE = {
     "connector.class": "io.confluent.connect.s3.source.S3SourceConnector",
@@ -45,12 +44,12 @@ def test_a_source_connector_is_refused_by_name_for_all_but_a_restore(kafka_s3: K
 
 @pytest.mark.integration
 def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
-    kafka_s3: KafkaS3, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    kafka_s3: KafkaS3, lab: Lab, s3_client: Any
 ) -> None:
     lines = b"".join(b'{"n":%d}\n' % n for n in range(5))
-    key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000000.json"
-    s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=lines)
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **SOURCE)
+    key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000000.json"
+    s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=lines)
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **SOURCE)
     own = kafka_s3.folder / "connectors" / "c.json"
     given = json.loads(own.read_text())
     own.write_text(json.dumps({k: v for k, v in given.items() if k != "topics"}))
@@ -63,15 +62,13 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
         absent = kafka_s3("restore", "c", "--topic", "absent", more)
         assert absent.returncode == 1
         assert "no object of topic absent is there" in absent.stderr
-        assert (
-            f"s3://{store_settings.bucket}/topics/ (layout connect, partitioner Default, format json" in absent.stderr
-        )
+        assert f"s3://{lab.store.bucket}/topics/ (layout connect, partitioner Default, format json" in absent.stderr
         assert "such as topics/absent/partition=0/absent+0+0000000000.json" in absent.stderr
 
     restored = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
-    assert (restored["topic"], restored["to_topic"]) == (topic_name, f"copy_of_{topic_name}")
+    assert (restored["topic"], restored["to_topic"]) == (lab.topic, f"copy_of_{lab.topic}")
     assert (restored["records"], restored["verified"], restored["restore_id"]) == (5, True, "mine")
-    found = records_of(kafka_settings, f"copy_of_{topic_name}").column("value").to_pylist()
+    found = records_of(lab.kafka, f"copy_of_{lab.topic}").column("value").to_pylist()
     assert found == [b'{"n":%d}' % n for n in range(5)]
 
     again = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
@@ -91,48 +88,40 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
 
 
 @pytest.mark.integration
-def test_what_a_sink_has_written_in_connects_formats_is_restored_from_its_own_file(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % n, timestamp=NOON) for n in range(3)])
+def test_what_a_sink_has_written_in_connects_formats_is_restored_from_its_own_file(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b'{"n":%d}' % n, timestamp=NOON) for n in range(3)])
     lines = {k: v for k, v in SOURCE.items() if k.startswith(("format", "value"))}
     insert = {"transforms": "d", "transforms.d.type": "InsertField$Value", "transforms.d.static.field": "by"}
     keys = {**lines, **insert, "transforms.d.static.value": "us"}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **keys)
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **keys)
     assert kafka_s3("archive", "c", "--until-now").returncode == 0
     same = kafka_s3("restore", "c", "--create-topic")
     assert same.returncode == 1
     assert "--allow-source-topic" in same.stderr
     restored = parsed(kafka_s3("restore", "c", "--to-topic", "{topic}-copy", "--create-topic", "--json"))
     assert (restored["records"], restored["verified"]) == (3, True)
-    found = records_of(kafka_settings, f"{topic_name}-copy").column("value").to_pylist()
+    found = records_of(lab.kafka, f"{lab.topic}-copy").column("value").to_pylist()
     assert [json.loads(value) for value in found] == [{"n": n, "by": "us"} for n in range(3)]
 
 
 @pytest.mark.integration
 def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(
-    kafka_s3: KafkaS3, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    kafka_s3: KafkaS3, lab: Lab, s3_client: Any
 ) -> None:
     cast = {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "n:int32"}
     values = {"some": [b'{"n":1}\n', b'{"n":[]}\n'], "all": [b'{"n":[]}\n', b'{"n":{}}\n']}
     for name, lines in values.items():
-        topic = f"{topic_name}-{name}"
+        topic = f"{lab.topic}-{name}"
         # An object for each record: a trial of the first object finds nothing that fails all records of a topic.
         for first, line in enumerate([b'{"n":0}\n' * (name == "some"), *lines]):
             key = f"topics/{topic}/partition=0/{topic}+0+{first:010d}.json"
             if line:
-                s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=line)
+                s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=line)
     keys = {k: v for k, v in SOURCE.items() if not k.startswith("transforms")} | cast
-    write_reachable_connector(
-        kafka_s3, kafka_settings, store_settings, topic_name, **keys, **{"behavior.on.error": "ignore"}
-    )
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **keys, **{"behavior.on.error": "ignore"})
     some, everything = (
-        kafka_s3("restore", "c", "--topic", f"{topic_name}-{name}", "--to-topic", "{topic}-copy", "--create-topic")
+        kafka_s3("restore", "c", "--topic", f"{lab.topic}-{name}", "--to-topic", "{topic}-copy", "--create-topic")
         for name in values
     )
     assert some.returncode == 3, some.stderr

@@ -16,10 +16,9 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
 
 from kafka_s3_platform.cli.take_over import take_over
 from kafka_s3_platform.config.files import FOLDER_VARIABLE
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
+from kafka_s3_platform_tests.conftest import Lab, free_ports
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, until
 from kafka_s3_platform_tests.support import Sent, produce
 
@@ -73,64 +72,48 @@ class Served:
 
 
 def test_a_new_topic_and_a_new_file_appear_as_assets_without_anybody_doing_anything(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
+    kafka_s3: KafkaS3, lab: Lab
 ) -> None:
-    create_topic(topic_name)
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, "", **{"topics.regex": f"{topic_name}.*"})
+    lab.create_topic()
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, "", **{"topics.regex": f"{lab.topic}.*"})
     home = str(kafka_s3.folder / "dagster")
     with dg.DagsterInstance.from_config(home) as instance, code_server(kafka_s3) as origin:
         served = Served(origin, instance)
-        until(lambda: f"c/hourly/{topic_name}" in served.assets)
-        assert served.tick() == f"no new topic matches {topic_name}.*"
-        create_topic(f"{topic_name}.b")
-        assert served.tick() == f"new: {topic_name}.b; this code location is being loaded again"
-        until(lambda: f"c/hourly/{topic_name}.b" in served.assets)
-        assert f"c/hourly/{topic_name}" in served.assets
-        assert served.tick() == f"no new topic matches {topic_name}.*"
+        until(lambda: f"c/hourly/{lab.topic}" in served.assets)
+        assert served.tick() == f"no new topic matches {lab.topic}.*"
+        lab.create(f"{lab.topic}.b")
+        assert served.tick() == f"new: {lab.topic}.b; this code location is being loaded again"
+        until(lambda: f"c/hourly/{lab.topic}.b" in served.assets)
+        assert f"c/hourly/{lab.topic}" in served.assets
+        assert served.tick() == f"no new topic matches {lab.topic}.*"
 
         assert served.tick("connector_files") == "1 connector file(s) load"
-        keys = {"name": "late", "topics": f"{topic_name}.late", "s3.bucket.name": "bucket"}
+        keys = {"name": "late", "topics": f"{lab.topic}.late", "s3.bucket.name": "bucket"}
         (kafka_s3.folder / "connectors" / "late.json").write_text(json.dumps(keys))
         assert "this code location is being loaded again" in served.tick("connector_files")
-        until(lambda: f"late/hourly/{topic_name}.late" in served.assets)
+        until(lambda: f"late/hourly/{lab.topic}.late" in served.assets)
         assert served.tick("connector_files") == "2 connector file(s) load"
 
 
-def test_commands_find_the_topics_that_match_now(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-) -> None:
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, "", **{"topics.regex": f"{topic_name}.*"})
-    for name in (topic_name, f"{topic_name}.b"):
-        create_topic(name)
+def test_commands_find_the_topics_that_match_now(kafka_s3: KafkaS3, lab: Lab) -> None:
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, "", **{"topics.regex": f"{lab.topic}.*"})
+    for name in (lab.topic, f"{lab.topic}.b"):
+        lab.create(name)
         assert len(parsed(kafka_s3("verify", "c", "--topic", name, "--json"))["topics"]) == 1
-    produce(kafka_settings, name, [Sent()])
+    produce(lab.kafka, name, [Sent()])
     archived = parsed(kafka_s3("archive", "c", "--topic", name, "--json"))
     assert [(r["topic"], r["totals"]["records"]) for r in archived["runs"]] == [(name, 1)]
 
 
-def test_archiving_begins_where_a_stopped_sink_ended(
-    kafka_s3: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-) -> None:
-    create_topic(topic_name, kafka_partitions=2)
-    produce(kafka_settings, topic_name, [Sent(kafka_partition=p) for p in (0, 0, 0, 1)])
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name)
+def test_archiving_begins_where_a_stopped_sink_ended(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic(kafka_partitions=2)
+    lab.produce([Sent(kafka_partition=p) for p in (0, 0, 0, 1)])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic)
     refused = kafka_s3("take-over", "c")
     assert refused.returncode == 1
     assert "connect-c has no committed offset" in refused.stderr
-    named = ["--group", f"sink-{topic_name}"]
-    commit_offsets(kafka_settings, named[1], [TopicPartition(topic_name, 0, 2)])
+    named = ["--group", f"sink-{lab.topic}"]
+    commit_offsets(lab.kafka, named[1], [TopicPartition(lab.topic, 0, 2)])
     told = kafka_s3("take-over", "c", *named)
     assert told.returncode == 0, told.stderr
     assert "kafka partition 0: archiving goes on at offset 2" in told.stdout
@@ -145,19 +128,14 @@ def test_archiving_begins_where_a_stopped_sink_ended(
 
 
 def test_a_topic_that_the_sink_has_not_read_is_left_out_by_naming_the_others(
-    kafka_s3: KafkaS3,
-    monkeypatch: pytest.MonkeyPatch,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
+    kafka_s3: KafkaS3, monkeypatch: pytest.MonkeyPatch, lab: Lab
 ) -> None:
-    read, group = f"{topic_name}.read", f"sink-{topic_name}"
-    for topic in (topic_name, read):
-        create_topic(topic)
-        produce(kafka_settings, topic, [Sent()] * 3)
-    commit_offsets(kafka_settings, group, [TopicPartition(read, 0, 2)])
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, f"{topic_name},{read}")
+    read, group = f"{lab.topic}.read", f"sink-{lab.topic}"
+    for topic in (lab.topic, read):
+        lab.create(topic)
+        produce(lab.kafka, topic, [Sent()] * 3)
+    commit_offsets(lab.kafka, group, [TopicPartition(read, 0, 2)])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, f"{lab.topic},{read}")
     monkeypatch.setenv(FOLDER_VARIABLE, str(kafka_s3.folder / "connectors"))
     with pytest.raises(PermanentError, match="take the others over, each with --topic"):
         CliRunner().invoke(take_over, ["c", "--group", group], catch_exceptions=False)

@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, definitions, launch, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
@@ -17,11 +17,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
-    create_topic(topic_name)
-    return connector_of_this_hour(kafka_settings, store_settings, topic_name)
+def config(lab: Lab) -> ConnectorConfig:
+    lab.create_topic()
+    return connector_of_this_hour(lab.kafka, lab.store, lab.topic)
 
 
 @pytest.fixture

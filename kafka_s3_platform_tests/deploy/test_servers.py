@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic, free_ports, fresh_bucket
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, free_ports, fresh_bucket
 from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, LAUNCH_RUN, STATUS, DagsterUI
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
@@ -176,21 +176,15 @@ def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str) -> N
 
 
 def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webservers_look(
-    servers: Servers,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    logs_bucket: str,
-    s3_client: Any,
+    servers: Servers, lab: Lab, logs_bucket: str, s3_client: Any
 ) -> None:
     first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 3 * HOUR
     produce(
-        kafka_settings,
-        create_topic(topic_name),
+        lab.kafka,
+        lab.create_topic(),
         [Sent(timestamp=first + timedelta(minutes=minute)) for minute in range(0, 120, 5)],
     )
-    write_connector(servers, kafka_settings, store_settings, topic_name, first)
+    write_connector(servers, lab.kafka, lab.store, lab.topic, first)
     start_code_location(servers)
     daemon = servers.start_daemon()
     one, other = servers.start_webserver(), servers.start_webserver()
@@ -202,7 +196,7 @@ def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webse
     assert any(archived[0]["runId"] in found["Key"] for found in printed)
 
     hours = [f"{first + n * HOUR:%Y-%m-%d-%H:%M}" for n in range(2)]
-    params = {"assetSelection": [{"path": ["c", "hourly", topic_name]}], "partitionNames": hours}
+    params = {"assetSelection": [{"path": ["c", "hourly", lab.topic]}], "partitionNames": hours}
     backfill = one.query(LAUNCH, {"params": params})["launchPartitionBackfill"]["backfillId"]
     daemon.kill()
     daemon.wait()
@@ -215,12 +209,12 @@ def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webse
     wait_for(is_done, "the backfill")
     assert {run["status"] for run in wait_for_end(one, "hourly", 2)} == {"SUCCESS"}
 
-    targets = [create_topic(f"{topic_name}-{n}") for n in range(3)]
-    restore(one, topic_name, hours, targets[0])
+    targets = [lab.create(f"{lab.topic}-{n}") for n in range(3)]
+    restore(one, lab.topic, hours, targets[0])
     wait_for_end(other, "restored", 1)
     # Dagster knows the pool from now on: of runs that are queued before, it starts several.
     for ui, target in zip((one, other), targets[1:], strict=True):
-        restore(ui, topic_name, hours, target)
+        restore(ui, lab.topic, hours, target)
     restored = sorted(wait_for_end(other, "restored", 3), key=lambda run: float(run["startTime"]))
     # which a restore is only if it found in its target what the archive has
     assert [run["status"] for run in restored] == ["SUCCESS"] * 3

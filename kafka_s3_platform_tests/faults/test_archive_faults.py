@@ -24,7 +24,7 @@ from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.kafka.topics import delete_records
@@ -49,13 +49,11 @@ EVERY_OFFSET = {0: list(range(RECORDS)), 1: list(range(RECORDS))}
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector whose topic holds 120 records in each of 2 kafka partitions, in objects of 50."""
-    create_topic(topic_name, 2)
-    fill(kafka_settings, topic_name)
-    return connector(kafka_settings, store_settings, topic_name, layout={"flush_size": 50})
+    lab.create_topic(2)
+    fill(lab.kafka, lab.topic)
+    return lab.connector(layout={"flush_size": 50})
 
 
 def fill(kafka: KafkaSettings, topic: str) -> None:

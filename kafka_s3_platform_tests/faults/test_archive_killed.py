@@ -20,6 +20,7 @@ from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import SegmentUpload
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -45,10 +46,10 @@ RECORDS = 400
 
 
 @pytest.fixture
-def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector whose topic holds 400 records in each of 2 kafka partitions, over 4 hours, in objects of 50."""
     records = [Sent(b"%d" % n, None, NOON + n * 4 * HOUR / RECORDS, (), p) for n in range(RECORDS) for p in range(2)]
-    return fill_topic(records, kafka_partitions=2, layout={"flush_size": 50})
+    return lab.fill(records, kafka_partitions=2, layout={"flush_size": 50})
 
 
 def killed_on_call(owner: type, method: str, nth: int, after: bool) -> None:

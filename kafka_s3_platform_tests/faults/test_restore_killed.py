@@ -25,7 +25,7 @@ from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -54,13 +54,11 @@ Start = Callable[..., Child]
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """An archive of 2 kafka partitions of 3,000 records, and an empty target."""
-    create_topic(topic_name, 2)
-    create_topic(f"{topic_name}-restored", 2)
-    return filled(connector(kafka_settings, store_settings, topic_name))
+    lab.create_topic(2)
+    lab.create(f"{lab.topic}-restored", 2)
+    return filled(lab.connector())
 
 
 def filled(config: ConnectorConfig) -> ConnectorConfig:

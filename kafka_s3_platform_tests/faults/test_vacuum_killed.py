@@ -16,6 +16,7 @@ from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
@@ -41,9 +42,9 @@ Start = Callable[..., Child]
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector that has archived one record; a run left 12 orphans, of the records that follow."""
-    found = archive_records([Sent(b"first")], layout={"flush_size": 1})
+    found = lab.archive([Sent(b"first")], layout={"flush_size": 1})
     produce(found.kafka, found.topics[0], [Sent(b"%d" % n, None, NOON + HOUR) for n in range(RECORDS)])
     with pytest.raises(StoreUnavailableError):
         archive_topic(ArchiveRequest(found, found.topics[0], "failed", None), FailingRunner())

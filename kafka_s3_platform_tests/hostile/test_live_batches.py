@@ -11,7 +11,7 @@ import xxhash
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.archiving import archived_apart
 from kafka_s3_platform_tests.hostile.containers import long
 from kafka_s3_platform_tests.kafka.wire import (
@@ -80,13 +80,11 @@ def topic(topic_name: str, create_topic: CreateTopic) -> str:
 
 
 @pytest.fixture
-def before(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def before(lab: Lab) -> ConnectorConfig:
     """Another topic, that the process has archived before."""
-    other = create_topic(f"{topic_name}-before")
-    produce(kafka_settings, other, [Sent(b"%d" % n) for n in range(1000)])
-    return connector(kafka_settings, store_settings, other)
+    other = lab.create(f"{lab.topic}-before")
+    produce(lab.kafka, other, [Sent(b"%d" % n) for n in range(1000)])
+    return connector(lab.kafka, lab.store, other)
 
 
 def surrounded(kafka: KafkaSettings, topic: str, batch: bytes) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.archiving import archived_apart
 from kafka_s3_platform_tests.hostile.containers import long
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -204,31 +204,23 @@ def framed(registry: RegistrySettings, topic_name: str) -> Iterator[Callable[[st
 
 @pytest.mark.parametrize("name", LIVE)
 def test_hostile_values_are_dead_letters_and_the_others_are_archived(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    create_topic: CreateTopic,
-    framed: Callable[[str, Any, bytes], bytes],
-    topic_name: str,
-    name: str,
+    lab: Lab, registry: RegistrySettings, framed: Callable[[str, Any, bytes], bytes], name: str
 ) -> None:
     live = LIVE[name]
-    dead = create_topic(f"{topic_name}-dead", **{"max.message.bytes": 2 * MILLION})
-    topics = [create_topic(t, **{"max.message.bytes": 2 * MILLION}) for t in (f"{topic_name}-before", topic_name)]
+    dead = lab.create(f"{lab.topic}-dead", **{"max.message.bytes": 2 * MILLION})
+    topics = [lab.create(t, **{"max.message.bytes": 2 * MILLION}) for t in (f"{lab.topic}-before", lab.topic)]
     good = framed(live.type, *live.good)
     bad = [framed(live.type, *each) for each in live.bad.values()]
-    produce(kafka_settings, topics[0], [Sent(good)] * 100)
-    produce(kafka_settings, topics[1], [Sent(v) for each in bad for v in (good, each)] + [Sent(good)])
+    produce(lab.kafka, topics[0], [Sent(good)] * 100)
+    produce(lab.kafka, topics[1], [Sent(v) for each in bad for v in (good, each)] + [Sent(good)])
     value = {"format": live.format, **live.settings, **({"registry": registry} if live.type else {})}
     errors = {"tolerance": "all", "dead_letter_topic": dead, "dead_letter_replication_factor": 1}
     configs = [
-        connector(
-            kafka_settings, store_settings, t, layout={"format": "json"}, records={"value": value, "errors": errors}
-        )
+        connector(lab.kafka, lab.store, t, layout={"format": "json"}, records={"value": value, "errors": errors})
         for t in topics
     ]
     found = archived_apart(configs)
     assert (found.records, found.dead_letters, found.failure) == (len(bad) + 1, len(bad), "")
-    assert records_of(kafka_settings, dead).column("value").to_pylist() == bad
+    assert records_of(lab.kafka, dead).column("value").to_pylist() == bad
     assert found.megabytes < MEGABYTES, found
     assert found.seconds < SECONDS, found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
@@ -10,9 +10,9 @@ from kafka_s3_platform.model.segment import CommittedOffset, Segment
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_group
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.names import ODD
-from kafka_s3_platform_tests.support import NOON, SETTINGS, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import NOON, SETTINGS, Sent, archived, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -21,19 +21,15 @@ def segment(key: str) -> Segment:
     return Segment(key, "hourly", NOON, "hour=12", 0, 0, 10, 10, 2, 99, 55, "etag", "sha", "digest", 1, 2, SETTINGS, 1)
 
 
-def test_groups_of_any_name_replace_their_own_offsets_only(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_groups_of_any_name_replace_their_own_offsets_only(lab: Lab) -> None:
     """A group's name is any text; it becomes a part of the predicate by which its earlier offsets are removed."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent() for _ in range(5)])
-    config = connector(kafka_settings, store_settings, topic_name, consumer_groups=(f"(?s).*{topic_name}",))
-    groups = [f"{name}{topic_name}" for name in ODD]
+    config = lab.fill([Sent() for _ in range(5)], consumer_groups=(f"(?s).*{lab.topic}",))
+    groups = [f"{name}{lab.topic}" for name in ODD]
 
     def commit(offset: int, names: list[str]) -> None:
-        with ClusterAdmin(kafka_settings) as admin:
+        with ClusterAdmin(lab.kafka) as admin:
             for name in names:
-                publish_offsets(admin, name, topic_name, {0: offset}, {0: name})
+                publish_offsets(admin, name, lab.topic, {0: offset}, {0: name})
         archived(config)
 
     commit(1, groups)

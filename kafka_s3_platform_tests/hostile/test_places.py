@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IndexDamagedError, IntegrityError
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.restore.archive_source import ArchiveSource
@@ -21,9 +21,9 @@ from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_segments
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -31,22 +31,16 @@ COUNT = 20
 
 
 @pytest.fixture
-def config(
-    request: pytest.FixtureRequest,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(request: pytest.FixtureRequest, lab: Lab) -> ConnectorConfig:
     """A topic with 20 records in each of two kafka partitions, and another with one; both are archived."""
-    create_topic(topic_name, 2)
-    create_topic(f"{topic_name}-restored", 2)
-    other = create_topic(f"{topic_name}-other")
+    lab.create_topic(2)
+    lab.create(f"{lab.topic}-restored", 2)
+    other = lab.create(f"{lab.topic}-other")
     layout = {"format": request.param}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout)
-    for topic, kafka_partition in ((topic_name, 0), (topic_name, 1), (other, 0)):
+    config = lab.connector(layout=layout)
+    for topic, kafka_partition in ((lab.topic, 0), (lab.topic, 1), (other, 0)):
         produce(
-            kafka_settings,
+            lab.kafka,
             topic,
             [Sent(b"%d" % (100 * kafka_partition + n), None, NOON, (), kafka_partition) for n in range(COUNT)],
         )

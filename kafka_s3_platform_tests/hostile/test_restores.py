@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
@@ -26,7 +26,7 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
 from kafka_s3_platform_tests.restore.conftest import load as load  # noqa: PLC0414 (a fixture)
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, asked, restored, values
@@ -186,37 +186,30 @@ def good_values(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("name", attacks_of(KINDS))
 def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_and_the_others_are_restored(
-    load: Load, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str, name: str
+    load: Load, lab: Lab, s3_client: Any, name: str
 ) -> None:
     kind, attack = KINDS[ATTACKS[name].format], ATTACKS[name]
-    [key] = filled(s3_client, store_settings.bucket, kind, {name: attack}).values()
-    config, failed = load(kind.file), f"{topic_name}-failed"
+    [key] = filled(s3_client, lab.store.bucket, kind, {name: attack}).values()
+    config, failed = load(kind.file), f"{lab.topic}-failed"
     with pytest.raises(IntegrityError) as failure:
         restored(config, (), {TOPIC: failed})
-    report = restored(config, (), {TOPIC: topic_name}, behavior_on_error="ignore")
-    assert set(values(kafka_settings, failed)) <= set(good_values(0))
-    assert values(kafka_settings, topic_name) == good_values(1)
+    report = restored(config, (), {TOPIC: lab.topic}, behavior_on_error="ignore")
+    assert set(values(lab.kafka, failed)) <= set(good_values(0))
+    assert values(lab.kafka, lab.topic) == good_values(1)
     assert (report.record_count, report.verified) == (6, True)
     for told in (str(failure.value), "\n".join(report.skipped)):
         assert key in told
         assert attack.fault in told
 
 
-def test_sparks_workers_survive_them(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
-    spark: "SparkSession",
-) -> None:
+def test_sparks_workers_survive_them(load: Load, lab: Lab, s3_client: Any, spark: "SparkSession") -> None:
     """Recursion, a container that is nearly endless, and much that comes of little."""
     kind = KINDS["avro"]
     attacks = {name: ATTACKS[name] for name in ("avro-deep", "avro-nested-schema", "avro-metadata", "avro-zstd")}
-    keys = filled(s3_client, store_settings.bucket, kind, attacks)
-    request = asked(load(kind.file), (), {TOPIC: topic_name}, behavior_on_error="ignore")
+    keys = filled(s3_client, lab.store.bucket, kind, attacks)
+    request = asked(load(kind.file), (), {TOPIC: lab.topic}, behavior_on_error="ignore")
     report = restore(request, SparkRunner(lambda: spark))
-    assert values(kafka_settings, topic_name) == good_values(len(attacks))
+    assert values(lab.kafka, lab.topic) == good_values(len(attacks))
     assert all(key in "\n".join(report.skipped) for key in keys.values())
     assert json.loads(report.to_json())["verified"] is True
 

@@ -5,13 +5,13 @@ from datetime import datetime
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.monitoring.hours import HoursReader
 from kafka_s3_platform.monitoring.hours_page import render_hours_page
 from kafka_s3_platform.upkeep.hour_states import HourState
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector
 
 pytestmark = pytest.mark.integration
 
@@ -28,17 +28,15 @@ def states(config: ConnectorConfig, hour: datetime, at_risk: tuple[datetime, dat
     return found_in
 
 
-def test_a_kafka_partition_that_lacks_something_is_told_from_those_that_do_not(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    config = connector(kafka_settings, store_settings, create_topic(topic_name, kafka_partitions=2))
+def test_a_kafka_partition_that_lacks_something_is_told_from_those_that_do_not(lab: Lab) -> None:
+    config = connector(lab.kafka, lab.store, lab.create_topic(kafka_partitions=2))
     sent = [Sent(timestamp=NOON), Sent(timestamp=NOON + HOUR), Sent(timestamp=NOON, kafka_partition=1)]
-    produce(kafka_settings, topic_name, sent)
+    lab.produce(sent)
     archived(config, [NOON])
     assert states(config, NOON) == {None: "partial", 0: "partial", 1: "complete"}
     assert states(config, NOON + HOUR) == {None: "none", 0: "none", 1: "empty"}
     soon = (NOON + HOUR, NOON + 2 * HOUR)
     assert states(config, NOON + HOUR, soon) == {None: "at risk", 0: "at risk", 1: "empty"}
-    delete_records(kafka_settings, topic_name, 2)
+    delete_records(lab.kafka, lab.topic, 2)
     archived(config.model_copy(update={"archive": config.archive.model_copy(update={"allow_gaps": True})}))
     assert states(config, NOON) == {None: "gap", 0: "gap", 1: "complete"}

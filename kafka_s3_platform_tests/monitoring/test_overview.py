@@ -4,13 +4,11 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ErrorCode
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, RunHistory, RunningRestore, TopicHealth
 from kafka_s3_platform.monitoring.lookout import Seen
@@ -22,7 +20,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.defs.running import topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent
 
@@ -39,8 +37,8 @@ def home(tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return copied
 
 
-def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
-    config = archive_records([Sent(kafka_partition=p) for p in (0, 0, 1)], kafka_partitions=2)
+def test_a_restore_under_way_tells_how_far_it_is(home: Path, lab: Lab) -> None:
+    config = lab.archive([Sent(kafka_partition=p) for p in (0, 0, 1)], kafka_partitions=2)
     topic = config.topics[0]
     run = dg.DagsterRun(
         job_name="restore__c",
@@ -68,8 +66,8 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, archive_records: Ca
     assert f'href="http://dagster/runs/{run.run_id}"' in page
 
 
-def test_a_store_that_hangs_holds_up_no_other(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
-    config = archive_records([Sent()])
+def test_a_store_that_hangs_holds_up_no_other(home: Path, lab: Lab) -> None:
+    config = lab.archive([Sent()])
     restoring = dg.DagsterRun(job_name="restore__c", status=dg.DagsterRunStatus.STARTED)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.add_run(restoring)
@@ -85,10 +83,8 @@ def test_a_store_that_hangs_holds_up_no_other(home: Path, archive_records: Calla
         assert found.is_known
 
 
-def test_a_look_ends_in_time_though_topics_are_not_listed(
-    home: Path, archive_records: Callable[..., ConnectorConfig]
-) -> None:
-    config = archive_records([Sent()])
+def test_a_look_ends_in_time_though_topics_are_not_listed(home: Path, lab: Lab) -> None:
+    config = lab.archive([Sent()])
     [topic] = config.topics
     by_pattern = config.model_copy(update={"topics": (), "topics_regex": re.escape(topic)})
     [found] = Overviews(5.0).take([by_pattern])
@@ -102,9 +98,9 @@ def test_a_look_ends_in_time_though_topics_are_not_listed(
     assert ([each.topic for each in found.topics], found.is_store_up) == ([topic], False)
 
 
-def test_what_is_merged_into_days_is_counted_once(home: Path, archive_records: Callable[..., ConnectorConfig]) -> None:
+def test_what_is_merged_into_days_is_counted_once(home: Path, lab: Lab) -> None:
     hours = [NOON + n * HOUR for n in range(3)]
-    config = archive_records([Sent(b"v" * 10, timestamp=hour) for hour in hours], allowed_lateness_ms=0)
+    config = lab.archive([Sent(b"v" * 10, timestamp=hour) for hour in hours], allowed_lateness_ms=0)
     overviews = Overviews(20.0, counts_totals=True)
     [before] = [topic.totals for each in overviews.take([config]) for topic in each.topics]
     compact_day(CompactRequest(config, config.topics[0], NOON.date(), "merge"), InProcessRunner())

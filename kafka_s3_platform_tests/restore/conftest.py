@@ -38,7 +38,7 @@ def archive_once(kafka_settings: KafkaSettings, module_store: StoreSettings, cre
 
 @pytest.fixture
 def shared_archive(archive_once: Archive) -> Archive:
-    """`archive_records` for a test that changes neither the topic nor its archive: its restores are its own."""
+    """`Lab.archive` for a test that changes neither the topic nor its archive: its restores are its own."""
 
     def archive(*given: Any, **settings: Any) -> ConnectorConfig:
         return own_restores(archive_once(*given, **settings))
@@ -48,7 +48,7 @@ def shared_archive(archive_once: Archive) -> Archive:
 
 @pytest.fixture
 def copied_archive(store_settings: StoreSettings, s3_client: Any, shared_archive: Archive) -> Archive:
-    """`archive_records` for a test that does not change the topic: of the archive, made once, it has a copy."""
+    """`Lab.archive` for a test that does not change the topic: of the archive, made once, it has a copy."""
 
     def archive(*given: Any, **settings: Any) -> ConnectorConfig:
         shared = shared_archive(*given, **settings)

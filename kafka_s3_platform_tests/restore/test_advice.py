@@ -14,7 +14,6 @@ from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,
     KafkaSettings,
-    StoreSettings,
     TransformSettings,
 )
 from kafka_s3_platform.errors import (
@@ -41,7 +40,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
@@ -54,7 +53,7 @@ from kafka_s3_platform_tests.restore.test_restore import (
     restored,
     values,
 )
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -112,14 +111,12 @@ def test_a_target_keeps_all_once_it_is_set_as_the_refusal_says(
     assert values(config.kafka, target) == expected()
 
 
-def test_a_target_that_takes_no_late_times_takes_them_once_it_is_set_so(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, message_timestamp_after_max_ms=FOREVER_MS)
-    config = connector(kafka_settings, store_settings, topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"0", timestamp=NOON + timedelta(days=9000))])
+def test_a_target_that_takes_no_late_times_takes_them_once_it_is_set_so(lab: Lab) -> None:
+    lab.create_topic(message_timestamp_after_max_ms=FOREVER_MS)
+    config = lab.connector()
+    lab.produce([Sent(b"0", timestamp=NOON + timedelta(days=9000))])
     archived(config)
-    target = create_topic(target_of(config))
+    target = lab.create(target_of(config))
     with pytest.raises(PreflightError) as refused:
         restored(config)
     asked = re.findall(r"(message\.timestamp\.after\.max\.ms).*Raise it to (\d+)", str(refused.value))
@@ -196,12 +193,10 @@ def test_a_target_that_is_missing_is_created_by_hand_or_by_the_restore(
     assert restored(wide, to_topic=f"{target_of(wide)}-2", restore_id="r2", create_topic=True).verified
 
 
-def test_what_cannot_be_sent_is_allowed_or_left_out_by_time_or_offset(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    config = connector(kafka_settings, store_settings, topic_name)
-    wire.produce(kafka_settings.bootstrap_servers, topic_name, 0, [wire.WireRecord(t) for t in (0, 5, 7)])
+def test_what_cannot_be_sent_is_allowed_or_left_out_by_time_or_offset(lab: Lab) -> None:
+    lab.create_topic()
+    config = lab.connector()
+    wire.produce(lab.kafka.bootstrap_servers, lab.topic, 0, [wire.WireRecord(t) for t in (0, 5, 7)])
     archived(config)
     with pytest.raises(PreflightError, match=r"--allow-unsendable-timestamps .*or leave them out by time or offset"):
         restored(config)
@@ -273,12 +268,8 @@ def test_what_the_target_lost_is_restored_to_another_topic_under_another_restore
     assert values(config.kafka, another.to_topic) == expected()
 
 
-def test_the_archive_is_made_first(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, numbered(5))
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_the_archive_is_made_first(lab: Lab) -> None:
+    config = lab.fill(numbered(5))
     with pytest.raises(MissingTopicError, match="Archive it first, or correct the topic, the connector or archive"):
         restored(config)
     archived(config)
@@ -414,17 +405,15 @@ def test_the_object_is_left_out_under_the_same_restore_id(changing: ConnectorCon
 # The records
 
 
-def test_a_record_that_fails_is_left_out_under_the_same_restore_id(
-    kafka_settings: KafkaSettings, archive_records: Callable[..., ConnectorConfig]
-) -> None:
+def test_a_record_that_fails_is_left_out_under_the_same_restore_id(lab: Lab) -> None:
     sent = [Sent(b'{"n":1}'), Sent(b"no JSON"), Sent(b'{"n":2}')]
-    config = archive_records(sent, records={"value": {"format": "JSON"}})
+    config = lab.archive(sent, records={"value": {"format": "JSON"}})
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
     with pytest.raises(RecordError, match=r"The same restore id with --behavior-on-error ignore or log") as raised:
         restored(config, outgoing=outgoing)
     assert "source offset 1 " in str(raised.value)
     restored(config, outgoing=outgoing, behavior_on_error="log")
-    assert values(kafka_settings, target_of(config)) == [b'{"n":1}', b'{"n":2}']
+    assert values(lab.kafka, target_of(config)) == [b'{"n":1}', b'{"n":2}']
 
 
 def test_what_a_transform_made_is_written_by_the_converter_that_the_error_asks_for(config: ConnectorConfig) -> None:

@@ -24,7 +24,7 @@ from kafka_s3_platform.restore.replay.transactions import Transactions
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.read_back import verify_stream
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, open_transaction, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import once, target_of
@@ -181,10 +181,8 @@ def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice
     assert "some of its own again, lie behind them, the last of them at or after target offset 6" in str(found)
 
 
-def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(
-    archive_records: Callable[..., ConnectorConfig], topic_name: str
-) -> None:
-    config = archive_records(numbered(4), consumer_groups=(f"{topic_name}-app.*",))
+def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(lab: Lab) -> None:
+    config = lab.archive(numbered(4), consumer_groups=(f"{lab.topic}-app.*",))
     topic, group = config.topics[0], group_of(config)
     produce(config.kafka, topic, numbered(6))
     delete_records(config.kafka, topic, 7)

@@ -33,22 +33,22 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import target_of
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, NoSpark, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import NOON, InProcessRunner, NoSpark, Sent, archived, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
 MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
-    return connector(kafka_settings, store_settings, topic_name)
+def config(lab: Lab) -> ConnectorConfig:
+    return lab.connector()
 
 
 @pytest.fixture

@@ -14,10 +14,8 @@ import pytest
 
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
-    KafkaSettings,
     RegistrySettings,
     SourceSettings,
-    StoreSettings,
 )
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.sources.objects import group_objects
@@ -26,9 +24,9 @@ from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.formats.records import rows_of
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -126,71 +124,57 @@ def row_of(record: Sent) -> dict[str, Any]:
     ],
 )
 def test_values_keys_and_headers_come_back_whatever_the_format_and_the_layout(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    layout: dict[str, Any],
-    records: dict[str, Any],
-    values: Values,
+    lab: Lab, layout: dict[str, Any], records: dict[str, Any], values: Values
 ) -> None:
     """In their order, too, although hours and folders take turns: it is kept with the objects."""
-    create_topic(topic_name, 2)
+    lab.create_topic(2)
     produced = sent(1, values)
-    produce(kafka_settings, topic_name, produced)
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    lab.produce(produced)
+    config = lab.connector(layout=layout, records=records)
     archived(config)
     keep = written_as(layout)
     if layout.get("key_layout") == "zooz":
-        source = source_of(config).model_copy(update={"topics": (topic_name,)})
+        source = source_of(config).model_copy(update={"topics": (lab.topic,)})
         found = [r for g in group_objects(scan_objects(source)) for b in ForeignStream(source, g) for r in rows_of(b)]
     else:
         found = restored(config)
     wanted = list(map(row_of, produced))
-    assert {row["topic"] for row in found} == {topic_name}
+    assert {row["topic"] for row in found} == {lab.topic}
     for p in (0, 1):
         rows, records_of_it = ([r for r in one if r["partition"] == p] for one in (found, wanted))
         assert [row["offset"] for row in rows] == list(range(len(records_of_it)))
         assert list(map(keep, rows)) == list(map(keep, records_of_it))
 
 
-def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    create_topic(topic_name)
+def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(lab: Lab, s3_client: Any) -> None:
+    lab.create_topic()
     rng = random.Random(5)
     produced = [Sent(some_json(rng, n), None, NOON) for n in range(20_000)]
-    produce(kafka_settings, topic_name, produced)
+    lab.produce(produced)
     layout = {"format": "json", "codec": "zstd", "partitioner": "Field", "partition_fields": ("country",)}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
+    config = lab.connector(layout=layout, records=JSON)
     archived(config)
-    listed = [o["Key"] for o in s3_client.list_objects_v2(Bucket=store_settings.bucket, Prefix="topics/")["Contents"]]
+    listed = [o["Key"] for o in s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix="topics/")["Contents"]]
     beside = [key for key in listed if key.endswith(".offsets")]
-    assert [key.rpartition("/")[2][: len(topic_name) + 4] for key in beside] == [f"_{topic_name}+0+"] * 2
+    assert [key.rpartition("/")[2][: len(lab.topic) + 4] for key in beside] == [f"_{lab.topic}+0+"] * 2
     (group,) = group_objects(scan_objects(source_of(config)))
     stream = ForeignStream(source_of(config), group, start_offset=700, end_offset=17_000, by_offset=True)
     found = [value for batch in stream for value in batch.column("value").to_pylist()]
     assert found == [record.value for record in produced[700:17_000]]
     assert stream.report.position_count == 0
     # They belong to the segments, of which nothing is an orphan; one whose index knows nothing of it is one of ours.
-    report = vacuum_topic(config, topic_name, "vacuum", timedelta(0), dry_run=True)
+    report = vacuum_topic(config, lab.topic, "vacuum", timedelta(0), dry_run=True)
     assert (report.removed, report.foreign) == ((), ())
     assert all(len(segment.siblings) == 1 for segment in snapshot(config).segments)
 
 
-def test_an_object_of_several_parts_keeps_its_offsets_beside_it_too(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_an_object_of_several_parts_keeps_its_offsets_beside_it_too(lab: Lab) -> None:
     """Its metadata were fixed before the first of its records was read."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"x" * 900_000) for _ in range(7)])
-    store = store_settings.model_copy(update={"part_size": 5_242_880})
+    lab.create_topic()
+    lab.produce([Sent(b"x" * 900_000) for _ in range(7)])
+    store = lab.store.model_copy(update={"part_size": 5_242_880})
     layout = {"format": "bytes", "codec": "none", "bytes_separator": "length"}
-    config = connector(kafka_settings, store, topic_name, layout=layout)
+    config = connector(lab.kafka, store, lab.topic, layout=layout)
     archived(config)
     [segment] = snapshot(config).segments
     [beside] = segment.siblings
@@ -203,20 +187,14 @@ def test_an_object_of_several_parts_keeps_its_offsets_beside_it_too(
 @pytest.mark.parametrize("layout", [{"format": "avro", "codec": "snappy"}, {"format": "parquet", "codec": "snappy"}])
 @pytest.mark.parametrize("partitioner", ["Default", "Hourly"])
 def test_values_with_a_schema_come_back_as_the_data_that_they_were(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    layout: dict[str, Any],
-    partitioner: str,
+    lab: Lab, registry: RegistrySettings, layout: dict[str, Any], partitioner: str
 ) -> None:
-    create_topic(topic_name)
+    lab.create_topic()
     objects = [{"f1": f"value{n}", "n": n if n % 3 else None} for n in range(50)]
-    produced = framed(registry, topic_name, F1, objects)
-    produce(kafka_settings, topic_name, [Sent(v, None, NOON + n * HOUR / 20) for n, v in enumerate(produced)])
+    produced = framed(registry, lab.topic, F1, objects)
+    lab.produce([Sent(v, None, NOON + n * HOUR / 20) for n, v in enumerate(produced)])
     settings = {**layout, "partitioner": partitioner, "flush_size": 9}
-    config = connector(kafka_settings, store_settings, topic_name, layout=settings, records=avro(registry))
+    config = lab.connector(layout=settings, records=avro(registry))
     archived(config)
     source = source_of(config)
     (group,) = group_objects(scan_objects(source))
@@ -230,19 +208,13 @@ def test_values_with_a_schema_come_back_as_the_data_that_they_were(
 
 
 @pytest.mark.parametrize("format_name", ["envelope.parquet", "envelope.avro", "envelope.json"])
-def test_envelopes_come_back_as_the_records_that_they_were(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    format_name: str,
-) -> None:
-    create_topic(topic_name, 2)
+def test_envelopes_come_back_as_the_records_that_they_were(lab: Lab, format_name: str) -> None:
+    lab.create_topic(2)
     produced = sent(3, any_bytes)
     produced[7] = Sent(None, b"tombstone", produced[7].timestamp, (), 0)
-    produce(kafka_settings, topic_name, produced)
+    lab.produce(produced)
     codec = "gzip" if format_name == "envelope.json" else "zstd"
-    config = connector(kafka_settings, store_settings, topic_name, layout={"format": format_name, "codec": codec})
+    config = lab.connector(layout={"format": format_name, "codec": codec})
     archived(config)
     found = restored(config)
     for p in (0, 1):
@@ -258,29 +230,20 @@ def test_envelopes_come_back_as_the_records_that_they_were(
 @pytest.mark.parametrize("fault", ["corrupted", "truncated", "replaced", "missing"])
 @pytest.mark.parametrize("behavior", ["fail", "ignore"])
 def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
-    create_topic: CreateTopic,
-    fault: str,
-    behavior: str,
+    lab: Lab, s3_client: Any, fault: str, behavior: str
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % n) for n in range(9)])
     layout = {"format": "json", "codec": "gzip", "partitioner": "Default", "flush_size": 3}
-    config = connector(kafka_settings, store_settings, topic_name, layout=layout, records=JSON)
-    archived(config)
+    config = lab.archive([Sent(b'{"n":%d}' % n) for n in range(9)], layout=layout, records=JSON)
     source = source_of(config, behavior_on_error=behavior)
     if fault in {"replaced", "missing"}:
         (group,) = group_objects(scan_objects(source))
-    key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000003.json.gz"
-    body = s3_client.get_object(Bucket=store_settings.bucket, Key=key)["Body"].read()
+    key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000003.json.gz"
+    body = s3_client.get_object(Bucket=lab.store.bucket, Key=key)["Body"].read()
     damaged = {"corrupted": body[:-12] + b"\0" * 12, "truncated": body[:-3], "replaced": body + body}
     if fault == "missing":
-        s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
+        s3_client.delete_object(Bucket=lab.store.bucket, Key=key)
     else:
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=damaged[fault])
+        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=damaged[fault])
     if fault in {"corrupted", "truncated"}:
         (group,) = group_objects(scan_objects(source))
     stream, found = ForeignStream(source, group), list[int]()

@@ -27,6 +27,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of, until
 from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.restore.test_restore import request
@@ -77,11 +78,11 @@ def workers(cluster: StandaloneCluster) -> Iterator[list[Worker]]:
 
 
 @pytest.fixture
-def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector whose topic holds 400 records in each of 8 kafka partitions, over 4 hours, in objects of 50."""
     moments = [NOON + n * 4 * HOUR / RECORDS for n in range(RECORDS)]
     records = [Sent(b"%d" % n, None, at, (), p) for n, at in enumerate(moments) for p in range(KAFKA_PARTITIONS)]
-    return fill_topic(records, kafka_partitions=KAFKA_PARTITIONS, layout={"flush_size": 50})
+    return lab.fill(records, kafka_partitions=KAFKA_PARTITIONS, layout={"flush_size": 50})
 
 
 def archive_there(config: ConnectorConfig) -> None:

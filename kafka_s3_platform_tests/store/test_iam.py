@@ -14,7 +14,7 @@ import pytest
 from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster_aws.s3.compute_log_manager import S3ComputeLogManager
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.restore.archive_source import ArchiveSource
@@ -30,7 +30,7 @@ from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.index.run import keep_up_index
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import REPOSITORY, CreateTopic
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
@@ -109,20 +109,14 @@ def recorder(store_settings: StoreSettings) -> Iterator[Recorder]:
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    recorder: Recorder,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(lab: Lab, recorder: Recorder) -> ConnectorConfig:
     """A connector whose topic has an hour of more than one part, and one that is small."""
-    create_topic(topic_name)
+    lab.create_topic()
     noise = random.Random(1)
     large = [Sent(noise.randbytes(900_000), b"k", NOON + n * timedelta(seconds=1)) for n in range(12)]
-    produce(kafka_settings, topic_name, [*large, Sent(b"small", b"k", NOON + HOUR)])
-    store = store_settings.model_copy(update={"endpoint_url": recorder.endpoint, "part_size": PART})
-    return connector(kafka_settings, store, topic_name)
+    lab.produce([*large, Sent(b"small", b"k", NOON + HOUR)])
+    store = lab.store.model_copy(update={"endpoint_url": recorder.endpoint, "part_size": PART})
+    return connector(lab.kafka, store, lab.topic)
 
 
 def requests_of(recorder: Recorder, run: Callable[[], object]) -> list[HttpRequest]:

@@ -1,6 +1,5 @@
 """Deciding what to do without, on a real log: skipping, accepting a truncation, beginning again at an offset."""
 
-from collections.abc import Callable
 from datetime import datetime, timezone
 
 import pytest
@@ -24,7 +23,7 @@ from kafka_s3_platform.store.predicates import match_row
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, resolve_offsets
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered, unresolved
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until, wait_until_stable
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -43,9 +42,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(fill_topic: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """Ten records of which those at 4, 5 and 8 cannot be archived, and a kafka partition without any."""
-    found = fill_topic(numbered(10, [4, 5, 8]), kafka_partitions=2, **BY_VALUE)
+    found = lab.fill(numbered(10, [4, 5, 8]), kafka_partitions=2, **BY_VALUE)
     tried(found, [NOON])
     return found
 
@@ -96,8 +95,8 @@ def test_archiving_begins_again_at_an_offset(config: ConnectorConfig) -> None:
         decided(config, BeginAt(0, 7))
 
 
-def test_a_topic_that_was_never_archived_may_begin_at_an_offset(fill_topic: Callable[..., ConnectorConfig]) -> None:
-    config = fill_topic(numbered(10))
+def test_a_topic_that_was_never_archived_may_begin_at_an_offset(lab: Lab) -> None:
+    config = lab.fill(numbered(10))
     decided(config, BeginAt(0, 6))
     archived(config)
     assert stored(config).column("offset").to_pylist() == [6, 7, 8, 9]
@@ -113,26 +112,22 @@ def test_what_a_transaction_keeps_back_is_not_given_up(config: ConnectorConfig) 
     decided(config, BeginAt(0, 12))
 
 
-def test_a_dry_run_about_a_topic_without_an_index_makes_none_and_counts_what_the_log_holds(
-    fill_topic: Callable[..., ConnectorConfig],
-) -> None:
-    config = fill_topic(numbered(10))
+def test_a_dry_run_about_a_topic_without_an_index_makes_none_and_counts_what_the_log_holds(lab: Lab) -> None:
+    config = lab.fill(numbered(10))
     delete_records(config.kafka, config.topics[0], 4)
     report = decided(config, BeginAt(0, 6), dry_run=True)
     assert (report.gaps, report.offset_count) == ((Gap(0, 0, 6, "skipped"),), 2)
     assert TopicIndex.of(config, config.topics[0]).within_connector.peek() is None
 
 
-def test_a_decision_before_any_archiving_is_about_the_topic_that_was_there(
-    fill_topic: Callable[..., ConnectorConfig], topic_name: str, create_topic: CreateTopic
-) -> None:
-    config = fill_topic(numbered(10))
+def test_a_decision_before_any_archiving_is_about_the_topic_that_was_there(lab: Lab) -> None:
+    config = lab.fill(numbered(10))
     decided(config, BeginAt(0, 6))
     with ClusterAdmin(config.kafka) as admin:
-        admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
-        until(lambda: not admin.topic_exists(topic_name))
-    create_topic(topic_name)
-    produce(config.kafka, topic_name, numbered(10))
+        admin.ask(lambda client, timeout: client.delete_topics([lab.topic], request_timeout=timeout)[lab.topic], "")
+        until(lambda: not admin.topic_exists(lab.topic))
+    lab.create_topic()
+    produce(config.kafka, lab.topic, numbered(10))
     with pytest.raises(TopicRecreatedError, match="it was deleted and created again"):
         archived(config)
 

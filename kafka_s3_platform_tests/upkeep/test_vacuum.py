@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ForeignObjectError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.model.segment import Compaction
 from kafka_s3_platform.spark.runner import Attempt
@@ -22,6 +22,7 @@ from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -29,7 +30,6 @@ from kafka_s3_platform_tests.support import (
     InProcessRunner,
     Sent,
     archived,
-    connector,
     offsets_by_kafka_partition,
     produce,
     snapshot,
@@ -46,9 +46,9 @@ HOUR_FOLDER = "year=2026/month=01/day=01/hour=12"
 
 
 @pytest.fixture
-def config(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector that has archived two hours of its topic."""
-    return archive_records([Sent(b"a"), Sent(b"b", None, NOON + HOUR)])
+    return lab.archive([Sent(b"a"), Sent(b"b", None, NOON + HOUR)])
 
 
 def vacuumed(config: ConnectorConfig, older_than: timedelta = NOW, dry_run: bool = False) -> VacuumReport:
@@ -379,10 +379,8 @@ def test_a_copy_moved_to_another_bucket_with_its_index_is_vacuumed_there(
     s3_client.delete_bucket(Bucket=other)
 
 
-def test_a_topic_that_was_never_archived_has_no_orphans(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str
-) -> None:
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_a_topic_that_was_never_archived_has_no_orphans(lab: Lab) -> None:
+    config = lab.connector()
     assert vacuumed(config) == VacuumReport()
 
 

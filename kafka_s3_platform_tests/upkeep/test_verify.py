@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, LayoutSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
@@ -25,8 +25,8 @@ from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import Damage, VerifyReport, read_checked, verify_archive, verify_hours
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -82,10 +82,8 @@ def test_it_stays_in_order_when_days_are_merged(config: ConnectorConfig) -> None
     assert (report.record_count, report.segment_count) == (56, 2)
 
 
-def test_nothing_archived_is_in_order(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str
-) -> None:
-    assert verified(connector(kafka_settings, store_settings, topic_name)).ok
+def test_nothing_archived_is_in_order(lab: Lab) -> None:
+    assert verified(lab.connector()).ok
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -201,12 +199,8 @@ def written(config: ConnectorConfig, folder: str, offsets: list[int]) -> Segment
     return segment
 
 
-def test_hours_that_nobody_archived_between_others_are_holes_and_no_damage(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"v", None, NOON + h * HOUR) for h in range(3) for _ in range(5)])
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_hours_that_nobody_archived_between_others_are_holes_and_no_damage(lab: Lab) -> None:
+    config = lab.fill([Sent(b"v", None, NOON + h * HOUR) for h in range(3) for _ in range(5)])
     for hour in (0, 2):
         archived(config, [NOON + hour * HOUR])
     report = verified(config)

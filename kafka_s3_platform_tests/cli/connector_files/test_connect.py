@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.cli.connector_files import connect
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector, write_reachable_connector
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.support import Sent, produce
+from kafka_s3_platform_tests.support import Sent
 
 FORBIDDEN = 403
 
@@ -35,17 +34,10 @@ def judgements(tried: Tried) -> dict[str, str]:
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("untried_bucket")
-def test_everything_that_a_sink_needs_is_tried(
-    kafka_s3_without_spark: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-    s3_client: Any,
-) -> None:
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, [Sent(), Sent(kafka_partition=1)])
-    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, topic_name)
+def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, lab: Lab, s3_client: Any) -> None:
+    lab.create_topic(2)
+    lab.produce([Sent(), Sent(kafka_partition=1)])
+    write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, lab.topic)
     tried = connect_file(kafka_s3_without_spark, status=0)
     assert judgements(tried) == {
         "broker": "ok",
@@ -61,25 +53,20 @@ def test_everything_that_a_sink_needs_is_tried(
         "the rest": "not tried",
     }
     assert "2 offsets in 2 kafka partitions" in tried["topics"][1]
-    left = s3_client.list_objects_v2(Bucket=store_settings.bucket)["Contents"]
+    left = s3_client.list_objects_v2(Bucket=lab.store.bucket)["Contents"]
     assert [each["Key"] for each in left] == ["_index/.write-check"], "as after a run"
-    assert "Uploads" not in s3_client.list_multipart_uploads(Bucket=store_settings.bucket)
+    assert "Uploads" not in s3_client.list_multipart_uploads(Bucket=lab.store.bucket)
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("untried_bucket")
 def test_each_thing_that_is_wrong_is_told_and_hides_no_other(
-    kafka_s3_without_spark: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-    proxy: FaultyProxy,
+    kafka_s3_without_spark: KafkaS3, lab: Lab, proxy: FaultyProxy
 ) -> None:
-    create_topic(topic_name)
-    through = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-    topics = f"{topic_name},{topic_name}-missing"
-    write_reachable_connector(kafka_s3_without_spark, kafka_settings, through, topics)
+    lab.create_topic()
+    through = lab.store.model_copy(update={"endpoint_url": proxy.endpoint})
+    topics = f"{lab.topic},{lab.topic}-missing"
+    write_reachable_connector(kafka_s3_without_spark, lab.kafka, through, topics)
     proxy.refuse("PUT", "/topics/", FORBIDDEN, "AccessDenied")
     proxy.refuse("PUT", "_restore/", FORBIDDEN, "AccessDenied")
     proxy.refuse("DELETE", r"_index/\.write-check-", FORBIDDEN, "AccessDenied")
@@ -87,7 +74,7 @@ def test_each_thing_that_is_wrong_is_told_and_hides_no_other(
     tried = connect_file(kafka_s3_without_spark, status=1)
     found = judgements(tried)
     assert {what for what, judgement in found.items() if judgement == "wrong"} == {
-        f"topic {topic_name}-missing",
+        f"topic {lab.topic}-missing",
         "writes to topics",
         "clock",
     }

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.archive.backlog import Archived
 from kafka_s3_platform.defs.archive.backlogs import Backlogs
 from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK
@@ -16,7 +16,7 @@ from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
     connector_of_this_hour,
@@ -37,12 +37,10 @@ WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A topic that Kafka keeps for ten days."""
-    create_topic(topic_name, retention_ms=10 * DAY_MS)
-    return connector_of_this_hour(kafka_settings, store_settings, topic_name)
+    lab.create_topic(retention_ms=10 * DAY_MS)
+    return connector_of_this_hour(lab.kafka, lab.store, lab.topic)
 
 
 def send_hour(config: ConnectorConfig, hours: int) -> None:

@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.archive import empty_windows
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import Sent, archived, produce
@@ -20,10 +20,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
-    return connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
+def config(lab: Lab) -> ConnectorConfig:
+    return connector_of_this_hour(lab.kafka, lab.store, lab.create_topic())
 
 
 class Sensors:

@@ -18,7 +18,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.definitions import build_definitions, defs
 from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
 
@@ -26,12 +26,10 @@ MARCH = datetime(2026, 3, 1, 9, tzinfo=ZoneInfo("UTC"))
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of two topics."""
-    found = connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
-    return found.model_copy(update={"topics": (topic_name, create_topic(f"{topic_name}-2"))})
+    found = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic())
+    return found.model_copy(update={"topics": (lab.topic, lab.create(f"{lab.topic}-2"))})
 
 
 def begins(repository: dg.RepositoryDefinition) -> set[datetime]:

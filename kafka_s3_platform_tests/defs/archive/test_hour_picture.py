@@ -9,14 +9,14 @@ from xml.etree import ElementTree as ET
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import evaluate_hourly
 from kafka_s3_platform.defs.archive.hour_picture import MAX_BYTES, render_picture
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
-from kafka_s3_platform_tests.support import Sent, archived, produce
+from kafka_s3_platform_tests.support import Sent, archived
 
 FIRST = date(2026, 3, 1)
 
@@ -56,11 +56,9 @@ def test_a_month_of_the_worst_is_cut_to_four_kilobytes_and_a_good_one_is_whole()
 
 
 @pytest.mark.integration
-def test_the_check_of_a_run_shows_the_last_month(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    config: ConnectorConfig = connector_of_this_hour(kafka_settings, store_settings, create_topic(topic_name))
-    produce(kafka_settings, topic_name, [Sent(timestamp=ago(config, h)) for h in (30, 2)])
+def test_the_check_of_a_run_shows_the_last_month(lab: Lab) -> None:
+    config: ConnectorConfig = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic())
+    lab.produce([Sent(timestamp=ago(config, h)) for h in (30, 2)])
     archived(config)
     picture = evaluate_hourly(topic_of(config), IndexLook("checks", [topic_of(config)])).metadata["hours"]
     assert isinstance(picture, dg.MarkdownMetadataValue)

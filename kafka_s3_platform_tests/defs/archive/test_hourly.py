@@ -5,13 +5,13 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
 from kafka_s3_platform.defs.archive.hourly import ArchiveConfig
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import events, run, topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -35,19 +35,17 @@ def without_spark() -> None:
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A day of records: hour n holds n + 1 of them, in two kafka partitions; hour 3's last one came an hour late."""
-    create_topic(topic_name, kafka_partitions=2)
+    lab.create_topic(kafka_partitions=2)
     sent = [
         Sent(b"v", timestamp=MIDNIGHT + n * HOUR + timedelta(seconds=i), kafka_partition=i % 2)
         for n in range(24)
         for i in range(n + 1)
     ]
     sent.insert(15, Sent(b"late", timestamp=MIDNIGHT + 3 * HOUR, kafka_partition=0))
-    produce(kafka_settings, topic_name, sent)
-    return connector(kafka_settings, store_settings, topic_name)
+    lab.produce(sent)
+    return lab.connector()
 
 
 def keys_of(config: ConnectorConfig, *hours: int) -> list[str]:
@@ -150,23 +148,19 @@ def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
 
 
 def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    instance: dg.DagsterInstance,
+    lab: Lab, instance: dg.DagsterInstance
 ) -> None:
     """They were archived under a start hour that was a later one."""
-    create_topic(topic_name)
+    lab.create_topic()
     start = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 6 * HOUR
     sent = [
         Sent(b"early", timestamp=start - HOUR),
         Sent(b"early", timestamp=start - HOUR),
         Sent(b"ok", timestamp=start),
     ]
-    produce(kafka_settings, topic_name, sent)
-    archived(connector(kafka_settings, store_settings, topic_name, start_hour=start))
-    moved = connector(kafka_settings, store_settings, topic_name, start_hour=start - 24 * HOUR)
+    lab.produce(sent)
+    archived(lab.connector(start_hour=start))
+    moved = lab.connector(start_hour=start - 24 * HOUR)
     keys = [topic_of(moved).hours.key(start - n * HOUR) for n in (2, 1)]
     found = run(moved, "archive__c", topic_of(moved).key("hourly"), keys, instance=instance)
     (check,) = found.get_asset_check_evaluations()

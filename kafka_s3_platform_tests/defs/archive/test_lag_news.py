@@ -7,9 +7,9 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.backlog import UnansweredError
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, archived, produce
@@ -18,12 +18,10 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of a topic with two kafka partitions, and a record of the open hour in the first."""
-    create_topic(topic_name, 2)
-    found = connector_of_this_hour(kafka_settings, store_settings, topic_name)
+    lab.create_topic(2)
+    found = connector_of_this_hour(lab.kafka, lab.store, lab.topic)
     send(found)
     return found
 

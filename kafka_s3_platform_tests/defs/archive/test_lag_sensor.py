@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.archive.backlog import Archived
 from kafka_s3_platform.defs.archive.backlogs import Backlogs
 from kafka_s3_platform.defs.failures import FAILURE_TAG
@@ -20,7 +20,7 @@ from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
     asked_keys,
@@ -38,11 +38,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
-    create_topic(topic_name)
-    return connector_of_this_hour(kafka_settings, store_settings, topic_name)
+def config(lab: Lab) -> ConnectorConfig:
+    lab.create_topic()
+    return connector_of_this_hour(lab.kafka, lab.store, lab.topic)
 
 
 def send_hours(config: ConnectorConfig, hours: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG, FAILURES, RETRIES_TAG
 from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
@@ -17,7 +17,7 @@ from kafka_s3_platform.errors import BrokerUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, events, launch, tick
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
@@ -27,12 +27,10 @@ Status = dg.DagsterRunStatus
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of three topics without records: their runs need no Spark."""
-    names = tuple(create_topic(f"{topic_name}.{n}", 2) for n in range(3))
-    return connector_of_this_hour(kafka_settings, store_settings, names[0]).model_copy(update={"topics": names})
+    names = tuple(lab.create(f"{lab.topic}.{n}", 2) for n in range(3))
+    return connector_of_this_hour(lab.kafka, lab.store, names[0]).model_copy(update={"topics": names})
 
 
 def hours_of(config: ConnectorConfig, first: int, last: int) -> dict[str, str]:

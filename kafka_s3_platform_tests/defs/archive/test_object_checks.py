@@ -6,12 +6,12 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive import object_checks
 from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 
@@ -19,15 +19,13 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of three topics: two with two archived hours each, and one of which nothing is archived."""
-    topics = tuple(f"{topic_name}-{n}" for n in range(3))
-    made = connector(kafka_settings, store_settings, topics[0]).model_copy(update={"topics": topics})
+    topics = tuple(f"{lab.topic}-{n}" for n in range(3))
+    made = connector(lab.kafka, lab.store, topics[0]).model_copy(update={"topics": topics})
     for topic in topics[:2]:
-        create_topic(topic)
-        produce(kafka_settings, topic, [Sent(timestamp=NOON + n * HOUR) for n in range(2)])
+        lab.create(topic)
+        produce(lab.kafka, topic, [Sent(timestamp=NOON + n * HOUR) for n in range(2)])
         archived(of(made, topic))
     return made
 

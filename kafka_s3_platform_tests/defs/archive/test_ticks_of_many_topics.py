@@ -12,10 +12,10 @@ import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.counting import counting_broker
@@ -25,14 +25,12 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of five topics with two kafka partitions each, and a record of three hours ago in the first."""
-    topics = tuple(create_topic(f"{topic_name}-{n}", 2) for n in range(5))
-    found = connector_of_this_hour(kafka_settings, store_settings, topics[0])
+    topics = tuple(lab.create(f"{lab.topic}-{n}", 2) for n in range(5))
+    found = connector_of_this_hour(lab.kafka, lab.store, topics[0])
     for topic in topics:
-        produce(kafka_settings, topic, [Sent(timestamp=ago(found, 3) + timedelta(minutes=1))])
+        produce(lab.kafka, topic, [Sent(timestamp=ago(found, 3) + timedelta(minutes=1))])
     return found.model_copy(update={"topics": topics})
 
 

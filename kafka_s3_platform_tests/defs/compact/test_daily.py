@@ -7,7 +7,7 @@ import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG, KINDS
 from kafka_s3_platform.defs.request_tags import find_failure, read_failed
@@ -16,14 +16,13 @@ from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_segments
 from kafka_s3_platform.upkeep.compact.days import find_day
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tick, topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
     Sent,
     archived,
-    connector,
     offsets_by_kafka_partition,
     produce,
     snapshot,
@@ -36,14 +35,12 @@ DAYS = ["2026-01-01", "2026-01-02"]
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """Two archived days of three hours with one record in each of two kafka partitions."""
-    create_topic(topic_name, kafka_partitions=2)
+    lab.create_topic(kafka_partitions=2)
     times = [NOON + d * timedelta(days=1) + h * HOUR for d in range(2) for h in range(3)]
-    produce(kafka_settings, topic_name, [Sent(timestamp=t, kafka_partition=p) for t in times for p in (0, 1)])
-    made = connector(kafka_settings, store_settings, topic_name)
+    lab.produce([Sent(timestamp=t, kafka_partition=p) for t in times for p in (0, 1)])
+    made = lab.connector()
     archived(made)
     return made
 

@@ -6,14 +6,14 @@ import dagster as dg
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.compact.days import fingerprint_days
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce
 
 pytestmark = pytest.mark.integration
 
@@ -21,11 +21,9 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
-    create_topic(topic_name)
-    return connector(kafka_settings, store_settings, topic_name)
+def config(lab: Lab) -> ConnectorConfig:
+    lab.create_topic()
+    return lab.connector()
 
 
 def send_days(config: ConnectorConfig, *days: int) -> None:

@@ -13,7 +13,6 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,
-    KafkaSettings,
     SourceSettings,
     StoreSettings,
     TransformSettings,
@@ -26,11 +25,11 @@ from kafka_s3_platform.defs.restore.request import make_foreign_request
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.support import InProcessRunner, connector
+from kafka_s3_platform_tests.support import InProcessRunner
 
 pytestmark = pytest.mark.integration
 
@@ -38,18 +37,16 @@ Put = Callable[[int, Sequence[int]], str]
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A source that sends lines of JSON to `copy_of_` their topic, which is there."""
-    create_topic(f"copy_of_{topic_name}")
+    lab.create(f"copy_of_{lab.topic}")
     router = {"regex": SecretStr(".*"), "replacement": SecretStr("copy_of_$0")}
     records = {
         "value": ConverterSettings(format="JSON"),
         "transforms": (TransformSettings(alias="AddPrefix", type="RegexRouter", options=router),),
     }
     layout = {"format": "json", "partitioner": "Default"}
-    made = connector(kafka_settings, store_settings, topic_name, layout=layout, records=records)
+    made = lab.connector(layout=layout, records=records)
     return made.model_copy(update={"topics": (), "source": SourceSettings(poll_interval_ms=2500)})
 
 

@@ -5,7 +5,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import RESTORED_CHECK, list_index_checks
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.restore.form import name_restored_op
@@ -13,10 +13,10 @@ from kafka_s3_platform.defs.restore.restored import find_picked_topic
 from kafka_s3_platform.defs.topic import list_archived_topics
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, topic_of
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
 pytestmark = pytest.mark.integration
 
@@ -24,18 +24,10 @@ LONG_BEFORE = NOON - timedelta(days=300)
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    instance: dg.DagsterInstance,
-) -> ConnectorConfig:
+def config(lab: Lab, instance: dg.DagsterInstance) -> ConnectorConfig:
     """An archived topic: four hours from noon on of two records each, and one from before the first hour."""
-    create_topic(topic_name)
     sent = [Sent(b"%d-%d" % (h, i), timestamp=NOON + h * HOUR + i * HOUR / 2) for h in range(4) for i in range(2)]
-    produce(kafka_settings, topic_name, [*sent, Sent(b"old", timestamp=LONG_BEFORE)])
-    made = connector(kafka_settings, store_settings, topic_name)
+    made = lab.fill([*sent, Sent(b"old", timestamp=LONG_BEFORE)])
     assert run(made, "archive__c", topic_of(made).key("hourly"), instance=instance).success
     return made
 

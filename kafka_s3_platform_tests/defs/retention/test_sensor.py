@@ -12,17 +12,17 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from kafka_s3_platform.cli.runs import convert_metadata
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.retention import sensor as module
 from kafka_s3_platform.defs.retention.sensor import make_retention_sensor, read_retention_days
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, definitions, launch, tick, topic_of
 from kafka_s3_platform_tests.defs.test_schedules import asked_by
 from kafka_s3_platform_tests.instance.support import open_home
-from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, produce
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived
 
 pytestmark = pytest.mark.integration
 
@@ -30,13 +30,11 @@ HOURS = (50, 49, 3, 2, 1)
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A topic with records of two hours some days ago, and of the last three."""
-    create_topic(topic_name)
-    found = connector_of_this_hour(kafka_settings, store_settings, topic_name)
-    produce(kafka_settings, topic_name, [Sent(timestamp=ago(found, h) + timedelta(minutes=1)) for h in HOURS])
+    lab.create_topic()
+    found = connector_of_this_hour(lab.kafka, lab.store, lab.topic)
+    lab.produce([Sent(timestamp=ago(found, h) + timedelta(minutes=1)) for h in HOURS])
     return found
 
 

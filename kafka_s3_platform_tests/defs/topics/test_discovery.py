@@ -34,7 +34,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.support import NOON, connector
 
@@ -48,8 +48,8 @@ def pattern(kafka: KafkaSettings, store: StoreSettings, name: str) -> ConnectorC
 
 
 @pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
-    return pattern(kafka_settings, store_settings, topic_name)
+def config(lab: Lab) -> ConnectorConfig:
+    return pattern(lab.kafka, lab.store, lab.topic)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
@@ -99,14 +100,12 @@ class SkippingRunner(InProcessRunner):
         return super().run(function, tasks[:1] if function is replay else tasks, max_concurrent)
 
 
-def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(
-    archive_records: Callable[..., ConnectorConfig], topic_name: str
-) -> None:
-    config = archive_records([Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)], 2)
+def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(lab: Lab) -> None:
+    config = lab.archive([Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)], 2)
     by_key: dict[str, Any] = {"outgoing": Outgoing(partitioning="murmur2"), "restore_id": "one"}
-    with pytest.raises(IntegrityError, match=rf"source offset 0 of {topic_name}-. 1 times less often"):
-        restored(config, f"{topic_name}-copy", SkippingRunner(), **by_key)
-    report = restored(config, f"{topic_name}-copy", **by_key)
+    with pytest.raises(IntegrityError, match=rf"source offset 0 of {lab.topic}-. 1 times less often"):
+        restored(config, f"{lab.topic}-copy", SkippingRunner(), **by_key)
+    report = restored(config, f"{lab.topic}-copy", **by_key)
     assert (report.sent_count, report.record_count, report.verified) == (1, 2, True)
 
 
@@ -136,29 +135,25 @@ def test_a_dry_run_that_counts_says_how_many_records_pass_the_filter(config: Con
     assert (report.record_count, report.exact, report.sent_count) == (5, True, 0)
 
 
-def test_schema_ids_are_those_of_the_targets_registry(
-    archive_records: Callable[..., ConnectorConfig], registry: RegistrySettings, topic_name: str
-) -> None:
+def test_schema_ids_are_those_of_the_targets_registry(lab: Lab, registry: RegistrySettings) -> None:
     """Source and target share a registry here, under other subjects: ids are mapped onto what is registered there."""
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "string"}]}
-    [value] = framed(registry, topic_name, schema, [{"f": "x"}])
+    [value] = framed(registry, lab.topic, schema, [{"f": "x"}])
     schema_id = int.from_bytes(value[1:5], "big")
-    config = archive_records([Sent(value)], records=avro(registry))
+    config = lab.archive([Sent(value)], records=avro(registry))
     assert [s.schema_id for s in snapshot(config).state.schemas] == [schema_id]
     outgoing = Outgoing(map_schema_ids=True, target_registry=registry)
-    report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
+    report = restored(config, f"{lab.topic}-copy", outgoing=outgoing)
     with SchemaRegistryClient({"url": registry.url}) as client:
-        there = client.get_latest_version(f"{topic_name}-copy-value")
-    (row,) = consumed(config.kafka, f"{topic_name}-copy")
+        there = client.get_latest_version(f"{lab.topic}-copy-value")
+    (row,) = consumed(config.kafka, f"{lab.topic}-copy")
     assert report.gaps == ()
     assert int.from_bytes(row["value"][1:5], "big") == there.schema_id
     assert report.schema_ids == ((schema_id, there.schema_id),)
 
 
-def test_schemas_that_were_not_archived_are_told_before_the_first_record(
-    archive_records: Callable[..., ConnectorConfig], registry: RegistrySettings
-) -> None:
-    config = archive_records([Sent(b"\0\x77\0\0\1x"), Sent(b"plain")], records=avro(registry))
+def test_schemas_that_were_not_archived_are_told_before_the_first_record(lab: Lab, registry: RegistrySettings) -> None:
+    config = lab.archive([Sent(b"\0\x77\0\0\1x"), Sent(b"plain")], records=avro(registry))
     mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
     assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
         True

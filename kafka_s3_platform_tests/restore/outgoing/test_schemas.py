@@ -20,10 +20,8 @@ from google.protobuf.message_factory import GetMessageClass
 from kafka_s3_platform.avro.schema import strip_logical_types
 from kafka_s3_platform.config.settings import (
     ConverterSettings,
-    KafkaSettings,
     RecordSettings,
     RegistrySettings,
-    StoreSettings,
 )
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.protobuf.files import compile_file
@@ -38,10 +36,10 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform_tests.archive.test_sink import avro
-from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
 from kafka_s3_platform_tests.restore.outgoing.test_values import records
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 
 USER = '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"name","type":"string"}]}'
 USER_2 = (
@@ -390,22 +388,16 @@ def test_schemas_are_archived_with_what_they_refer_to_and_once(
 
 
 def test_an_id_that_two_registries_have_given_is_not_guessed(
-    registry: RegistrySettings,
-    target: RegistrySettings,
-    register: Register,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
+    registry: RegistrySettings, target: RegistrySettings, register: Register, lab: Lab
 ) -> None:
-    create_topic(topic_name)
-    schema_id = register(f"{topic_name}-value", USER)
+    lab.create_topic()
+    schema_id = register(f"{lab.topic}-value", USER)
     framed = b"\0" + schema_id.to_bytes(4, "big")
     for hour, (used, body) in enumerate(((registry, b"\x02a"), (target, b"x"))):
-        produce(kafka_settings, topic_name, [Sent(framed + body, timestamp=NOON + hour * HOUR)])
-        config = connector(kafka_settings, store_settings, topic_name, records=avro(used))
+        lab.produce([Sent(framed + body, timestamp=NOON + hour * HOUR)])
+        config = lab.connector(records=avro(used))
         archived(config)
-    asked = RestoreRequest(config, topic_name, f"{topic_name}-copy", restore_id="r", run_id="x")
+    asked = RestoreRequest(config, lab.topic, f"{lab.topic}-copy", restore_id="r", run_id="x")
     assert len(make_plan(asked).objects) == 2
     mapped = Outgoing(map_schema_ids=True, target_registry=target)
     anew = Outgoing(value=ConverterSettings(format="JSON"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -17,10 +17,10 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
-from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector
 
 pytestmark = pytest.mark.integration
 
@@ -39,23 +39,16 @@ def gate(store_settings: StoreSettings, sts: Sts) -> Iterator[Recorder]:
 
 
 @pytest.fixture
-def config(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    gate: Recorder,
-    sts: Sts,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(lab: Lab, gate: Recorder, sts: Sts) -> ConnectorConfig:
     """A connector whose file has an access key and its session token; a topic of two hours, some of it in parts."""
-    create_topic(topic_name)
-    create_topic(f"{topic_name}-restored")
-    produce(kafka_settings, topic_name, [Sent(v, None, NOON + (n > 13) * HOUR) for n, v in enumerate(VALUES)])
+    lab.create_topic()
+    lab.create(f"{lab.topic}-restored")
+    lab.produce([Sent(v, None, NOON + (n > 13) * HOUR) for n, v in enumerate(VALUES)])
     access_key, secret, token, _ = sts.issue("test", {})
     session = {"access_key_id": access_key, "secret_access_key": secret, "session_token": token}
     given = {name: SecretStr(value) for name, value in session.items()}
-    store = store_settings.model_copy(update={**given, "endpoint_url": gate.endpoint, "part_size": 5_242_880})
-    return connector(kafka_settings, store, topic_name, layout={"format": "envelope.avro", "codec": "null"})
+    store = lab.store.model_copy(update={**given, "endpoint_url": gate.endpoint, "part_size": 5_242_880})
+    return connector(lab.kafka, store, lab.topic, layout={"format": "envelope.avro", "codec": "null"})
 
 
 def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:

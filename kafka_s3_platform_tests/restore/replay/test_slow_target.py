@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.batches import read_offset_column
 from kafka_s3_platform.kafka.produce.pace import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
 from kafka_s3_platform.restore.outgoing.pieces import USUAL_OVERHEAD, cut_to_room
 from kafka_s3_platform.restore.outgoing.sent import SentBatch
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 from kafka_s3_platform_tests.restore.test_restore import restored
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
@@ -27,12 +27,12 @@ QUOTA = 400_000.0
 
 
 @pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str) -> Iterator[ConnectorConfig]:
+def config(lab: Lab) -> Iterator[ConnectorConfig]:
     """A connector whose producers have a quota of their own, by their client id, and a short timeout."""
-    producer = {"client.id": SecretStr(topic_name), "transaction.timeout.ms": SecretStr(str(TIMEOUT_MS))}
-    kafka = kafka_settings.model_copy(update={"producer": producer})
-    with quota(kafka, topic_name, QUOTA):
-        yield connector(kafka, store_settings, topic_name)
+    producer = {"client.id": SecretStr(lab.topic), "transaction.timeout.ms": SecretStr(str(TIMEOUT_MS))}
+    kafka = lab.kafka.model_copy(update={"producer": producer})
+    with quota(kafka, lab.topic, QUOTA):
+        yield connector(kafka, lab.store, lab.topic)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.target_topic import Regex
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import (
@@ -185,43 +185,43 @@ def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
 
 
 def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab, s3_client: Any
 ) -> None:
-    put(topic_name, 0, numbered(0, 3))
-    bad = put(topic_name, 3, numbered(3, 3))
-    put(topic_name, 6, numbered(6, 3))
-    body = s3_client.get_object(Bucket=store_settings.bucket, Key=bad)["Body"].read()
-    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=body[:-4])
+    put(lab.topic, 0, numbered(0, 3))
+    bad = put(lab.topic, 3, numbered(3, 3))
+    put(lab.topic, 6, numbered(6, 3))
+    body = s3_client.get_object(Bucket=lab.store.bucket, Key=bad)["Body"].read()
+    s3_client.put_object(Bucket=lab.store.bucket, Key=bad, Body=body[:-4])
     with pytest.raises(
         IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
     ):
         restored(load(LINES, JSON), (), "{topic}-failed")
-    assert numbers(kafka_settings, f"{topic_name}-failed") == []
+    assert numbers(lab.kafka, f"{lab.topic}-failed") == []
     with pytest.raises(
         IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
     ):
         restored(load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
 
     report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
-    assert numbers(kafka_settings, f"{topic_name}-ignored") == [0, 1, 2, 6, 7, 8]
+    assert numbers(lab.kafka, f"{lab.topic}-ignored") == [0, 1, 2, 6, 7, 8]
     assert (report.record_count, report.verified, len(report.skipped)) == (6, True, 1)
     assert bad in report.skipped[0]
 
 
 def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_without_the_bad_object(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab, s3_client: Any
 ) -> None:
-    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
-    s3_client.put_object(Bucket=store_settings.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
+    keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
+    s3_client.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
     file = load(LINES, JSON + "behavior.on.error=ignore\n")
-    same: dict[str, Any] = {"restore_id": topic_name, "records_per_second": 1}
+    same: dict[str, Any] = {"restore_id": lab.topic, "records_per_second": 1}
     with pytest.raises(IntegrityError, match=r"\+0\+0000000003\.json"):
         restored(file, (), "{topic}-copy", behavior_on_error="fail", **same)
-    sent_before = numbers(kafka_settings, f"{topic_name}-copy")
+    sent_before = numbers(lab.kafka, f"{lab.topic}-copy")
     assert sent_before == [0, 1, 2][: len(sent_before)]
 
     report = restored(file, (), "{topic}-copy", **same)
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2, 6, 7, 8]
     assert (report.record_count, report.sent_count, len(report.skipped)) == (6, 6 - len(sent_before), 1)
     assert keys[1] in report.skipped[0]
 
@@ -239,17 +239,17 @@ def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_it
 
 
 def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(
-    load: Load, store_settings: StoreSettings, s3_client: Any, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, lab: Lab, s3_client: Any
 ) -> None:
     for hour, first in ((12, 0), (13, 5)):
-        key = f"topics/{topic_name}/year=2026/month=01/day=01/hour={hour}/{topic_name}+0+{first}.json"
+        key = f"topics/{lab.topic}/year=2026/month=01/day=01/hour={hour}/{lab.topic}+0+{first}.json"
         body = b"".join(b'{"n":%d}\n' % n for n in range(first, first + 10))
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
     config = load(LINES, JSON + "partitioner.class=io.confluent.connect.storage.partitioner.HourlyPartitioner\n")
     with pytest.raises(PreflightError, match="a window of offsets would choose others"):
         restored(config, (), "{topic}-copy", from_offset=2, to_offset=12)
-    with ClusterAdmin(kafka_settings) as admin:
-        assert f"{topic_name}-copy" not in admin.topics()
+    with ClusterAdmin(lab.kafka) as admin:
+        assert f"{lab.topic}-copy" not in admin.topics()
     report = restored(config, (), "{topic}-all")
     assert report.record_count == 20
     assert any("order differs from the source's" in note for note in report.notes)
@@ -308,11 +308,11 @@ def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_whe
 
 
 def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab, s3_client: Any
 ) -> None:
-    put(topic_name, 0, numbered(0, 30))
+    put(lab.topic, 0, numbered(0, 30))
     config = load(LINES, JSON)
-    before = s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"]
+    before = s3_client.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"]
     planned = restored(config, (), "{topic}-copy", dry_run=True)
     assert (planned.object_count, planned.exact, planned.refusals) == (1, False, ())
     for window, count in (({}, 30), ({"to_offset": 12}, 12), ({"from_offset": 5, "to_offset": {0: 12}}, 7)):
@@ -320,12 +320,12 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
         assert (counted.record_count, counted.exact) == (count, True)
     refused = restored(config, (), "{topic}-copy", dry_run=True, create_topic=False)
     assert "does not exist" in refused.refusals[0]
-    with ClusterAdmin(kafka_settings) as admin:
-        assert f"{topic_name}-copy" not in admin.topics()
-        admin.create_topic(f"{topic_name}-limited", 1, configs={"retention.bytes": "1000000000000"})
+    with ClusterAdmin(lab.kafka) as admin:
+        assert f"{lab.topic}-copy" not in admin.topics()
+        admin.create_topic(f"{lab.topic}-limited", 1, configs={"retention.bytes": "1000000000000"})
     [unsure] = restored(config, (), "{topic}-limited", dry_run=True).refusals
     assert "how many bytes of a kafka partition's log restored records take is not known" in unsure
-    assert s3_client.list_objects_v2(Bucket=store_settings.bucket)["KeyCount"] == before
+    assert s3_client.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"] == before
 
 
 @pytest.mark.parametrize(
@@ -373,26 +373,21 @@ def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
 
 
 def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_here_archives_it(
-    load: Load,
-    put: Put,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
+    load: Load, put: Put, lab: Lab
 ) -> None:
-    create_topic(topic_name)
-    put(topic_name, 0, numbered(0, 3))
-    with ClusterAdmin(kafka_settings) as admin:
+    lab.create_topic()
+    put(lab.topic, 0, numbered(0, 3))
+    with ClusterAdmin(lab.kafka) as admin:
         own_id = admin.describe_cluster().cluster_id
-    for own in (own_id, f"gone:9092,{kafka_settings.bootstrap_servers}"):
+    for own in (own_id, f"gone:9092,{lab.kafka.bootstrap_servers}"):
         with pytest.raises(PreflightError, match="is the source topic itself"):
             restored(load(LINES, f"{JSON}archive.source.cluster={own}\n"))
     for other in ("MkU3OEVBNTcwNTJENDM2Qg", "elsewhere:9092"):
         config = load(LINES, f"{JSON}archive.source.cluster={other}\n")
         planned = restored(config, dry_run=True)
-        assert (planned.refusals, planned.to_topic) == ((), topic_name)
+        assert (planned.refusals, planned.to_topic) == ((), lab.topic)
 
-    sink = connector(kafka_settings, store_settings, topic_name)
+    sink = lab.connector()
     with pytest.raises(
         PreflightError, match="is archived by connector c too: what is restored to it is archived again"
     ):
@@ -400,7 +395,7 @@ def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_h
     told = restored(config, connectors=(sink,), allow_source_topic=True, dry_run=True)
     assert any("is archived by connector c too" in note for note in told.notes)
     assert restored(config, connectors=(sink.model_copy(update={"topics": ("other",)}),)).verified
-    assert numbers(kafka_settings, topic_name) == [0, 1, 2]
+    assert numbers(lab.kafka, lab.topic) == [0, 1, 2]
 
 
 def test_of_objects_of_others_no_consumer_groups_are_translated_and_the_reason_is_told(
@@ -422,19 +417,13 @@ def test_the_same_restore_id_for_something_else_is_refused_by_name(load: Load, p
 
 @pytest.mark.parametrize(("past", "first"), [(timedelta(), 30), (timedelta(microseconds=500), 31)])
 def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_they_were(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    load: Load,
-    create_topic: CreateTopic,
-    topic_name: str,
-    past: timedelta,
-    first: int,
+    lab: Lab, load: Load, past: timedelta, first: int
 ) -> None:
     """Times between two milliseconds choose as exactly as whole ones: the start leaves out, the end includes."""
-    create_topic(topic_name, 2)
+    lab.create_topic(2)
     sent = [Sent(b"v%d" % n, b"k", NOON + timedelta(minutes=n), (("h", None),), n % 2) for n in range(90)]
-    produce(kafka_settings, topic_name, sent)
-    archived(connector(kafka_settings, store_settings, topic_name))
+    lab.produce(sent)
+    archived(lab.connector())
     config = load(LINES.replace("io.confluent.connect.s3.format.json.JsonFormat", "EnvelopeParquetFormat"))
     window = {"from_time": NOON + timedelta(minutes=30) + past, "to_time": NOON + timedelta(minutes=70) + past}
     report = restored(
@@ -444,7 +433,7 @@ def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_th
         **window,
     )
     for p in (0, 1):
-        found = records_of(kafka_settings, f"{topic_name}-copy", p)
+        found = records_of(lab.kafka, f"{lab.topic}-copy", p)
         there = [s for n, s in enumerate(sent) if n % 2 == p and first <= n < first + 40]
         assert found.column("value").to_pylist() == [s.value for s in there]
         assert [t.as_py() for t in found.column("timestamp")] == [s.timestamp for s in there]

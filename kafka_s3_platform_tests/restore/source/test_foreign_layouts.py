@@ -27,7 +27,7 @@ from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform_tests.archive.test_sink import framed
 from kafka_s3_platform_tests.config.test_seeds import QUICKSTART
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, Load, restored, values
 from kafka_s3_platform_tests.support import NOON, Sent, archived, produce
@@ -147,24 +147,18 @@ def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_it
 
 @pytest.mark.parametrize("schema", [ORDER, ["null", ORDER]], ids=["record", "union"])
 def test_avro_data_are_sent_as_they_are_behind_the_schemas_id_and_the_null_of_a_union_as_null(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    registry: RegistrySettings,
-    s3_client: Any,
-    topic_name: str,
-    schema: Any,
+    load: Load, lab: Lab, registry: RegistrySettings, s3_client: Any, schema: Any
 ) -> None:
     wanted = [o if isinstance(schema, dict) or n % 7 else None for n, o in enumerate(ORDERS)]
     body = io.BytesIO()
     fastavro.writer(body, fastavro.parse_schema(schema), wanted, codec="deflate")
-    key = f"topics/{topic_name}/partition=0/{topic_name}+0+0000000000.avro"
-    s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body.getvalue())
-    text = sink_file(topic_name, f"{AVRO}{registry.url}").replace(SINK_CLASS, SOURCE_CLASS)
+    key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000000.avro"
+    s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=body.getvalue())
+    text = sink_file(lab.topic, f"{AVRO}{registry.url}").replace(SINK_CLASS, SOURCE_CLASS)
     assert restored(load(text), (), "{topic}-copy").verified
-    found = values(kafka_settings, f"{topic_name}-copy")
+    found = values(lab.kafka, f"{lab.topic}-copy")
     with SchemaRegistryClient({"url": registry.url}) as client:
-        there = client.get_latest_version(f"{topic_name}-copy-value")
+        there = client.get_latest_version(f"{lab.topic}-copy-value")
     assert found == [None if o is None else wire(there.schema_id or 0, schema, o) for o in wanted]
 
 
@@ -274,7 +268,7 @@ def aiven_csv(sent: Sequence[tuple[int, Sent]]) -> bytes:
 
 
 def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_their_own_offsets(
-    load: Load, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, lab: Lab, s3_client: Any
 ) -> None:
     # Every other offset: what lies between was compacted away.
     sent = [
@@ -282,11 +276,11 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
         for n in range(20)
     ]
     for some in (sent[:8], sent[8:]):
-        key = f"aiven/{topic_name}/0-{some[0][0]}.gz"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=aiven_csv(some))
+        key = f"aiven/{lab.topic}/0-{some[0][0]}.gz"
+        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=aiven_csv(some))
     report = restored(load(AIVEN), (), "{topic}-copy")
-    found = records_of(kafka_settings, f"{topic_name}-copy", 0)
-    assert rows(kafka_settings, f"{topic_name}-copy") == [(s.key, s.value, list(s.headers)) for _, s in sent]
+    found = records_of(lab.kafka, f"{lab.topic}-copy", 0)
+    assert rows(lab.kafka, f"{lab.topic}-copy") == [(s.key, s.value, list(s.headers)) for _, s in sent]
     assert [t.as_py() for t in found.column("timestamp")] == [s.timestamp for _, s in sent]
     [part] = report.kafka_partitions
     assert (part.first_source_offset, part.last_source_offset, part.altered_timestamps) == (10, 48, 0)
@@ -294,17 +288,17 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
 
     forgotten = AIVEN.replace("=csv", "=jsonl").replace("key,value,offset,timestamp,headers", "value")
     bare = gzip.compress(b'{"n":1}\n{"n":2}')
-    s3_client.put_object(Bucket=store_settings.bucket, Key=f"aiven/{topic_name}.bare/0-0.gz", Body=bare)
+    s3_client.put_object(Bucket=lab.store.bucket, Key=f"aiven/{lab.topic}.bare/0-0.gz", Body=bare)
     with pytest.raises(IntegrityError, match=r"format\.output\.envelope have to say"):
-        restored(load(forgotten), (f"{topic_name}.bare",), "{topic}-copy")
-    assert rows(kafka_settings, f"{topic_name}.bare-copy") == []
+        restored(load(forgotten), (f"{lab.topic}.bare",), "{topic}-copy")
+    assert rows(lab.kafka, f"{lab.topic}.bare-copy") == []
 
     window = {"from_time": NOON + 5 * MINUTE, "to_time": NOON + 15 * MINUTE, "to_offset": 36}
-    counted = restored(load(AIVEN), (topic_name,), "{topic}-some", dry_run=True, exact=True, **window)
+    counted = restored(load(AIVEN), (lab.topic,), "{topic}-some", dry_run=True, exact=True, **window)
     assert (counted.record_count, counted.exact) == (8, True)
-    in_window = restored(load(AIVEN), (topic_name,), "{topic}-some", **window)
+    in_window = restored(load(AIVEN), (lab.topic,), "{topic}-some", **window)
     assert (in_window.record_count, in_window.verified) == (8, True)
-    assert [r[1] for r in rows(kafka_settings, f"{topic_name}-some")] == [s.value for _, s in sent[5:13]]
+    assert [r[1] for r in rows(lab.kafka, f"{lab.topic}-some")] == [s.value for _, s in sent[5:13]]
 
 
 LENSES = """\
@@ -318,25 +312,23 @@ key.converter=org.apache.kafka.connect.storage.StringConverter
 
 
 def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_of_the_kcql(
-    load: Load, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, lab: Lab, s3_client: Any
 ) -> None:
     # Every other offset; two folders of PARTITIONBY, so that records of one lay between those of the other.
     sent = [(2 * n, Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * MINUTE, (("h", b"x%d" % n),))) for n in range(20)]
-    named = topic_name.encode()
+    named = lab.topic.encode()
     for folder, some in (("n=even", sent[::2]), ("n=odd", sent[1::2])):
         lines = [
             b'{"headers":{"h":"x%d"},"metadata":{"partition":0,"offset":%d,"topic":"%b","timestamp":%d},'
             b'"value":{"n":%d},"key":"k%d"}\n' % (at // 2, at, named, s.timestamp.timestamp() * 1000, at // 2, at // 2)
             for at, s in some
         ]
-        key = f"backups/{folder}/{topic_name}(0_{some[-1][0]:012d}).json"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=b"".join(lines))
-    source, copy = load(LENSES.format(target=f"{topic_name}-copy"), JSON), f"{topic_name}-copy"
+        key = f"backups/{folder}/{lab.topic}(0_{some[-1][0]:012d}).json"
+        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=b"".join(lines))
+    source, copy = load(LENSES.format(target=f"{lab.topic}-copy"), JSON), f"{lab.topic}-copy"
     report = restored(source)
-    assert rows(kafka_settings, copy) == [(s.key, s.value, list(s.headers)) for _, s in sent]
-    assert [t.as_py() for t in records_of(kafka_settings, copy, 0).column("timestamp")] == [
-        s.timestamp for _, s in sent
-    ]
+    assert rows(lab.kafka, copy) == [(s.key, s.value, list(s.headers)) for _, s in sent]
+    assert [t.as_py() for t in records_of(lab.kafka, copy, 0).column("timestamp")] == [s.timestamp for _, s in sent]
     assert (report.record_count, report.verified) == (20, True)
     assert any("Lenses' envelope keeps headers as a map" in note for note in report.notes)
 
@@ -352,18 +344,13 @@ archive.start.hour=2013-01-01T00:00
 
 
 def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
-    create_topic: CreateTopic,
+    load: Load, lab: Lab, s3_client: Any
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b'{"n":%d}' % n) for n in range(7)])
-    archived(load(LENSES_SINK.replace("s3_topic", topic_name), JSON))
-    listed = s3_client.list_objects_v2(Bucket=store_settings.bucket, Prefix=f"backups/{topic_name}/")["Contents"]
-    assert [o["Key"] for o in listed] == [f"backups/{topic_name}/0/{n:020d}.json" for n in (0, 5)]
+    lab.create_topic()
+    lab.produce([Sent(b'{"n":%d}' % n) for n in range(7)])
+    archived(load(LENSES_SINK.replace("s3_topic", lab.topic), JSON))
+    listed = s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix=f"backups/{lab.topic}/")["Contents"]
+    assert [o["Key"] for o in listed] == [f"backups/{lab.topic}/0/{n:020d}.json" for n in (0, 5)]
 
 
 DEVIANT_CLASS = "com.deviantart.kafka_connect_s3.S3SinkConnector"
@@ -408,33 +395,27 @@ def block_index(s3_client: Any, bucket: str, key: str) -> list[dict[str, int]]:
 
 
 def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_others(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    requests: Requests,
-    topic_name: str,
-    create_topic: CreateTopic,
+    load: Load, lab: Lab, s3_client: Any, requests: Requests
 ) -> None:
-    create_topic(topic_name)
+    lab.create_topic()
     sent = lines(range(90))
-    produce(kafka_settings, topic_name, [Sent(v, None, NOON + n * 2 * MINUTE) for n, v in enumerate(sent)])
-    text = BLOCK_GZIP.replace("system-test", topic_name).replace("67108864", "100")
+    lab.produce([Sent(v, None, NOON + n * 2 * MINUTE) for n, v in enumerate(sent)])
+    text = BLOCK_GZIP.replace("system-test", lab.topic).replace("67108864", "100")
     archived(load(text))
-    found = s3_client.list_objects_v2(Bucket=store_settings.bucket, Prefix="systest/")["Contents"]
+    found = s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix="systest/")["Contents"]
     keys = [o["Key"] for o in found if o["Key"].endswith(".gz")]
     assert len(keys) == 3
     blocks = {
         (key, f"bytes={b['byte_offset']}-{b['byte_offset'] + b['byte_length'] - 1}"): b["first_record_offset"]
         for key in keys
-        for b in block_index(s3_client, store_settings.bucket, key)
+        for b in block_index(s3_client, lab.store.bucket, key)
     }
     source = load(text.replace(DEVIANT_CLASS, SOURCE_CLASS))
     for start, end in ((0, 90), (25, 43), (30, 40), (77, 90)):
         requests.clear()
-        target = f"{topic_name}-from-{start}"
+        target = f"{lab.topic}-from-{start}"
         report = restored(source, (), target, from_offset=start, to_offset=end)
-        assert values(kafka_settings, target) == sent[start:end]
+        assert values(lab.kafka, target) == sent[start:end]
         assert (report.record_count, report.verified) == (end - start, True)
         read = {(key, asked_for) for name, key, asked_for in requests if name == "GetObject" and key.endswith(".gz")}
         assert read == {where for where, first in blocks.items() if first < end and first + 10 > start}

@@ -8,6 +8,7 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.foreign import (
     JSON,
     LINES,
@@ -53,22 +54,15 @@ def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("records", [RecordFilter(), RecordFilter(sql="value <> 'never'")])
 def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_restore_sends_it(
-    load: Load,
-    put: Put,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
-    stops: bool,
-    records: RecordFilter,
+    load: Load, put: Put, lab: Lab, s3_client: Any, stops: bool, records: RecordFilter
 ) -> None:
-    config, run = load(LINES, IGNORE), {"restore_id": topic_name, "records": records}
-    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
-    good = s3_client.get_object(Bucket=store_settings.bucket, Key=keys[1])["Body"].read()
-    s3_client.put_object(Bucket=store_settings.bucket, Key=keys[1], Body=CUT_OFF)
+    config, run = load(LINES, IGNORE), {"restore_id": lab.topic, "records": records}
+    keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
+    good = s3_client.get_object(Bucket=lab.store.bucket, Key=keys[1])["Body"].read()
+    s3_client.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=CUT_OFF)
 
     def mend() -> None:
-        s3_client.put_object(Bucket=store_settings.bucket, Key=keys[1], Body=good)
+        s3_client.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=good)
         if stops:
             fail()
 
@@ -84,11 +78,11 @@ def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_res
     [line] = report.skipped
     assert keys[1] in line
     assert "Once mended, it is sent by a new restore under another restore id" in line
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2, 6, 7, 8]
 
-    after = restored(config, (), "{topic}-copy", after=topic_name, records=records)
+    after = restored(config, (), "{topic}-copy", after=lab.topic, records=records)
     assert (after.object_count, after.sent_count, after.verified) == (1, 3, True)
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8, 3, 4, 5]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2, 6, 7, 8, 3, 4, 5]
     assert not any("was replaced after it was sent" in note for note in after.notes)
 
 
@@ -106,24 +100,20 @@ def test_a_run_that_goes_on_reads_as_the_first_one_did(
 
 
 def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
+    load: Load, lab: Lab, s3_client: Any
 ) -> None:
     def put_file(name: str, body: bytes) -> str:
-        key = f"topics/{topic_name}/{name}.json"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        key = f"topics/{lab.topic}/{name}.json"
+        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
         return key
 
     lines = [b"".join(b'{"n":%d}\n' % n for n in range(first, first + 3)) for first in (0, 3, 6)]
     keys = [put_file(name, body) for name, body in zip("abc", lines, strict=True)]
 
     def delete(key: str) -> None:
-        s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
+        s3_client.delete_object(Bucket=lab.store.bucket, Key=key)
 
-    config, run = load(LINES, BY_FILE), {"restore_id": topic_name}
+    config, run = load(LINES, BY_FILE), {"restore_id": lab.topic}
     with pytest.raises(TransientError):
         restore(
             asked(config, (), "{topic}-copy", **run), Between(before_replay=lambda: delete(keys[1]), before_verify=fail)
@@ -135,4 +125,4 @@ def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(
     put_file("a", lines[0])
     report = restored(config, (), "{topic}-copy", **run)
     assert (report.verified, report.record_count, report.sent_count, report.left_out) == (True, 6, 0, (keys[1],))
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2, 6, 7, 8]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2, 6, 7, 8]

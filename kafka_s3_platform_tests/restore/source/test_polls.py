@@ -16,6 +16,7 @@ from kafka_s3_platform.restore.verdict import check_something_restored, judge_re
 from kafka_s3_platform.sources.objects import MAX_LINES
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
@@ -35,18 +36,16 @@ def known_keys(store: StoreSettings, restore_id: str) -> list[str]:
 
 
 @pytest.mark.integration
-def test_each_restore_sends_what_appeared_since_however_many_there_were(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str
-) -> None:
-    config, copy = load(LINES, JSON), f"{topic_name}-copy"
-    keys = [put(topic_name, 0, numbered(0, 3)), put(topic_name, 3, numbered(3, 3))]
+def test_each_restore_sends_what_appeared_since_however_many_there_were(load: Load, put: Put, lab: Lab) -> None:
+    config, copy = load(LINES, JSON), f"{lab.topic}-copy"
+    keys = [put(lab.topic, 0, numbered(0, 3)), put(lab.topic, 3, numbered(3, 3))]
     first = restored(config, (), "{topic}-copy", restore_id="one")
-    keys.append(put(topic_name, 6, numbered(6, 2)))
-    keys.append(put(topic_name, 0, numbered(50, 2), 1))
-    second = restored(config, (), {topic_name: copy}, restore_id="two", after="one", kafka_partitions=(0,))
+    keys.append(put(lab.topic, 6, numbered(6, 2)))
+    keys.append(put(lab.topic, 0, numbered(50, 2), 1))
+    second = restored(config, (), {lab.topic: copy}, restore_id="two", after="one", kafka_partitions=(0,))
     third = restored(config, (), "{topic}-more", restore_id="three", after="two")
     nothing = restored(config, (), "{topic}-copy", restore_id="four", after="three")
-    keys.append(put(topic_name, 8, numbered(8, 1)))
+    keys.append(put(lab.topic, 8, numbered(8, 1)))
     last = restored(config, (), "{topic}-copy", restore_id="five", after="four")
 
     assert [(r.object_count, r.sent_count) for r in (first, second, third, nothing, last)] == [
@@ -56,11 +55,11 @@ def test_each_restore_sends_what_appeared_since_however_many_there_were(
         (0, 0),
         (1, 1),
     ]
-    assert numbers(kafka_settings, copy) == list(range(9))
-    assert numbers(kafka_settings, f"{topic_name}-more", 1) == [50, 51]
+    assert numbers(lab.kafka, copy) == list(range(9))
+    assert numbers(lab.kafka, f"{lab.topic}-more", 1) == [50, 51]
     assert nothing.verified
     assert any("there are no objects to restore" in note for note in nothing.notes)
-    assert sorted(keys[:-1]) == known_keys(store_settings, "five")
+    assert sorted(keys[:-1]) == known_keys(lab.store, "five")
     for more, told in (
         ({}, "no object of topic gone is there: gone was looked for below s3://"),
         ({"after": "five"}, "no object of topic gone is there"),
@@ -88,21 +87,16 @@ input.format=jsonl
 @pytest.mark.integration
 @pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
 def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    s3_client: Any,
-    topic_name: str,
-    template: str,
+    load: Load, lab: Lab, s3_client: Any, template: str
 ) -> None:
-    config, sent = load(ROOT, f"{JSON}{template}topics={topic_name}\n"), []
+    config, sent = load(ROOT, f"{JSON}{template}topics={lab.topic}\n"), []
     for n, (restore_id, after) in enumerate((("one", None), ("two", None), ("three", "one"))):
-        name = f"dump/{n}.json" if template else f"{topic_name}-0-{n}"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=name, Body=b'{"n":%d}\n' % n)
+        name = f"dump/{n}.json" if template else f"{lab.topic}-0-{n}"
+        s3_client.put_object(Bucket=lab.store.bucket, Key=name, Body=b'{"n":%d}\n' % n)
         terms = {"restore_id": restore_id, "after": after}
         sent.append(restored(config, (), f"{{topic}}-{after or restore_id}", **terms).sent_count)
     assert sent == [1, 2, 2]
-    assert numbers(kafka_settings, f"{topic_name}-one") == [0, 1, 2]
+    assert numbers(lab.kafka, f"{lab.topic}-one") == [0, 1, 2]
 
 
 @pytest.mark.integration
@@ -132,34 +126,34 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
 
 @pytest.mark.integration
 def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_left_out(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab, s3_client: Any
 ) -> None:
     config = load(LINES, JSON + "behavior.on.error=ignore\n")
-    sent = put(topic_name, 0, numbered(0, 3))
+    sent = put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
     same = sent.replace("+0000000000", "+0")
     assert same < sent
-    s3_client.put_object(Bucket=store_settings.bucket, Key=same, Body=b'{"n":0}\n')
+    s3_client.put_object(Bucket=lab.store.bucket, Key=same, Body=b'{"n":0}\n')
     report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [0, 1, 2]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2]
     assert (report.object_count, len(report.skipped)) == (0, 1)
     assert f"object {same}: it begins where {sent} does" in report.skipped[0]
 
 
 @pytest.mark.integration
 def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_null(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab, s3_client: Any
 ) -> None:
     config = load(LINES, JSON + KEYS)
-    value = put(topic_name, 0, numbered(0, 2))
+    value = put(lab.topic, 0, numbered(0, 2))
     with pytest.raises(IntegrityError, match=r"0000000000\.json: its keys are not there beside it"):
         restored(config, (), "{topic}-copy", restore_id="one")
     keys = value.replace(".json", ".keys.json")
-    s3_client.put_object(Bucket=store_settings.bucket, Key=keys, Body=b'"a"\n"b"\n')
+    s3_client.put_object(Bucket=lab.store.bucket, Key=keys, Body=b'"a"\n"b"\n')
     # A lost object of values makes no tombstones of its keys.
-    s3_client.put_object(Bucket=store_settings.bucket, Key=keys.replace("+0000000000", "+0000000002"), Body=b'"a"\n')
+    s3_client.put_object(Bucket=lab.store.bucket, Key=keys.replace("+0000000000", "+0000000002"), Body=b'"a"\n')
     report = restored(config, (), "{topic}-copy", restore_id="one", behavior_on_error="ignore")
-    found = records_of(kafka_settings, f"{topic_name}-copy", 0)
+    found = records_of(lab.kafka, f"{lab.topic}-copy", 0)
     assert found.column("key").to_pylist() == [b"a", b"b"]
     assert found.column("value").to_pylist() == [b'{"n":0}', b'{"n":1}']
     assert (report.record_count, report.verified) == (2, True)
@@ -168,18 +162,18 @@ def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_nu
 
 @pytest.mark.integration
 def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_meanwhile_once(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
-    config, store = load(LINES, JSON), ObjectStore(store_settings)
-    put(topic_name, 0, numbered(0, 3))
+    config, store = load(LINES, JSON), ObjectStore(lab.store)
+    put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
-    put(topic_name, 3, numbered(3, 3))
+    put(lab.topic, 3, numbered(3, 3))
     killed = asked(config, restore_id="two").request
     save_known(killed, read_known(killed, "one", store), store)
-    put(topic_name, 6, numbered(6, 3))
+    put(lab.topic, 6, numbered(6, 3))
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one").sent_count == 6
     assert restored(config, (), "{topic}-copy", restore_id="three", after="two").sent_count == 0
-    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(9))
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
 
     left = asked(config, restore_id="four").request
     save_known(left, read_known(killed, "one", store), store)
@@ -223,14 +217,14 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
 
 @pytest.mark.integration
 def test_one_restore_comes_after_another_and_a_second_one_is_told_which(
-    load: Load, put: Put, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab, s3_client: Any
 ) -> None:
     config, first = load(LINES, JSON), Polls(load(LINES, JSON)).restore_id(1)
-    put(topic_name, 0, numbered(0, 3))
+    put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id=first)
-    bad = put(topic_name, 3, numbered(3, 3))
-    good = ObjectStore(store_settings).get(bad)
-    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    bad = put(lab.topic, 3, numbered(3, 3))
+    good = ObjectStore(lab.store).get(bad)
+    s3_client.put_object(Bucket=lab.store.bucket, Key=bad, Body=b'{"n":0}\n{"n')
     assert restored(config, (), "{topic}-copy", restore_id="looked", after=first, dry_run=True).object_count == 1
     with pytest.raises(IntegrityError):
         restored(config, (), "{topic}-copy", restore_id="by-hand", after=first)
@@ -242,11 +236,11 @@ def test_one_restore_comes_after_another_and_a_second_one_is_told_which(
             restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after=first, dry_run=dry_run)
     with pytest.raises(PreflightError, match=told):
         Polls(config).new_objects(1)
-    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=good)
+    s3_client.put_object(Bucket=lab.store.bucket, Key=bad, Body=good)
     ignoring = {"restore_id": "by-hand", "after": first, "behavior_on_error": "ignore"}
     assert restored(config, (), "{topic}-copy", **ignoring).sent_count == 0
     assert restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after="by-hand").sent_count == 3
-    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(6))
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(6))
 
 
 FILTER = TransformSettings(

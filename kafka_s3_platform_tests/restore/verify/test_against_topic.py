@@ -8,12 +8,12 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_with_topic
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
 from kafka_s3_platform_tests.restore.targets import target_of
 from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored
-from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, produce, snapshot
 
 
 def compared(config: ConnectorConfig, **changes: Any) -> Comparison:
@@ -68,10 +68,8 @@ def test_a_window_is_compared_alone(shared_archive: Callable[..., ConnectorConfi
     assert (found.ok, found.kafka_partitions[0].archived_count) == (True, 6)
 
 
-def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(
-    archive_records: Callable[..., ConnectorConfig],
-) -> None:
-    config = archive_records(numbered(10))
+def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(lab: Lab) -> None:
+    config = lab.archive(numbered(10))
     topic = config.topics[0]
     delete_records(config.kafka, topic, 3)
     produce(config.kafka, topic, [Sent(b"not archived yet")])
@@ -191,24 +189,20 @@ def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
     assert (found.exact, [p.kafka_partition for p in found.kafka_partitions], found.notes) == (True, [1], ())
 
 
-def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(
-    archive_records: Callable[..., ConnectorConfig], create_topic: CreateTopic
-) -> None:
+def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(lab: Lab) -> None:
     """Their records cannot be compared: whether the topic holds them is not known."""
-    json = {"layout": {"format": "json"}, "records": {"value": {"format": "JSON"}}}
-    values_only = archive_records([Sent(b'{"n":0}')], **json)
-    topic = values_only.topics[0]
-    config = connector(values_only.kafka, values_only.store, topic)
-    produce(config.kafka, topic, [Sent(b"one")])
+    lab.archive([Sent(b'{"n":0}')], layout={"format": "json"}, records={"value": {"format": "JSON"}})
+    config = lab.connector()
+    lab.produce([Sent(b"one")])
     archived(config)
-    target = create_topic(f"other-{topic}")
+    target = lab.create(f"other-{lab.topic}")
     produce(config.kafka, target, [Sent(b"one")])
 
     found = compared(config, to_topic=target)
 
     assert (found.ok, found.exact, found.gaps) == (True, False, ())
     [note] = found.notes
-    assert f"{topic}-0: 1 objects (1 records within offsets [0, 1)) are of format json" in note
+    assert f"{lab.topic}-0: 1 objects (1 records within offsets [0, 1)) are of format json" in note
 
 
 def test_where_nothing_is_archived_in_the_window_nothing_is_exactly_the_same(

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IndexConflictError, IntegrityError, SparkUnavailableError, SupersededError
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
@@ -22,7 +22,7 @@ from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactReque
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -31,7 +31,6 @@ from kafka_s3_platform_tests.support import (
     NoSpark,
     Sent,
     archived,
-    connector,
     produce,
     snapshot,
     stored,
@@ -66,9 +65,9 @@ def config(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
 
 
 @pytest.fixture
-def growing(archive_records: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def growing(lab: Lab) -> ConnectorConfig:
     """The same, for a test that adds records to the topic."""
-    return archive_records(RECORDS, kafka_partitions=2)
+    return lab.archive(RECORDS, kafka_partitions=2)
 
 
 def compacted(config: ConnectorConfig, day: date = DAY, runner: TaskRunner | None = None) -> CompactReport:
@@ -164,14 +163,11 @@ def test_a_day_without_anything_new_is_left_as_it_is(config: ConnectorConfig) ->
     assert snapshot(config).version == version
 
 
-def test_days_are_those_of_the_connectors_timezone(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_days_are_those_of_the_connectors_timezone(lab: Lab) -> None:
     midnight = datetime(2026, 1, 1, 18, 30, tzinfo=timezone.utc)
-    produce(kafka_settings, topic_name, [Sent(timestamp=midnight - timedelta(seconds=1)), Sent(timestamp=midnight)])
-    config = connector(kafka_settings, store_settings, topic_name, layout={"timezone": "Asia/Kolkata"})
-    archived(config)
+    config = lab.archive(
+        [Sent(timestamp=midnight - timedelta(seconds=1)), Sent(timestamp=midnight)], layout={"timezone": "Asia/Kolkata"}
+    )
     zone = ZoneInfo("Asia/Kolkata")
     assert list_due_days(snapshot(config), zone, timedelta(0), datetime.now(timezone.utc)) == [DAY, date(2026, 1, 2)]
     (segment,) = compacted(config, date(2026, 1, 2)).written
@@ -180,14 +176,12 @@ def test_days_are_those_of_the_connectors_timezone(
 
 
 @pytest.fixture
-def large(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> ConnectorConfig:
+def large(lab: Lab) -> ConnectorConfig:
     """200 MB that do not compress: four hours, a quarter of the records an hour late."""
-    create_topic(topic_name, retention_ms=-1)
+    lab.create_topic(retention_ms=-1)
     times = [NOON + (n // 5000) * HOUR - (HOUR if n % 4 == 0 else timedelta(0)) for n in range(20_000)]
-    produce(kafka_settings, topic_name, (Sent(os.urandom(10_000), b"k", t) for t in times), **{"linger.ms": 50})
-    found = connector(kafka_settings, store_settings, topic_name, daily_segment_bytes=50_000_000)
+    lab.produce((Sent(os.urandom(10_000), b"k", t) for t in times), **{"linger.ms": 50})
+    found = lab.connector(daily_segment_bytes=50_000_000)
     archived(found)
     return found
 

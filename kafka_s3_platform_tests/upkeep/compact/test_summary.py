@@ -5,10 +5,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.upkeep.compact.summary import summarize_days
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
+from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -17,14 +16,12 @@ SPRING = datetime(2026, 3, 29, 12, tzinfo=timezone.utc)
 """A day of 23 hours in Berlin."""
 
 
-def test_days_are_those_of_the_timezone_and_count_their_own_hours(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, 2)
+def test_days_are_those_of_the_timezone_and_count_their_own_hours(lab: Lab) -> None:
+    lab.create_topic(2)
     late_in_the_evening = SPRING.replace(hour=23)
     sent = [Sent(timestamp=SPRING), Sent(timestamp=SPRING, kafka_partition=1), Sent(timestamp=late_in_the_evening)]
-    produce(kafka_settings, topic_name, [*sent, Sent(timestamp=datetime(1999, 1, 1, tzinfo=timezone.utc))])
-    config = connector(kafka_settings, store_settings, topic_name, layout={"timezone": "Europe/Berlin"})
+    lab.produce([*sent, Sent(timestamp=datetime(1999, 1, 1, tzinfo=timezone.utc))])
+    config = lab.connector(layout={"timezone": "Europe/Berlin"})
     archived(config)
     found = summarize_days(snapshot(config), BERLIN, timedelta())
     assert [(d.day, d.record_count, len(d.objects), d.hour_count) for d in found] == [
@@ -35,11 +32,9 @@ def test_days_are_those_of_the_timezone_and_count_their_own_hours(
     assert not any(d.is_merged for d in found)
 
 
-def test_an_hour_without_records_that_was_asked_for_shows_its_day(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
-    config = connector(kafka_settings, store_settings, topic_name)
+def test_an_hour_without_records_that_was_asked_for_shows_its_day(lab: Lab) -> None:
+    lab.create_topic()
+    config = lab.connector()
     archived(config, [NOON, NOON + HOUR])
     [day] = summarize_days(snapshot(config), ZoneInfo("UTC"), timedelta())
     assert (day.day, day.record_count, day.hour_count, day.complete_count) == (NOON.date(), 0, 24, 24)
