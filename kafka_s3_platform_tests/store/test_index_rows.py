@@ -27,6 +27,7 @@ from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.index_rows import (
     DECODE_ERRORS,
     KINDS,
+    TUPLES,
     IndexRow,
     TopicRows,
     build_state,
@@ -276,12 +277,37 @@ def test_a_retired_segment_keeps_its_columns() -> None:
     ],
 )
 def test_a_row_that_lacks_a_value_is_refused(row: IndexRow, column: str) -> None:
-    rows = encode(row)
-    lacking = rows.set_column(
-        rows.schema.get_field_index(column), rows.schema.field(column), pa.nulls(1, rows.schema.field(column).type)
-    )
     with pytest.raises(DECODE_ERRORS):
-        _ = [*decode_segments(lacking)] if isinstance(row, Segment) else build_state(7, lacking)
+        decode(row, column, None)
+
+
+DEEP = "[" * 100_000
+BAD_TEXTS = ["", "{", "5", "[5]", DEEP, '[{"subject": 5}]', '["a", {}]', '[["a"]]', "\x00"]
+NUMBERS = {"kafka_partitions", "schema_ids"}
+BAD = [
+    (row, column, text)
+    for row, _, columns in WRITTEN
+    for column in (*TUPLES, "settings")
+    for text in BAD_TEXTS
+    if column in columns and not (column in NUMBERS and text == "[5]")
+]
+
+
+@pytest.mark.parametrize(("row", "column", "text"), BAD, ids=[f"{column} {text:.9}" for _, column, text in BAD])
+def test_a_row_of_such_json_is_refused(row: IndexRow, column: str, text: str) -> None:
+    """No error of Python's own comes of one, however deep."""
+    with pytest.raises(DECODE_ERRORS):
+        decode(row, column, text)
+
+
+def changed(rows: pa.Table, column: str, value: str | None) -> pa.Table:
+    at = rows.schema.get_field_index(column)
+    return rows.set_column(at, rows.schema.field(at), pa.array([value], rows.schema.field(at).type))
+
+
+def decode(row: IndexRow, column: str, value: str | None) -> None:
+    rows = changed(encode(row), column, value)
+    _ = [*decode_segments(rows)] if isinstance(row, Segment) else build_state(7, rows)
 
 
 @pytest.mark.parametrize(
