@@ -23,7 +23,6 @@ from kafka_s3_platform.errors import (
     OffsetGapError,
     SparkUnavailableError,
     StoreUnavailableError,
-    TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform.model.gap import Gap
@@ -33,7 +32,7 @@ from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import match_row
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stable
 from kafka_s3_platform_tests.support import (
@@ -299,29 +298,6 @@ def test_topics_whose_names_differ_in_punctuation_stay_apart(lab: Lab) -> None:
         archived(connector(lab.kafka, lab.store, name))
     values = [stored(connector(lab.kafka, lab.store, n))["value"].to_pylist() for n in names]
     assert values == [[n.encode()] for n in names]
-
-
-def test_a_recreated_topic_is_refused(lab: Lab) -> None:
-    config = lab.archive([Sent()])
-    admin = AdminClient({"bootstrap.servers": lab.kafka.bootstrap_servers})
-    admin.delete_topics([lab.topic])[lab.topic].result(10)
-    _create_again(lab.create, lab.topic)
-    with pytest.raises(TopicRecreatedError, match="deleted and created again"):
-        archived(config)
-    assert scanned(config) == (OffsetRange(0, 1),)
-
-
-def _create_again(create_topic: CreateTopic, topic: str) -> None:
-    """Deletion goes on in the background for a moment."""
-    for _ in range(50):
-        try:
-            create_topic(topic)
-        except Exception as err:
-            if "TOPIC_ALREADY_EXISTS" not in str(err):
-                raise
-        else:
-            return
-    raise AssertionError(f"{topic} was not deleted")
 
 
 def test_retention_before_planning_fails_naming_the_offsets_or_is_recorded_when_allowed(lab: Lab) -> None:

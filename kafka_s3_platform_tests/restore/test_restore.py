@@ -16,12 +16,9 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
     IntegrityError,
-    LogTruncatedError,
-    MissingTopicError,
     PlatformError,
     PreflightError,
     SparkUnavailableError,
-    TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
@@ -197,25 +194,6 @@ def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(shared_archive: Cal
     assert (report.record_count, report.exact) == (10, False)
 
 
-def test_a_finished_restore_sends_nothing_again(shared_archive: Callable[..., ConnectorConfig]) -> None:
-    config = shared_archive(numbered(10))
-    first = restored(config)
-
-    again = restored(config)
-
-    assert again.already_finished
-    assert again.record_count == first.record_count == 10
-    assert len(values(config.kafka, first.to_topic)) == 10
-
-
-def test_a_restore_id_belongs_to_one_restore(shared_archive: Callable[..., ConnectorConfig]) -> None:
-    config = shared_archive(numbered(10))
-    restored(config)
-
-    with pytest.raises(PreflightError, match=r"from_offset was None, is now 3; .*|to_offset was None, is now 5"):
-        restored(config, from_offset=3, to_offset=5)
-
-
 def test_other_writers_records_are_counted_and_left_alone(
     shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
 ) -> None:
@@ -343,36 +321,6 @@ def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
     time.sleep(0.5)
 
 
-def test_preflight_says_everything_at_once(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
-) -> None:
-    config = shared_archive([*numbered(5), *numbered(5, kafka_partition=1)], kafka_partitions=2)
-    target = create_topic(
-        target_of(config),
-        cleanup_policy="compact,delete",
-        retention_ms=3_600_000,
-        retention_bytes=400,  # more than keys and values, less than the log has of them
-        message_timestamp_type="LogAppendTime",
-        message_timestamp_before_max_ms=1000,
-    )
-
-    with pytest.raises(PreflightError) as refused:
-        restored(config)
-
-    said = str(refused.value)
-    for named in (
-        "cleanup.policy",
-        "retention.ms",
-        "retention.bytes=400",
-        "LogAppendTime",
-        "before.max.ms",
-        "has 1 kafka partitions",
-    ):
-        assert named in said
-    assert values(config.kafka, target) == []
-    assert keys(config.store, config.archive.restore_dir) == []
-
-
 def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
     shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic, stack_settings: StackSettings
 ) -> None:
@@ -463,19 +411,6 @@ def test_a_deleted_object_is_named_before_the_first_record(
     assert "does not exist" in restored(config, dry_run=True).refusals[0]
 
 
-def test_an_object_deleted_while_it_is_restored_is_named_with_how_far_it_came(
-    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
-) -> None:
-    config = copied_archive([*numbered(10), *[Sent(b"later", timestamp=NOON + timedelta(hours=2))] * 10])
-    _, second = live(config)
-
-    def lose() -> None:
-        s3_client.delete_object(Bucket=config.store.bucket, Key=second.key)
-
-    with pytest.raises(IntegrityError, match=rf"object {re.escape(second.key)} (.|\n)*How far restore r1 came: .*-0: "):
-        restore(ArchiveSource(request(config)), Between(before_replay=lose))
-
-
 def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
     copied_archive: Callable[..., ConnectorConfig], s3_client: Any
 ) -> None:
@@ -516,22 +451,6 @@ def live(config: ConnectorConfig) -> Any:
     return snapshot.segments
 
 
-def test_a_target_that_was_recreated_meanwhile_is_refused(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
-) -> None:
-    config = shared_archive(numbered(10))
-    target = target_of(config)
-    with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(replay))
-
-    delete_topic(config.kafka, target)
-    with pytest.raises(MissingTopicError, match="was deleted since it began"):
-        restored(config)
-    create_topic(target)
-    with pytest.raises(TopicRecreatedError, match="began with target topic"):
-        restored(config)
-
-
 def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: Callable[..., str]) -> None:
     topic = source(numbered(10))
     with pytest.raises(InterruptedError):
@@ -541,20 +460,6 @@ def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: 
 
     assert restored(config).record_count == 10
     assert restored(config, restore_id="r2", to_topic=f"{topic}-all").record_count == 15
-
-
-def test_records_deleted_from_the_target_fail_the_verification(shared_archive: Callable[..., ConnectorConfig]) -> None:
-    config = shared_archive(numbered(10))
-    target = target_of(config)
-
-    def delete() -> None:
-        admin = admin_client(config.kafka)
-        for future in admin.delete_records([TopicPartition(target, 0, 3)]).values():
-            future.result(30)
-
-    with pytest.raises(LogTruncatedError, match=r"holds offsets \[3, 11\), 0 and what follows was restored"):
-        restore(ArchiveSource(request(config)), Between(before_verify=delete))
-    assert request(config).documents.report not in keys(config.store)
 
 
 def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, create_topic: CreateTopic) -> None:
@@ -572,8 +477,3 @@ def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, 
     assert whole.gaps == (f"{topic}-0: offsets [0, 4) were lost to retention before they were archived",)
     assert "1 of 2 hours are not complete in the archive" in today.gaps[0]
     assert any("holds no record in the window" in note for note in today.notes)
-
-
-def test_a_topic_that_was_never_archived_is_a_clear_error(config: ConnectorConfig) -> None:
-    with pytest.raises(MissingTopicError, match=f"connector c has archived nothing of topic {config.topics[0]}"):
-        restored(config)

@@ -266,20 +266,6 @@ def test_other_writers_do_not_hinder_a_stream_that_has_not_begun(config: Connect
     assert report.foreign_count == 3
 
 
-@pytest.mark.parametrize(
-    ("metadata", "said"),
-    [(Marker("feed", 7, 7).committed.metadata, "that of another plan, feed"), ("", "is no progress marker")],
-)
-def test_the_marker_of_another_plan_is_refused(config: ConnectorConfig, metadata: str, said: str) -> None:
-    target = target_of(config)
-    with ClusterAdmin(config.kafka) as admin:
-        publish_offsets(admin, group_of(config), target, {0: 7}, {0: metadata})
-
-    with pytest.raises(PreflightError, match=said):
-        restored(config)
-    assert values(config.kafka, target) == []
-
-
 def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig) -> None:
     restored(config)
     target = target_of(config)
