@@ -7,7 +7,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.kafka.batches import read_offset_column
+from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import RecordFailure
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.unresolved import Unreadable, Unresolved

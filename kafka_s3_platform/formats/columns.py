@@ -45,18 +45,6 @@ def read_headers(column: pa.ListArray) -> Headers:
     return Headers(counts, read_strings(keys), read_strings(values))
 
 
-def count_record_bytes(batch: pa.RecordBatch) -> Int64s:
-    """Count the bytes of key, value, header keys and header values of each record."""
-    found = read_headers(batch.column("headers"))
-    sizes = found.keys.lengths + np.maximum(found.values.lengths, 0)
-    ends = np.cumsum(np.maximum(found.counts, 0))
-    totals = np.concatenate([[0], np.cumsum(sizes)])
-    own: Int64s = np.diff(totals[ends], prepend=0)
-    for name in ("key", "value"):
-        own += np.maximum(read_strings(batch.column(name)).lengths, 0)
-    return own
-
-
 def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
     """Return the lengths of the values of a variable-size array, where the first begins and where the last ends."""
     if not len(column):

@@ -1,20 +1,15 @@
 """Merges objects of one kafka partition into one stream in offset order, with a few batches in memory at a time."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.columns import count_record_bytes
-from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.model.batches import cut_batches, read_offset_column
 from kafka_s3_platform.model.record import RECORD_SCHEMA
-
-CELL_OFFSETS = 16_384
-CELL_BYTES = 16_777_216
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,72 +26,14 @@ class MergeSource:
 
 
 def merge_by_offset(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
-    """Merge the records of all `sources` by offset, into batches as `recut_batches` makes them.
+    """Merge the records of all `sources` by offset, into batches as `cut_batches` makes them.
 
     Records that only one source can hold are not copied. Memory: a batch of each source whose offsets overlap.
 
     Raises:
         IntegrityError: two sources hold one offset, or an offset is out of order or outside the range of its source.
     """
-    return recut_batches(_merge_due(sources))
-
-
-def recut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut the same records into batches whose bounds depend on the records alone.
-
-    A batch ends with its cell of `CELL_OFFSETS` offsets, or with the record that brings it to `CELL_BYTES`.
-    """
-    held = _Held()
-    for batch in batches:
-        for part in _group_by_cell(batch):
-            yield from held.add(part)
-    yield from held.flush()
-
-
-def extract_offsets(batch: pa.RecordBatch) -> Int64s:
-    """Return the offsets of a batch without copying them."""
-    offsets: Int64s = batch.column("offset").to_numpy()
-    return offsets
-
-
-class _Held:
-    """The records of the batch that is being filled."""
-
-    def __init__(self) -> None:
-        self._parts: list[pa.RecordBatch] = []
-        self._cell = -1
-        self._size = 0
-
-    def add(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add records of one cell. Return the batches that are complete now."""
-        cell = part.column("offset")[0].as_py() // CELL_OFFSETS
-        if cell != self._cell:
-            yield from self.flush()
-            self._cell = cell
-        ends = np.cumsum(count_record_bytes(part))
-        start = 0
-        while start < part.num_rows:
-            done = int(ends[start - 1]) if start else 0
-            end = int(np.searchsorted(ends, CELL_BYTES - self._size + done)) + 1
-            self._parts.append(part.slice(start, end - start))
-            self._size += int(ends[min(end, part.num_rows) - 1]) - done
-            if self._size >= CELL_BYTES:
-                yield from self.flush()
-            start = end
-
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        if self._parts:
-            yield self._parts[0] if len(self._parts) == 1 else pa.concat_batches(self._parts)
-        self._parts = []
-        self._size = 0
-
-
-def _group_by_cell(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    cells = extract_offsets(batch) // CELL_OFFSETS
-    bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), batch.num_rows]
-    for start, end in pairwise(bounds):
-        if start < end:
-            yield batch.slice(start, end - start)
+    return cut_batches(_merge_due(sources))
 
 
 def _merge_due(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
@@ -128,7 +65,7 @@ def _interleave_batches(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(parts) == 1:
         return parts[0]
     joined = pa.concat_batches(parts)
-    offsets = extract_offsets(joined)
+    offsets = read_offset_column(joined)
     order = np.argsort(offsets, kind="stable")
     repeated = np.flatnonzero(np.diff(offsets[order]) == 0)
     if repeated.size:
@@ -147,7 +84,7 @@ class _Cursor:
         self._source = source
         self._batches = source.open()
         self._batch = pa.RecordBatch.from_pylist([], RECORD_SCHEMA)
-        self._offsets = extract_offsets(self._batch)
+        self._offsets = read_offset_column(self._batch)
         self._row = 0
         self._next = source.start_offset
 
@@ -172,7 +109,7 @@ class _Cursor:
             if batch is None:
                 return False
             self._batch = batch
-            self._offsets = extract_offsets(batch)
+            self._offsets = read_offset_column(batch)
             self._row = 0
             self._check()
         return True

@@ -1,24 +1,17 @@
-"""Converts messages to record batches. Cuts record batches by offsets and content, never by where a fetch ended."""
+"""Converts messages to record batches."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.offsets import TopicPartition
 from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
-
-BATCH_OFFSETS = 16_384
-"""No batch crosses a multiple of this offset."""
-
-BATCH_BYTES = 16 * 1024 * 1024
-"""No batch of two or more records holds more bytes of keys, values and headers."""
 
 _HEADERS = RECORD_SCHEMA.field("headers").type
 
@@ -54,86 +47,6 @@ def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> Integr
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "
         "with an archive may not hold such a record: restore to another topic"
     )
-
-
-def cut_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cut the records into batches whose bounds depend on the first offset, the offsets and the content alone.
-
-    A batch ends before a multiple of BATCH_OFFSETS and before the record that would make it exceed BATCH_BYTES.
-    """
-    current = _OpenBatch()
-    for batch in batches:
-        cells = read_offset_column(batch) // BATCH_OFFSETS
-        sizes = measure_payloads(batch)
-        start = 0
-        while start < len(cells):
-            stop = current.take(batch, cells, sizes, start)
-            if stop == start:
-                yield current.close()
-            start = stop
-    if current.parts:
-        yield current.close()
-
-
-def read_offset_column(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the offset column."""
-    column: npt.NDArray[np.int64] = batch.column("offset").to_numpy()
-    return column
-
-
-def measure_payloads(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the bytes of key, value, header names and header values of each record."""
-    sizes: npt.NDArray[np.int64] = _measure_column(batch.column("key")) + _measure_column(batch.column("value"))
-    headers = batch.column("headers")
-    if headers.null_count < len(headers):
-        sizes += _measure_headers(headers)
-    return sizes
-
-
-class _OpenBatch:
-    """What the next batch holds so far."""
-
-    def __init__(self) -> None:
-        self.parts: list[pa.RecordBatch] = []
-        self._cell = -1
-        self._used = 0
-
-    def take(
-        self, batch: pa.RecordBatch, cells: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], start: int
-    ) -> int:
-        """Take the records from `start` on that belong here. Return the index after them, `start` if none do."""
-        if not self.parts:
-            self._cell = int(cells[start])
-            self._used = 0
-        elif cells[start] != self._cell:
-            return start
-        end_of_cell = int(np.searchsorted(cells, self._cell, side="right"))
-        fitting = int(np.searchsorted(np.cumsum(sizes[start:end_of_cell]), BATCH_BYTES - self._used, side="right"))
-        stop = start + (fitting if self.parts else max(fitting, 1))
-        if stop > start:
-            self._used += int(sizes[start:stop].sum())
-            self.parts.append(batch.slice(start, stop - start))
-        return stop
-
-    def close(self) -> pa.RecordBatch:
-        """Hand over what was taken and be empty again."""
-        parts = self.parts
-        self.parts = []
-        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-
-def _measure_column(column: pa.Array) -> npt.NDArray[np.int64]:
-    lengths: npt.NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return lengths
-
-
-def _measure_headers(headers: pa.ListArray) -> npt.NDArray[np.int64]:
-    flat = headers.flatten()
-    ends = np.concatenate([[0], np.cumsum(_measure_column(flat.field("key")) + _measure_column(flat.field("value")))])
-    counts = pc.list_value_length(headers).fill_null(0).to_numpy()
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    per_record: npt.NDArray[np.int64] = np.diff(ends[bounds])
-    return per_record
 
 
 def _read_timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -22,12 +22,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import LogEnd, LogStart, check_log_bounds
-from kafka_s3_platform.kafka.batches import (
-    convert_messages,
-    cut_batches,
-    make_unkept_error,
-    measure_payloads,
-)
+from kafka_s3_platform.kafka.batches import convert_messages, make_unkept_error
 from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_consumer
 from kafka_s3_platform.kafka.failures import (
     AUTO_OFFSET_RESET,
@@ -49,6 +44,7 @@ from kafka_s3_platform.kafka.message_stream import (
 )
 from kafka_s3_platform.kafka.record_reader import RangeRead, ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform.model.unresolved import Unreadable
@@ -219,7 +215,7 @@ class ConfluentReader:
         stream.position = get_offset(messages[-1]) + 1
         stream.leader_epoch = messages[-1].leader_epoch()
         stream.at_end = False
-        size = int(measure_payloads(batch).sum())
+        size = int(count_record_bytes(batch).sum())
         tally.count(batch, size)
         self._pull_records = max(1, min(PULL_RECORDS, PULL_BYTES * len(batch) // max(size, 1)))
         self._throttle.take(len(batch), size)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.kafka.batches import read_offset_column
+from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform.model.unresolved import Unreadable

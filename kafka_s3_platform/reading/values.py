@@ -21,10 +21,10 @@ from kafka_s3_platform.converters.avro import parse_avro_schema
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError, RecordError
-from kafka_s3_platform.formats.merge import extract_offsets
 from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type
 from kafka_s3_platform.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.formats.reading import build_bytes_payload
+from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import Segment
@@ -55,7 +55,7 @@ class ValueDecoder:
     def decode_whole(self, batch: pa.RecordBatch) -> pa.Array:
         """Decode the column `value` of whole records, of one kafka partition, as Arrow reads an object."""
         return self.decode(
-            build_bytes_payload(batch.column("value")), batch.column("partition")[0].as_py(), extract_offsets(batch)
+            build_bytes_payload(batch.column("value")), batch.column("partition")[0].as_py(), read_offset_column(batch)
         )
 
     def decode(self, payload: Payload, kafka_partition: int, offsets: Int64s) -> pa.Array:

@@ -19,9 +19,9 @@ from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_re
 from kafka_s3_platform.formats.field_reader import FieldReader
 from kafka_s3_platform.formats.format_io import ReadRequest, load_format_io
 from kafka_s3_platform.formats.json.read import JsonLinePayload
-from kafka_s3_platform.formats.merge import extract_offsets
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, build_bytes_payload
 from kafka_s3_platform.formats.sink_lines import Base64Headers, Base64Lines, JsonTexts, NullLines
+from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import Payload
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.sources.blocks import WantedBlocks
@@ -82,7 +82,7 @@ class Contents:
                 build_bytes_payload(batch.column("value")),
                 key=build_bytes_payload(batch.column("key")),
                 headers=batch.column("headers"),
-                offsets=extract_offsets(batch),
+                offsets=read_offset_column(batch),
                 timestamps=batch.column("timestamp").cast(pa.int64()).to_numpy(),
                 timestamp_types=batch.column("timestampType"),
             )

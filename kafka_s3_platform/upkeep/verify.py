@@ -17,7 +17,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
-from kafka_s3_platform.formats.merge import extract_offsets
+from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet
@@ -326,7 +326,7 @@ def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
     found: list[Int64s] = []
     after = segment.start_offset
     for batch in read_checked(store, segment):
-        offsets = extract_offsets(batch)
+        offsets = read_offset_column(batch)
         steps = np.diff(offsets)
         if offsets[0] < after or (steps <= 0).any():
             raise IntegrityError(

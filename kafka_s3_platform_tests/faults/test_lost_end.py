@@ -16,7 +16,6 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
-from kafka_s3_platform.formats import merge
 from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -26,6 +25,7 @@ from kafka_s3_platform.kafka.produce import pace
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.model import batches
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.replay import target_log
 from kafka_s3_platform.restore.replay import transactions as marker
@@ -49,7 +49,7 @@ BATCH = 1_000
 
 @pytest.fixture(autouse=True)
 def _small_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "CELL_OFFSETS", BATCH)
+    monkeypatch.setattr(batches, "BATCH_OFFSETS", BATCH)
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
     # Whole batches are sent at once, so that it is known where transactions end.
     monkeypatch.setattr(pace, "FIRST_BYTES", 2**30)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.merge import CELL_BYTES, CELL_OFFSETS, MergeSource, merge_by_offset, recut_batches
+from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.model.batches import BATCH_OFFSETS, cut_batches
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 
@@ -46,8 +47,8 @@ def table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
 @st.composite
 def _sources(draw: st.DrawFn) -> tuple[list[int], list[MergeSource]]:
     """Offsets with holes, dealt to sources, each cut into batches anywhere, empty ones among them."""
-    start = draw(st.integers(0, 3 * CELL_OFFSETS))
-    steps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 7, CELL_OFFSETS]), max_size=60))
+    start = draw(st.integers(0, 3 * BATCH_OFFSETS))
+    steps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 7, BATCH_OFFSETS]), max_size=60))
     offsets = [start + sum(steps[:n]) for n in range(len(steps))]
     dealt: dict[int, list[int]] = {}
     for offset in offsets:
@@ -73,32 +74,11 @@ def test_every_record_comes_out_once_in_offset_order_with_all_its_columns(
 def test_the_bounds_of_batches_depend_on_the_records_alone(case: tuple[list[int], list[MergeSource]]) -> None:
     offsets, sources = case
     merged = [batch.column("offset").to_pylist() for batch in merge_by_offset(sources)]
-    assert merged == [batch.column("offset").to_pylist() for batch in recut_batches([records(offsets)])]
-
-
-def test_a_batch_ends_with_its_cell_of_offsets() -> None:
-    first, second = recut_batches([records([5, CELL_OFFSETS - 1, CELL_OFFSETS]), records([CELL_OFFSETS + 9])])
-    assert first.column("offset").to_pylist() == [5, CELL_OFFSETS - 1]
-    assert second.column("offset").to_pylist() == [CELL_OFFSETS, CELL_OFFSETS + 9]
-
-
-def test_a_batch_ends_with_the_record_that_brings_it_to_its_bytes_however_the_input_was_cut() -> None:
-    whole = records(range(1, 100), value_bytes=CELL_BYTES // 10)
-    pieces = [whole.slice(at, 13) for at in range(0, len(whole), 13)]
-    counts = [batch.num_rows for batch in recut_batches([whole])]
-    assert counts == [batch.num_rows for batch in recut_batches(pieces)]
-    assert len(counts) > 5
-    assert max(batch.slice().nbytes for batch in recut_batches(pieces)) < 1.3 * CELL_BYTES
-
-
-def test_headers_count_when_a_batch_is_cut_by_bytes() -> None:
-    big = [{"key": "h", "value": b"x" * (CELL_BYTES // 2)}]
-    rows = [{**row, "headers": big} for row in records(range(4)).to_pylist()]
-    assert [b.num_rows for b in recut_batches([pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)])] == [2, 2]
+    assert merged == [batch.column("offset").to_pylist() for batch in cut_batches([records(offsets)])]
 
 
 def test_a_source_that_overlaps_no_other_is_passed_through_without_copying() -> None:
-    alone = records(range(CELL_OFFSETS))
+    alone = records(range(BATCH_OFFSETS))
     (out,) = merge_by_offset([source(alone)])
     assert out.column("value").buffers()[2].address == alone.column("value").buffers()[2].address
 
@@ -108,12 +88,12 @@ def test_a_source_is_opened_when_its_first_offset_is_reached() -> None:
 
     def later() -> Iterator[pa.RecordBatch]:
         opened.append(True)
-        yield records([CELL_OFFSETS * 2])
+        yield records([BATCH_OFFSETS * 2])
 
     merged = merge_by_offset(
         [
-            source(records([0]), records([CELL_OFFSETS])),
-            MergeSource(CELL_OFFSETS * 2, CELL_OFFSETS * 2 + 1, later),
+            source(records([0]), records([BATCH_OFFSETS])),
+            MergeSource(BATCH_OFFSETS * 2, BATCH_OFFSETS * 2 + 1, later),
         ]
     )
     next(merged)
@@ -128,11 +108,11 @@ def test_open_sources_are_closed_when_the_merge_ends_early() -> None:
     def endless() -> Iterator[pa.RecordBatch]:
         try:
             for at in range(1000):
-                yield records([at * CELL_OFFSETS])
+                yield records([at * BATCH_OFFSETS])
         finally:
             closed.append(True)
 
-    merged = merge_by_offset([MergeSource(0, 1000 * CELL_OFFSETS, endless)])
+    merged = merge_by_offset([MergeSource(0, 1000 * BATCH_OFFSETS, endless)])
     next(merged)
     merged.close()  # type: ignore[attr-defined]
     assert closed

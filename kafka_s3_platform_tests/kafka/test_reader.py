@@ -19,13 +19,13 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka import confluent_reader
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import RecordOffset
-from kafka_s3_platform.kafka.batches import BATCH_BYTES, BATCH_OFFSETS
 from kafka_s3_platform.kafka.client import open_consumer
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.model.batches import BATCH_BYTES, BATCH_OFFSETS
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform.model.record import RECORD_SCHEMA

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema
 from kafka_s3_platform.config.codecs import PARQUET_CODECS
-from kafka_s3_platform.formats.columns import count_record_bytes
 from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type
 from kafka_s3_platform.formats.parquet.row_groups import RowGroups
 from kafka_s3_platform.formats.parts import (
@@ -26,6 +25,7 @@ from kafka_s3_platform.formats.parts import (
     require_no_null,
 )
 from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 
 # These decide the bytes of an object: a run that is repeated after a change here writes other objects.

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
-from kafka_s3_platform.kafka.batches import cut_batches, make_unkept_error, measure_payloads
+from kafka_s3_platform.kafka.batches import make_unkept_error
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader, limit_answers
 from kafka_s3_platform.kafka.failures import ERROR_CLASSES
 from kafka_s3_platform.kafka.fetch.arrow_columns import build_record_batch
@@ -40,6 +40,7 @@ from kafka_s3_platform.kafka.fetch.log_batches import (
 from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer
 from kafka_s3_platform.kafka.record_reader import RangeRead, ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform.model.unresolved import Unreadable
@@ -308,7 +309,7 @@ class FetchReader:
                     raise make_unkept_error(tp, told)
                 progress.failures.update(told)
                 records = records.slice(first, last - first)
-                size = int(measure_payloads(records).sum())
+                size = int(count_record_bytes(records).sum())
                 progress.count(records.num_rows, size, int(offsets[last - 1]), group[-1].batch.leader_epoch)
                 self._throttle.take(records.num_rows, size)
                 yield records

@@ -14,11 +14,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PlatformError, PreflightError
-from kafka_s3_platform.kafka.batches import read_offset_column
 from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import FATAL
 from kafka_s3_platform.kafka.produce.deliveries import Delivered, DeliveryTrack
 from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, count_timestamp_zero, read_milliseconds
+from kafka_s3_platform.model.batches import read_offset_column
 
 logger = logging.getLogger(__name__)
 

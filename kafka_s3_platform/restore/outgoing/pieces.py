@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.formats.columns import count_record_bytes
-from kafka_s3_platform.kafka.batches import read_offset_column
+from kafka_s3_platform.model.batches import count_record_bytes, read_offset_column
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.restore.outgoing.sent import SentBatch
 

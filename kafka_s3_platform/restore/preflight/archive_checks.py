@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_s3_platform.formats.columns import count_record_bytes
 from kafka_s3_platform.kafka.produce.rows import count_timestamp_zero
+from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.restore.filters.stage import check_filter, filter_batches
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
 from kafka_s3_platform.restore.preflight.keeping import changes_sizes

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import IntegrityError, RecordError
-from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.restore.outgoing.sent import SentSettings, new_outgoing_stream

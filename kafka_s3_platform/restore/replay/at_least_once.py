@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from kafka_s3_platform.errors import SupersededError
-from kafka_s3_platform.formats.columns import count_record_bytes
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.produce.deliveries import Delivered
 from kafka_s3_platform.kafka.produce.producer import ReplayProducer
 from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.restore.replay.bad_objects import decide_left_out
 from kafka_s3_platform.restore.replay.checkpoint import Checkpoint, Position
 from kafka_s3_platform.restore.replay.position import find_position

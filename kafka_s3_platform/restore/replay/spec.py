@@ -7,7 +7,7 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.formats.columns import count_record_bytes
+from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.restore.documents import StreamDocuments
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.restore.outgoing.sent import SentSettings, SentStream

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.batches import read_offset_column
 from kafka_s3_platform.kafka.produce.pace import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
+from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.restore.outgoing.pieces import USUAL_OVERHEAD, cut_to_room
 from kafka_s3_platform.restore.outgoing.sent import SentBatch
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab

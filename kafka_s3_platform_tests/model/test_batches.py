@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.kafka import batches
-from kafka_s3_platform.kafka.batches import cut_batches, measure_payloads
+from kafka_s3_platform.model import batches
+from kafka_s3_platform.model.batches import cut_batches
 from kafka_s3_platform_tests.kafka.topics import record_batch
 
 SMALL_OFFSETS = 16
@@ -78,10 +78,3 @@ def test_a_record_larger_than_a_batch_is_a_batch_by_itself() -> None:
 
 def test_nothing_is_cut_from_nothing() -> None:
     assert list(cut_batches([])) == []
-
-
-def test_a_records_size_counts_key_value_header_names_and_header_values() -> None:
-    headers = [{"key": "ab", "value": b"cde"}, {"key": "f", "value": None}]
-    batch = record_batch([{"value": None}, {"key": b"k", "value": b"vv", "headers": headers}, {"value": b""}])
-    assert measure_payloads(batch).tolist() == [0, 9, 0]
-    assert measure_payloads(batch.slice(1, 1)).tolist() == [9]
