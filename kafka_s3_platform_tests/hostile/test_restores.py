@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
@@ -26,12 +25,12 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
 from kafka_s3_platform_tests.restore.conftest import load as load  # noqa: PLC0414 (a fixture)
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, asked, restored, values
 from kafka_s3_platform_tests.restore.source.test_foreign_layouts import BLOCK_GZIP, DEVIANT_CLASS, SOURCE_CLASS
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,12 +214,10 @@ def test_sparks_workers_survive_them(load: Load, lab: Lab, s3_client: Any, spark
 
 
 @pytest.mark.parametrize("name", attacks_of(["block_gzip"]))
-def test_so_is_an_object_of_block_gzip_with_such_an_index(
-    load: Load, kafka_settings: KafkaSettings, s3_client: Any, topic_name: str, create_topic: CreateTopic, name: str
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n, None, NOON + n * HOUR) for n in range(3)])
-    text = BLOCK_GZIP.replace("system-test", topic_name)
+def test_so_is_an_object_of_block_gzip_with_such_an_index(load: Load, lab: Lab, s3_client: Any, name: str) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"%d" % n, None, NOON + n * HOUR) for n in range(3)])
+    text = BLOCK_GZIP.replace("system-test", lab.topic)
     archived(load(text))
     source = load(
         f"{text.replace(DEVIANT_CLASS, SOURCE_CLASS)}format.class=BlockGzipFormat\narchive.key.layout=block_gzip\n"
@@ -233,7 +230,7 @@ def test_so_is_an_object_of_block_gzip_with_such_an_index(
     with pytest.raises(IntegrityError, match=key.removesuffix(".gz")):
         restored(source, (), "{topic}-copy")
     report = restored(source, (), "{topic}-others", behavior_on_error="ignore")
-    assert values(kafka_settings, f"{topic_name}-others") == [b"0", b"2"]
+    assert values(lab.kafka, f"{lab.topic}-others") == [b"0", b"2"]
     (line,) = report.skipped
     assert key.removesuffix(".gz") in line
     assert ATTACKS[name].fault in line

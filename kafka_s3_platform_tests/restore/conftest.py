@@ -1,7 +1,7 @@
 """Files of connectors as they stand, at the servers of the test, and archives that several tests restore."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.foreign import BUCKET, Load, Put
-from kafka_s3_platform_tests.restore.targets import once, own_restores
+from kafka_s3_platform_tests.restore.targets import Archive, once, own_restores
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
-
-Archive = Callable[..., ConnectorConfig]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,9 @@ from uuid import uuid4
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 
+Archive = Callable[..., ConnectorConfig]
+"""Archives a topic with some records by a connector with some settings."""
+
 _FOLDER = "_restore"
 
 
@@ -19,7 +22,7 @@ def target_of(config: ConnectorConfig) -> str:
     return f"{config.topics[0]}-restored{config.archive.restore_dir.removeprefix(_FOLDER)}"
 
 
-def once(make: Callable[..., ConnectorConfig]) -> Callable[..., ConnectorConfig]:
+def once(make: Archive) -> Archive:
     """`make`, which for equal arguments is called once."""
     made: dict[str, ConnectorConfig] = {}
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -44,7 +44,7 @@ from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.restore.test_restore import (
     admin_client,
     delete_topic,
@@ -61,7 +61,7 @@ THREE_HOURS = [Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(3
 
 
 @pytest.fixture
-def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Archive) -> ConnectorConfig:
     """Three hours of ten records in an object each."""
     return shared_archive(THREE_HOURS)
 
@@ -141,7 +141,7 @@ def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
 
 
 def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive([*THREE_HOURS, Sent(b"x" * 5000, timestamp=NOON + 4 * HOUR)])
     target = create_topic(target_of(config), max_message_bytes=2000)
@@ -156,7 +156,7 @@ def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out
 
 
 @pytest.fixture
-def wide(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def wide(shared_archive: Archive) -> ConnectorConfig:
     """Five records in each of two kafka partitions."""
     return shared_archive([*numbered(5), *numbered(5, kafka_partition=1)], 2)
 
@@ -355,7 +355,7 @@ def second_of(config: ConnectorConfig) -> str:
 
 
 @pytest.fixture
-def changing(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def changing(copied_archive: Archive) -> ConnectorConfig:
     """The same three hours in a bucket of the test's own."""
     return copied_archive(THREE_HOURS)
 

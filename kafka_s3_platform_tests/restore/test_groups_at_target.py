@@ -1,6 +1,5 @@
 """Groups go on at a restored topic: translated, committed when asked, read back, and set back."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -27,7 +26,7 @@ from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, open_transaction, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import once, target_of
+from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
 from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
 from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, tried
@@ -39,9 +38,7 @@ PORTION = 5.0
 
 
 @pytest.fixture(scope="module")
-def archive_once(
-    kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic
-) -> Callable[..., ConnectorConfig]:
+def archive_once(kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic) -> Archive:
     """Archives what the group, and a second, committed: for equal offsets, once."""
 
     def archive(offsets: dict[int, int], of_second: dict[int, int] | None = None) -> ConnectorConfig:
@@ -60,7 +57,7 @@ def archive_once(
 
 
 @pytest.fixture
-def source(shared_archive: Callable[..., ConnectorConfig]) -> Callable[..., ConnectorConfig]:
+def source(shared_archive: Archive) -> Archive:
     """Ten records in kafka partition 0, five in 1, none in 2, archived with what the group, and a second, committed."""
     return shared_archive
 
@@ -80,14 +77,14 @@ def places(found: Translation) -> dict[int, tuple[int | None, str]]:
     return {o.kafka_partition: (o.target_offset, o.precision.value) for o in found.offsets}
 
 
-def test_a_whole_restore_translates_exactly(source: Callable[..., ConnectorConfig]) -> None:
+def test_a_whole_restore_translates_exactly(source: Archive) -> None:
     config = source({0: 4, 1: 5, 2: 0})
     restored(config)
 
     assert places(translation(config)) == {0: (4, "exact"), 1: (5, "exact"), 2: (0, "exact")}
 
 
-def test_a_window_gives_approximate_places_outside_of_it(source: Callable[..., ConnectorConfig]) -> None:
+def test_a_window_gives_approximate_places_outside_of_it(source: Archive) -> None:
     config = source({0: 4, 1: 4}, {1: 5})
     restored(config, from_offset={0: 6}, to_offset={1: 3})
 
@@ -112,7 +109,7 @@ def test_a_window_gives_approximate_places_outside_of_it(source: Callable[..., C
     ids=["offsets", "time", "keys", "sql", "a mapper that drops one and doubles another"],
 )
 def test_no_place_is_exact_where_an_unread_record_is_not_in_the_target_once(
-    source: Callable[..., ConnectorConfig], left_out: dict[str, Any]
+    source: Archive, left_out: dict[str, Any]
 ) -> None:
     config = source({0: 4})
     restored(config, kafka_partitions=(0,), **left_out)
@@ -123,7 +120,7 @@ def test_no_place_is_exact_where_an_unread_record_is_not_in_the_target_once(
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_what_lies_between_restored_records_is_looked_at(
-    source: Callable[..., ConnectorConfig], monkeypatch: pytest.MonkeyPatch, is_alone: bool
+    source: Archive, monkeypatch: pytest.MonkeyPatch, is_alone: bool
 ) -> None:
     """The end of a transaction takes an offset as another writer's record does, and is none."""
     config = source({0: 4}, {0: 8})
@@ -151,7 +148,7 @@ def test_what_lies_between_restored_records_is_looked_at(
     assert is_alone or "records of others" in first.reason
 
 
-def test_what_others_write_behind_the_restored_records_changes_no_place(source: Callable[..., ConnectorConfig]) -> None:
+def test_what_others_write_behind_the_restored_records_changes_no_place(source: Archive) -> None:
     """Neither does a transaction of theirs that is open, nor that the target grew."""
     config = source({0: 4, 1: 5})
     target = restored(config).to_topic
@@ -165,7 +162,7 @@ def test_what_others_write_behind_the_restored_records_changes_no_place(source: 
 
 
 def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice(
-    source: Callable[..., ConnectorConfig],
+    source: Archive,
 ) -> None:
     """As an older run does that wakes up late."""
     config = source({0: 4, 1: 5})
@@ -199,7 +196,7 @@ def test_a_committed_offset_among_records_that_the_archive_lost_is_approximate(l
     assert (second.source_offset, second.target_offset, second.precision) == (7, 4, Precision.EXACT)
 
 
-def test_records_of_others_in_the_target_shift_the_place(source: Callable[..., ConnectorConfig]) -> None:
+def test_records_of_others_in_the_target_shift_the_place(source: Archive) -> None:
     config = source({0: 4, 2: 0})
     report = restored(config, restore_id="first")
     produce(config.kafka, report.to_topic, numbered(1, kafka_partition=2))
@@ -209,7 +206,7 @@ def test_records_of_others_in_the_target_shift_the_place(source: Callable[..., C
     assert places(translation(config)) == {0: (before + 4, "exact"), 2: (None, "none")}
 
 
-def test_offsets_are_committed_read_back_and_set_back(source: Callable[..., ConnectorConfig]) -> None:
+def test_offsets_are_committed_read_back_and_set_back(source: Archive) -> None:
     config = source({0: 4, 1: 5})
     group = group_of(config)
     target = restored(config).to_topic
@@ -228,7 +225,7 @@ def test_offsets_are_committed_read_back_and_set_back(source: Callable[..., Conn
 
 
 def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
-    source: Callable[..., ConnectorConfig],
+    source: Archive,
 ) -> None:
     config = source({0: 4})
     group = group_of(config)
@@ -247,7 +244,7 @@ def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
 
 
 def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told(
-    source: Callable[..., ConnectorConfig],
+    source: Archive,
 ) -> None:
     config = source({0: 4})
     group = group_of(config)
@@ -261,7 +258,7 @@ def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
-def test_an_active_group_is_refused_and_nothing_is_written(source: Callable[..., ConnectorConfig]) -> None:
+def test_an_active_group_is_refused_and_nothing_is_written(source: Archive) -> None:
     config = source({0: 4})
     group = group_of(config)
     target = restored(config).to_topic
@@ -281,7 +278,7 @@ def test_an_active_group_is_refused_and_nothing_is_written(source: Callable[...,
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
-def test_an_approximate_place_is_committed_only_when_that_is_allowed(source: Callable[..., ConnectorConfig]) -> None:
+def test_an_approximate_place_is_committed_only_when_that_is_allowed(source: Archive) -> None:
     config = source({0: 4, 1: 2})
     group = group_of(config)
     target = restored(config, from_offset={0: 6}, kafka_partitions=(0,)).to_topic
@@ -297,7 +294,7 @@ def test_an_approximate_place_is_committed_only_when_that_is_allowed(source: Cal
         assert read_committed_offsets(admin, group, target) == {0: 0}
 
 
-def test_nothing_is_committed_when_the_rollback_cannot_be_written(source: Callable[..., ConnectorConfig]) -> None:
+def test_nothing_is_committed_when_the_rollback_cannot_be_written(source: Archive) -> None:
     config = source({0: 4})
     group = group_of(config)
     target = restored(config).to_topic
@@ -311,9 +308,7 @@ def test_nothing_is_committed_when_the_rollback_cannot_be_written(source: Callab
         assert read_committed_offsets(admin, group, target) == {}
 
 
-def test_a_target_that_was_created_again_is_refused(
-    source: Callable[..., ConnectorConfig], create_topic: CreateTopic
-) -> None:
+def test_a_target_that_was_created_again_is_refused(source: Archive, create_topic: CreateTopic) -> None:
     config = source({0: 4})
     target = restored(config).to_topic
     found = translation(config)
@@ -327,7 +322,7 @@ def test_a_target_that_was_created_again_is_refused(
 
 
 def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(
-    source: Callable[..., ConnectorConfig],
+    source: Archive,
 ) -> None:
     config = source({0: 4})
     group = group_of(config)
@@ -340,7 +335,7 @@ def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_tol
 
 
 def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
-    source: Callable[..., ConnectorConfig],
+    source: Archive,
 ) -> None:
     config = source({0: 4}, {1: 2})
     group = group_of(config)
@@ -353,7 +348,7 @@ def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
 
 
 def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
-    source: Callable[..., ConnectorConfig],
+    source: Archive,
 ) -> None:
     config = source({0: 4})
     with pytest.raises(InterruptedError):
@@ -365,7 +360,7 @@ def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
 
 
 def test_offsets_that_somebody_else_commits_as_well_are_applied_again_when_that_has_stopped(
-    source: Callable[..., ConnectorConfig], monkeypatch: pytest.MonkeyPatch
+    source: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = source({0: 4})
     group = group_of(config)

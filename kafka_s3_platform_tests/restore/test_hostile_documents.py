@@ -25,14 +25,12 @@ from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put
 from kafka_s3_platform_tests.restore.runners import StoppingRunner
-from kafka_s3_platform_tests.restore.targets import own_restores, target_of
+from kafka_s3_platform_tests.restore.targets import Archive, own_restores, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 pytestmark = pytest.mark.integration
 
 NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
-
-Archive = Callable[..., ConnectorConfig]
 
 
 def begun(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:

@@ -36,7 +36,7 @@ from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, NoSpark, Sent, archived, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
@@ -112,7 +112,7 @@ ODD = [
 ]
 
 
-def test_a_topic_comes_back_as_it_was(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_topic_comes_back_as_it_was(shared_archive: Archive) -> None:
     config = shared_archive([*ODD, *numbered(500), *numbered(20, kafka_partition=2)], kafka_partitions=3)
 
     report = restored(config)
@@ -131,7 +131,7 @@ def test_a_topic_comes_back_as_it_was(shared_archive: Callable[..., ConnectorCon
     assert first.last_target_offset == last
 
 
-def test_the_report_and_the_mapping_are_in_the_bucket(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_the_report_and_the_mapping_are_in_the_bucket(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
     produce(config.kafka, restored(config, restore_id="first").to_topic, [Sent(b"foreign")])
 
@@ -148,7 +148,7 @@ def test_the_report_and_the_mapping_are_in_the_bucket(shared_archive: Callable[.
 
 
 def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
-    shared_archive: Callable[..., ConnectorConfig],
+    shared_archive: Archive,
 ) -> None:
     half = NOON + 30 * MINUTE
     around = [half + timedelta(milliseconds=n) for n in (-1, 0, 1, 3_599_999, 3_600_000)]
@@ -160,7 +160,7 @@ def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
     assert report.record_count == 3
 
 
-def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(shared_archive: Archive) -> None:
     config = shared_archive(
         [*numbered(50), *numbered(50, kafka_partition=1), *numbered(50, kafka_partition=2)], kafka_partitions=3
     )
@@ -172,7 +172,7 @@ def test_a_window_of_offsets_and_a_subset_of_kafka_partitions(shared_archive: Ca
     assert values(config.kafka, report.to_topic, 2) == [b"%d" % n for n in range(20)]
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
     before = keys(config.store)
 
@@ -186,7 +186,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(shared_archive: Call
     assert keys(config.store) == before
 
 
-def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
 
     report = restored(config, dry_run=True, to_time=NOON + timedelta(milliseconds=3))
@@ -194,9 +194,7 @@ def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(shared_archive: Cal
     assert (report.record_count, report.exact) == (10, False)
 
 
-def test_other_writers_records_are_counted_and_left_alone(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
-) -> None:
+def test_other_writers_records_are_counted_and_left_alone(shared_archive: Archive, create_topic: CreateTopic) -> None:
     config = shared_archive(numbered(10))
     target = create_topic(target_of(config))
     others = Producer(config.kafka.properties("producer") | {"linger.ms": 0})
@@ -213,7 +211,7 @@ def test_other_writers_records_are_counted_and_left_alone(
 
 @pytest.mark.parametrize("checkpoint_records", [1_000_000, 200])
 def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
-    shared_archive: Callable[..., ConnectorConfig],
+    shared_archive: Archive,
     create_topic: CreateTopic,
     tmp_path: Path,
     checkpoint_records: int,
@@ -240,7 +238,7 @@ def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
 
 
 def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive([*numbered(100), Sent(b"x" * 5000, timestamp=NOON), *numbered(50)])
     target = create_topic(target_of(config), max_message_bytes=2000)
@@ -268,7 +266,7 @@ def test_a_record_that_came_compressed_fits_where_it_came_from(
 
 
 def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(
-    shared_archive: Callable[..., ConnectorConfig],
+    shared_archive: Archive,
 ) -> None:
     config = shared_archive(numbered(10))
     admin = admin_client(config.kafka)
@@ -284,7 +282,7 @@ def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(
 
 
 def test_a_transaction_timeout_that_the_brokers_refuse_is_told_before_anything_is_created(
-    shared_archive: Callable[..., ConnectorConfig],
+    shared_archive: Archive,
 ) -> None:
     config = shared_archive(numbered(10))
     longer = {"transaction.timeout.ms": SecretStr("1000000")}
@@ -294,7 +292,7 @@ def test_a_transaction_timeout_that_the_brokers_refuse_is_told_before_anything_i
     assert keys(config.store, config.archive.restore_dir) == []
 
 
-def test_where_spark_does_not_start_nothing_is_created(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_where_spark_does_not_start_nothing_is_created(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
     with pytest.raises(SparkUnavailableError):
         restore(ArchiveSource(request(config)), NoSpark())
@@ -302,7 +300,7 @@ def test_where_spark_does_not_start_nothing_is_created(shared_archive: Callable[
     assert keys(config.store, config.archive.restore_dir) == []
 
 
-def test_a_restore_of_nothing_needs_no_spark(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_restore_of_nothing_needs_no_spark(shared_archive: Archive) -> None:
     later = ((NOON + timedelta(days=2), NOON + timedelta(days=3)),)
     report = restore(ArchiveSource(request(shared_archive(numbered(10)), windows=later)), NoSpark())
     assert (report.verified, report.record_count) == (True, 0)
@@ -322,7 +320,7 @@ def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
 
 
 def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic, stack_settings: StackSettings
+    shared_archive: Archive, create_topic: CreateTopic, stack_settings: StackSettings
 ) -> None:
     """Retention would delete the first of what was verified: records that come slowly have a batch each."""
     config = shared_archive(numbered(20))
@@ -399,9 +397,7 @@ def test_timestamp_zero_is_counted_and_refused_unless_allowed(
     assert report.kafka_partitions[0].altered_timestamps == 2
 
 
-def test_a_deleted_object_is_named_before_the_first_record(
-    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
-) -> None:
+def test_a_deleted_object_is_named_before_the_first_record(copied_archive: Archive, s3_client: Any) -> None:
     config = copied_archive(numbered(10))
     (segment,) = live(config)
     s3_client.delete_object(Bucket=config.store.bucket, Key=segment.key)
@@ -411,9 +407,7 @@ def test_a_deleted_object_is_named_before_the_first_record(
     assert "does not exist" in restored(config, dry_run=True).refusals[0]
 
 
-def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(
-    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
-) -> None:
+def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(copied_archive: Archive, s3_client: Any) -> None:
     config = copied_archive(numbered(1000))
     (segment,) = live(config)
     whole = s3_client.get_object(Bucket=config.store.bucket, Key=segment.key)["Body"].read()

@@ -1,7 +1,6 @@
 """Restores that choose, rewrite and deal out records, from the archive to what a consumer reads."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -26,6 +25,7 @@ from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRep
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.restore.targets import Archive
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
@@ -54,7 +54,7 @@ def consumed(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list
 
 
 @pytest.fixture
-def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Archive) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
     records = [
         Sent(b"v%d" % n, b"k%d" % (n % 8), NOON + timedelta(seconds=n), (("h", b"x"),), n % 2) for n in range(40)

@@ -20,7 +20,7 @@ from kafka_s3_platform.restore.preflight import thaw as thawing
 from kafka_s3_platform.restore.request import RestoreReport, Thaw
 from kafka_s3_platform.store.client import new_s3_client as new_client
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.test_restore import restored as restored_archive
@@ -133,15 +133,15 @@ def run_until_it_is_there(run: Callable[[], RestoreReport]) -> tuple[list[str], 
 
 @pytest.mark.usefixtures("lines")
 def test_cold_objects_are_asked_for_by_the_first_run_and_restored_by_one_that_finds_them_there(
-    load: Load, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, lab: Lab
 ) -> None:
     said, report = run_until_it_is_there(
-        lambda: restored(load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=topic_name)
+        lambda: restored(load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=lab.topic)
     )
     assert "2 objects lie in cold storage" in said[0]
     assert all("they were asked for; run again under this restore id when they are there" in line for line in said)
     assert (report.record_count, report.sent_count, report.verified) == (9, 9, True)
-    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(9))
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
 
 
 def test_an_archive_whose_hours_a_lifecycle_rule_moved_is_restored_like_any_other(
@@ -203,20 +203,20 @@ def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfi
 
 
 def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
-    load: Load, s3_client: Any, lines: list[str], kafka_settings: KafkaSettings, topic_name: str
+    load: Load, s3_client: Any, lines: list[str], lab: Lab
 ) -> None:
-    report = restored(load(LINES, JSON), (), "{topic}-copy", restore_id=topic_name, behavior_on_error="ignore")
+    report = restored(load(LINES, JSON), (), "{topic}-copy", restore_id=lab.topic, behavior_on_error="ignore")
     assert report.record_count == 3
     assert [any(key in line and "was not thawed" in line for line in report.skipped) for key in lines] == [
         True,
         False,
         True,
     ]
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5]
-    assert states(s3_client, topic_name) == []
-    later = partial(restored, load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=topic_name, thaw=Thaw(1))
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [3, 4, 5]
+    assert states(s3_client, lab.topic) == []
+    later = partial(restored, load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=lab.topic, thaw=Thaw(1))
     assert run_until_it_is_there(later)[1].sent_count == 6
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [3, 4, 5, 0, 1, 2, 6, 7, 8]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [3, 4, 5, 0, 1, 2, 6, 7, 8]
 
 
 def test_an_object_may_be_asked_for_twice_and_is_named_when_it_is_read_too_early(

@@ -36,14 +36,14 @@ from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
 RECORDS = 40_000
 
 
 @pytest.fixture
-def config(shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic) -> ConnectorConfig:
+def config(shared_archive: Archive, create_topic: CreateTopic) -> ConnectorConfig:
     """An archive in four objects, which is sent in three batches; every record twice, so that only its place tells."""
     config = shared_archive([Sent(b"%d" % (n // 2)) for n in range(RECORDS)], layout={"flush_size": 10_000})
     create_topic(target_of(config))

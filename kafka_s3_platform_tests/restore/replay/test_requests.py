@@ -1,6 +1,5 @@
 """Which requests a restore makes: of an archive however long, only those of the objects that it needs."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
+from kafka_s3_platform_tests.restore.targets import Archive
 from kafka_s3_platform_tests.restore.test_restore import restored
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot
 
@@ -22,7 +22,7 @@ Requests = list[tuple[str, str]]
 
 
 @pytest.fixture
-def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Archive) -> ConnectorConfig:
     """An archive of two days: an object for each hour and kafka partition."""
     sent = [
         Sent(b"%d/%d" % (hour, n), timestamp=NOON + hour * HOUR + n * timedelta(minutes=20), kafka_partition=p)

@@ -19,7 +19,7 @@ from kafka_s3_platform.restore.source.left_out import read_left_out, save_left_o
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
@@ -47,7 +47,7 @@ WITHOUT_SECOND = [v for v in ALL if not v.startswith(b"1-")]
 
 
 @pytest.fixture
-def config(copied_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic) -> ConnectorConfig:
+def config(copied_archive: Archive, create_topic: CreateTopic) -> ConnectorConfig:
     """Three hours in an object each, and an empty target."""
     config = copied_archive([Sent(v, None, NOON + int(v[:1]) * HOUR) for v in ALL])
     create_topic(target_of(config))

@@ -1,6 +1,5 @@
 """An archive copied to another bucket with its index: ETags are others there, the bytes are the same."""
 
-from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -15,7 +14,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
@@ -32,9 +31,7 @@ def put_in_parts(client: Any, bucket: str, key: str, body: bytes, metadata: dict
 
 
 @pytest.fixture
-def copied(
-    shared_archive: Callable[..., ConnectorConfig], store_settings: StoreSettings, s3_client: Any
-) -> ConnectorConfig:
+def copied(shared_archive: Archive, store_settings: StoreSettings, s3_client: Any) -> ConnectorConfig:
     """Two hours, archived, and copied object by object."""
     original = shared_archive([Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
     for item in list(ObjectStore(original.store).list("")):

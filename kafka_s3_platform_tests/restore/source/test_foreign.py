@@ -112,9 +112,9 @@ def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(
 
 
 def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka_partitions(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
-    one, two = f"{topic_name}-1", f"{topic_name}-2"
+    one, two = f"{lab.topic}-1", f"{lab.topic}-2"
     put(one, 0, numbered(0, 3))
     put(one, 0, numbered(10, 2), 1)
     put(one, 7, numbered(3, 1))
@@ -127,7 +127,7 @@ def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka
         (two, 0, 4, 5),
     ]
     copies = [(f"{one}-copy", 0), (f"{one}-copy", 1), (f"{two}-copy", 0)]
-    assert [numbers(kafka_settings, *c) for c in copies] == [[0, 1, 2, 3], [10, 11], [20, 21, 22, 23]]
+    assert [numbers(lab.kafka, *c) for c in copies] == [[0, 1, 2, 3], [10, 11], [20, 21, 22, 23]]
 
     alone = restored(load(LINES, JSON), (two,), "{topic}-again")
     assert (alone.topic, alone.to_topic, alone.record_count) == (two, f"{two}-again", 4)
@@ -135,32 +135,26 @@ def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_sends_every_record_once(
-    load: Load,
-    put: Put,
-    kafka_settings: KafkaSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-    tmp_path: Path,
-    delivery: str,
+    load: Load, put: Put, lab: Lab, tmp_path: Path, delivery: str
 ) -> None:
     # Every value twice, so that only its place tells a repeated one.
     for first in range(0, 3000, 100):
-        put(topic_name, first, [v for v in numbered(first // 2, 50) for _ in range(2)])
-    target = create_topic(f"{topic_name}-copy")
-    same = {"restore_id": topic_name, "delivery": delivery}
+        put(lab.topic, first, [v for v in numbered(first // 2, 50) for _ in range(2)])
+    target = lab.create(f"{lab.topic}-copy")
+    same = {"restore_id": lab.topic, "delivery": delivery}
     given = asked(load(LINES, JSON), (), "{topic}-copy", records_per_second=600, **same)
     for goal in (400, 1200):
         process = Child(tmp_path / "said", run_restore, given, 100, 100)
-        with ClusterAdmin(kafka_settings) as admin:
+        with ClusterAdmin(lab.kafka) as admin:
             while admin.frontiers(target, [0])[0].high_watermark < goal:
                 assert not process.has_ended, f"it ended before it was killed: {process.said}"
                 time.sleep(0.05)
         process.kill()
-    put(topic_name, 3000, numbered(9000, 5))
+    put(lab.topic, 3000, numbered(9000, 5))
 
     report = restored(load(LINES, JSON), (), "{topic}-copy", **same)
 
-    assert numbers(kafka_settings, target) == [n for n in range(1500) for _ in range(2)]
+    assert numbers(lab.kafka, target) == [n for n in range(1500) for _ in range(2)]
     assert (report.record_count, report.object_count, report.verified) == (3000, 30, True)
     assert 0 < report.sent_count < 3000
     assert not any("is not empty" in note for note in report.notes)
@@ -227,14 +221,14 @@ def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_wit
 
 
 def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_its_offsets(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
     for first in (0, 20):
-        put(topic_name, first, numbered(first, 10))
-    config, gap = load(LINES, JSON), f"{topic_name}-0: offsets [10, 20) are in no object"
+        put(lab.topic, first, numbered(first, 10))
+    config, gap = load(LINES, JSON), f"{lab.topic}-0: offsets [10, 20) are in no object"
     counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True)
     report = restored(config, (), "{topic}-copy")
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [*range(10), *range(20, 30)]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [*range(10), *range(20, 30)]
     assert [found[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
 
 
@@ -270,40 +264,38 @@ def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_t
     assert any("readme.txt" in note for note in report.notes)
 
 
-def test_two_topics_may_go_to_one_target(load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str) -> None:
-    one, two = f"{topic_name}-1", f"{topic_name}-2"
+def test_two_topics_may_go_to_one_target(load: Load, put: Put, lab: Lab) -> None:
+    one, two = f"{lab.topic}-1", f"{lab.topic}-2"
     put(one, 0, numbered(0, 3))
     put(two, 0, numbered(10, 3))
     report = restored(load(LINES, JSON), (), Regex("(.*)-[12]", "$1-copy"))
-    assert sorted(numbers(kafka_settings, f"{topic_name}-copy")) == [0, 1, 2, 10, 11, 12]
-    assert (report.to_topic, report.record_count, report.verified) == (f"{topic_name}-copy", 6, True)
+    assert sorted(numbers(lab.kafka, f"{lab.topic}-copy")) == [0, 1, 2, 10, 11, 12]
+    assert (report.to_topic, report.record_count, report.verified) == (f"{lab.topic}-copy", 6, True)
 
 
-def test_a_router_of_the_file_may_lead_two_topics_to_one_target(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
-) -> None:
-    put(f"{topic_name}-1", 0, numbered(0, 3))
-    put(f"{topic_name}-2", 0, numbered(10, 3))
+def test_a_router_of_the_file_may_lead_two_topics_to_one_target(load: Load, put: Put, lab: Lab) -> None:
+    put(f"{lab.topic}-1", 0, numbered(0, 3))
+    put(f"{lab.topic}-2", 0, numbered(10, 3))
     router = (
         "transforms=r\ntransforms.r.type=RegexRouter\ntransforms.r.regex=(.*)-[12]\ntransforms.r.replacement=$1-one\n"
     )
     report = restored(load(LINES, JSON + router))
-    assert sorted(numbers(kafka_settings, f"{topic_name}-one")) == [0, 1, 2, 10, 11, 12]
-    assert (report.to_topic, report.verified) == (f"{topic_name}-one", True)
+    assert sorted(numbers(lab.kafka, f"{lab.topic}-one")) == [0, 1, 2, 10, 11, 12]
+    assert (report.to_topic, report.verified) == (f"{lab.topic}-one", True)
 
 
 def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_where_they_go(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
-    put(topic_name, 0, numbered(0, 30))
+    put(lab.topic, 0, numbered(0, 30))
     chosen = RecordFilter(sql="CAST(text(value)->>'$.n' AS INT) % 2 = 0")
     outgoing = Outgoing(partitioning="murmur2", provenance_headers=True)
     terms = {"records": chosen, "outgoing": outgoing, "target_kafka_partitions": 3, "from_offset": 4, "to_offset": 20}
     report = restored(load(LINES, JSON), (), "{topic}-copy", **terms)
-    copies = [numbers(kafka_settings, f"{topic_name}-copy", p) for p in range(3)]
+    copies = [numbers(lab.kafka, f"{lab.topic}-copy", p) for p in range(3)]
     assert sorted(n for found in copies for n in found) == list(range(4, 20, 2))
     assert (report.record_count, report.verified) == (8, True)
-    headers = records_of(kafka_settings, f"{topic_name}-copy", 0).column("headers").to_pylist()
+    headers = records_of(lab.kafka, f"{lab.topic}-copy", 0).column("headers").to_pylist()
     assert all(h["value"] == b"-1" for row in headers for h in row if h["key"] == "kafka_s3.source.timestamp")
 
 
@@ -336,40 +328,38 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
     ],
 )
 def test_at_least_once_is_refused_where_a_run_could_not_go_on(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str, outgoing: Outgoing, said: str
+    load: Load, put: Put, lab: Lab, outgoing: Outgoing, said: str
 ) -> None:
-    put(topic_name, 0, ["one\ntwo", "three"])
+    put(lab.topic, 0, ["one\ntwo", "three"])
     text = "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
     given: dict[str, Any] = {"outgoing": outgoing, "target_kafka_partitions": 1}
     with pytest.raises(PreflightError, match=said):
         restored(load(LINES, text), (), "{topic}-copy", delivery="at_least_once", **given)
     assert restored(load(LINES, text), (), "{topic}-copy", **given).verified
-    found = [v.decode() for v in values(kafka_settings, f"{topic_name}-copy")]
+    found = [v.decode() for v in values(lab.kafka, f"{lab.topic}-copy")]
     assert found == (["one", "two", "three"] if outgoing.transforms else ["one\ntwo", "three"])
 
 
 def test_fewer_kafka_partitions_than_the_source_has_are_refused_and_more_are_left_unused(
-    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
     for p in (0, 1):
-        put(topic_name, 0, numbered(10 * p, 3), p)
-    few, many = create_topic(f"{topic_name}-few", 1), create_topic(f"{topic_name}-many", 3)
+        put(lab.topic, 0, numbered(10 * p, 3), p)
+    few, many = lab.create(f"{lab.topic}-few", 1), lab.create(f"{lab.topic}-many", 3)
     with pytest.raises(PreflightError, match="kafka partitions"):
         restored(load(LINES, JSON), (), few)
     assert restored(load(LINES, JSON), (), few, kafka_partitions=(0,)).record_count == 3
     restored(load(LINES, JSON), (), many)
-    assert [numbers(kafka_settings, many, p) for p in range(3)] == [[0, 1, 2], [10, 11, 12], []]
+    assert [numbers(lab.kafka, many, p) for p in range(3)] == [[0, 1, 2], [10, 11, 12], []]
 
 
-def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(
-    load: Load, put: Put, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    put(topic_name, 0, numbered(0, 3))
+def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(load: Load, put: Put, lab: Lab) -> None:
+    lab.create_topic()
+    put(lab.topic, 0, numbered(0, 3))
     with pytest.raises(PreflightError, match=r"is the source topic itself: .* name that .*: archive\.source\.cluster"):
         restored(load(LINES, JSON))
     report = restored(load(LINES, JSON), allow_source_topic=True)
-    assert (report.to_topic, numbers(kafka_settings, topic_name)) == (topic_name, [0, 1, 2])
+    assert (report.to_topic, numbers(lab.kafka, lab.topic)) == (lab.topic, [0, 1, 2])
 
 
 def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_here_archives_it(

@@ -12,7 +12,6 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
     ConverterSettings,
-    KafkaSettings,
     RegistrySettings,
     StoreSettings,
     TransformSettings,
@@ -20,6 +19,7 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.formats.test_compression import xerial
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, restored, values
 
@@ -51,15 +51,15 @@ def text(first: int) -> bytes:
 
 
 def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_refused_by_name(
-    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put_body: PutBody, lab: Lab
 ) -> None:
-    put_body(topic_name, 0, "json", bytes(cramjam.lz4.compress(text(0))))
-    put_body(topic_name, 4, "json.snappy", xerial(text(4)))
-    put_body(topic_name, 8, "json", bytes(cramjam.snappy.compress(text(8))))
-    put_body(topic_name, 12, "json.gz", bytes(cramjam.lz4.compress(text(12))))
-    report = restored(load(LINES, JSON), (topic_name,), "{topic}-copy")
+    put_body(lab.topic, 0, "json", bytes(cramjam.lz4.compress(text(0))))
+    put_body(lab.topic, 4, "json.snappy", xerial(text(4)))
+    put_body(lab.topic, 8, "json", bytes(cramjam.snappy.compress(text(8))))
+    put_body(lab.topic, 12, "json.gz", bytes(cramjam.lz4.compress(text(12))))
+    report = restored(load(LINES, JSON), (lab.topic,), "{topic}-copy")
     assert (report.record_count, report.verified) == (16, True)
-    assert values(kafka_settings, f"{topic_name}-copy") == lines(0, 16)
+    assert values(lab.kafka, f"{lab.topic}-copy") == lines(0, 16)
 
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -67,55 +67,53 @@ def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_ref
         found.size = len(text(16))
         archive.addfile(found, io.BytesIO(text(16)))
     for body, what in ((packed.getvalue(), "a tar archive,"), (gzip.compress(packed.getvalue()), "inside of gzip")):
-        key = put_body(topic_name, 16, "json", body)
+        key = put_body(lab.topic, 16, "json", body)
         with pytest.raises(IntegrityError, match=f"object {key.replace('+', '.')} is .*{what}"):
-            restored(load(LINES, JSON), (topic_name,), "{topic}-refused")
-    assert values(kafka_settings, f"{topic_name}-refused") == []
+            restored(load(LINES, JSON), (lab.topic,), "{topic}-refused")
+    assert values(lab.kafka, f"{lab.topic}-refused") == []
 
 
 def test_raw_bytes_between_line_breaks_go_out_only_where_the_file_names_the_separator(
-    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put_body: PutBody, lab: Lab
 ) -> None:
-    put_body(topic_name, 0, "bin", b"\x0a\x05hello\n\x0a\x02hi\n")
+    put_body(lab.topic, 0, "bin", b"\x0a\x05hello\n\x0a\x02hi\n")
     for behavior in ("fail", "ignore"):
         config, name = load(BYTES), f"{{topic}}-{behavior}"
         if behavior == "fail":
             with pytest.raises(IntegrityError, match="values would come in pieces"):
-                restored(config, (topic_name,), name)
+                restored(config, (lab.topic,), name)
         else:
-            report = restored(config, (topic_name,), name, behavior_on_error=behavior)
+            report = restored(config, (lab.topic,), name, behavior_on_error=behavior)
             assert (report.record_count, len(report.skipped)) == (0, 1)
-        assert values(kafka_settings, f"{topic_name}-{behavior}") == []
-    restored(load(BYTES, "format.bytearray.separator=\\\\n\n"), (topic_name,), "{topic}-named")
-    assert values(kafka_settings, f"{topic_name}-named") == [b"", b"\x05hello", b"", b"\x02hi"]
+        assert values(lab.kafka, f"{lab.topic}-{behavior}") == []
+    restored(load(BYTES, "format.bytearray.separator=\\\\n\n"), (lab.topic,), "{topic}-named")
+    assert values(lab.kafka, f"{lab.topic}-named") == [b"", b"\x05hello", b"", b"\x02hi"]
 
 
-def test_an_object_without_a_line_break_at_its_end_is_whole(
-    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
-) -> None:
+def test_an_object_without_a_line_break_at_its_end_is_whole(load: Load, put_body: PutBody, lab: Lab) -> None:
     for first in (0, 4):
-        put_body(topic_name, first, "json", text(first)[:-1])
-    report = restored(load(LINES, JSON), (topic_name,), "{topic}-copy")
+        put_body(lab.topic, first, "json", text(first)[:-1])
+    report = restored(load(LINES, JSON), (lab.topic,), "{topic}-copy")
     assert report.record_count == 8
-    assert values(kafka_settings, f"{topic_name}-copy") == lines(0, 8)
+    assert values(lab.kafka, f"{lab.topic}-copy") == lines(0, 8)
 
 
 def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so(
-    load: Load, put_body: PutBody, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put_body: PutBody, lab: Lab
 ) -> None:
-    put_body(topic_name, 0, "json", text(0))
+    put_body(lab.topic, 0, "json", text(0))
     # The file would not load so: the restore asks for another converter.
     avro = ConverterSettings(format="AVRO", registry=RegistrySettings(url="http://127.0.0.1:9"))
     config = load(LINES, JSON)
     for behavior in ("fail", "ignore"):
         asked_for: dict[str, Any] = {"outgoing": Outgoing(value=avro), "behavior_on_error": behavior}
         with pytest.raises(PreflightError, match=r"none of the first 4 records .* can be written: .*has no schema"):
-            restored(config, (topic_name,), "{topic}-copy", **asked_for)
+            restored(config, (lab.topic,), "{topic}-copy", **asked_for)
         for exact in (False, True):
-            planned = restored(config, (topic_name,), "{topic}-copy", dry_run=True, exact=exact, **asked_for)
+            planned = restored(config, (lab.topic,), "{topic}-copy", dry_run=True, exact=exact, **asked_for)
             assert "can be written: " in planned.refusals[0]
-    with ClusterAdmin(kafka_settings) as admin:
-        assert f"{topic_name}-copy" not in admin.topics()
+    with ClusterAdmin(lab.kafka) as admin:
+        assert f"{lab.topic}-copy" not in admin.topics()
 
 
 def test_an_exact_dry_run_writes_every_record_and_names_the_one_that_cannot_be(

@@ -27,10 +27,10 @@ from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform_tests.archive.test_sink import framed
 from kafka_s3_platform_tests.config.test_seeds import QUICKSTART
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, Load, restored, values
-from kafka_s3_platform_tests.support import NOON, Sent, archived, produce
+from kafka_s3_platform_tests.support import NOON, Sent, archived
 
 pytestmark = pytest.mark.integration
 
@@ -88,31 +88,25 @@ def decoded(kafka: KafkaSettings, topic: str, registry: RegistrySettings, format
 @pytest.mark.parametrize("format_class", ["avro.AvroFormat", "parquet.ParquetFormat"])
 @pytest.mark.parametrize("partitioner", ["DefaultPartitioner", "HourlyPartitioner"])
 def test_a_sinks_file_with_only_its_class_changed_brings_back_what_that_sink_archived(
-    load: Load,
-    kafka_settings: KafkaSettings,
-    registry: RegistrySettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    format_class: str,
-    partitioner: str,
+    load: Load, lab: Lab, registry: RegistrySettings, format_class: str, partitioner: str
 ) -> None:
-    create_topic(topic_name, 2)
-    sent = framed(registry, topic_name, ORDER, ORDERS)
-    produce(kafka_settings, topic_name, [Sent(v, None, NOON + n * MINUTE, (), n % 2) for n, v in enumerate(sent)])
+    lab.create_topic(2)
+    sent = framed(registry, lab.topic, ORDER, ORDERS)
+    lab.produce([Sent(v, None, NOON + n * MINUTE, (), n % 2) for n, v in enumerate(sent)])
     text = sink_file(
-        topic_name,
+        lab.topic,
         f"format.class=io.confluent.connect.s3.format.{format_class}",
         f"partitioner.class=io.confluent.connect.storage.partitioner.{partitioner}",
         "locale=en\ntimezone=UTC",
         f"{AVRO}{registry.url}",
     )
     report = restored(sunk(load, text), (), "{topic}-copy")
-    assert (report.topic, report.record_count, report.verified) == (topic_name, 50, True)
+    assert (report.topic, report.record_count, report.verified) == (lab.topic, 50, True)
     with SchemaRegistryClient({"url": registry.url}) as client:
-        there = client.get_latest_version(f"{topic_name}-copy-value")
+        there = client.get_latest_version(f"{lab.topic}-copy-value")
     schema = fastavro.parse_schema(json.loads((there.schema and there.schema.schema_str) or ""))
     for p in (0, 1):
-        found = values(kafka_settings, f"{topic_name}-copy", p)
+        found = values(lab.kafka, f"{lab.topic}-copy", p)
         assert [fastavro.schemaless_reader(io.BytesIO(v[5:]), schema, None) for v in found] == ORDERS[p::2]
         assert {v[:5] for v in found} == {b"\0" + (there.schema_id or 0).to_bytes(4, "big")}
 
@@ -125,20 +119,20 @@ CONVERTERS: dict[str, Any] = {
 
 
 def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_its_registry(
-    load: Load, kafka_settings: KafkaSettings, registry: RegistrySettings, topic_name: str, create_topic: CreateTopic
+    load: Load, lab: Lab, registry: RegistrySettings
 ) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(v) for v in framed(registry, topic_name, ORDER, ORDERS)])
-    text = sink_file(topic_name, f"{AVRO}{registry.url}")
+    lab.create_topic()
+    lab.produce([Sent(v) for v in framed(registry, lab.topic, ORDER, ORDERS)])
+    text = sink_file(lab.topic, f"{AVRO}{registry.url}")
     source = sunk(load, text)
     for converter, format_name in CONVERTERS.items():
         own = load(text.replace(SINK_CLASS, SOURCE_CLASS).replace("avro.AvroConverter", converter))
         asked_for = Outgoing(value=ConverterSettings(format=format_name), target_registry=registry)
         for name, config, outgoing in (("file", own, Outgoing()), ("request", source, asked_for)):
-            target = f"{topic_name}-{name}-{format_name}"
+            target = f"{lab.topic}-{name}-{format_name}"
             report = restored(config, (), target, outgoing=outgoing)
             assert (report.record_count, report.verified) == (50, True)
-            assert decoded(kafka_settings, target, registry, format_name) == ORDERS
+            assert decoded(lab.kafka, target, registry, format_name) == ORDERS
             with SchemaRegistryClient({"url": registry.url}) as client:
                 schema = client.get_latest_version(f"{target}-value").schema
             assert schema is not None
@@ -168,37 +162,35 @@ def wire(schema_id: int, schema: Any, value: Any) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
 
 
-def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(
-    load: Load, kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(load: Load, lab: Lab) -> None:
+    lab.create_topic()
     sent = [
         Sent(b'{"n":%d}' % n if n % 4 else None, b"k%d" % (n % 5), NOON + n * MINUTE, (("h", b"%d" % n),) * (n % 3))
         for n in range(40)
     ]
-    produce(kafka_settings, topic_name, sent)
+    lab.produce(sent)
     gz = "format.class=io.confluent.connect.s3.format.json.JsonFormat\ns3.compression.type=gzip"
-    source = sunk(load, sink_file(topic_name, gz, JSON, BESIDE))
+    source = sunk(load, sink_file(lab.topic, gz, JSON, BESIDE))
     report = restored(source, (), "{topic}-copy")
     assert (report.record_count, report.verified) == (40, True)
     wanted = [(s.key, s.value, list(s.headers) or None) for s in sent]
-    found = rows(kafka_settings, f"{topic_name}-copy")
+    found = rows(lab.kafka, f"{lab.topic}-copy")
     assert found == wanted
     assert not any("position" in note or "a folder of their own" in note for note in report.notes)
 
 
 def test_two_schema_versions_in_turn_come_back_in_their_order_and_by_their_offsets(
-    load: Load, kafka_settings: KafkaSettings, registry: RegistrySettings, topic_name: str, create_topic: CreateTopic
+    load: Load, lab: Lab, registry: RegistrySettings
 ) -> None:
-    create_topic(topic_name)
+    lab.create_topic()
     newer = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": "int", "default": 0}]}
-    one = framed(registry, topic_name, ORDER, ORDERS[:6])
-    two = framed(registry, topic_name, newer, [{**order, "more": 1} for order in ORDERS[:6]])
+    one = framed(registry, lab.topic, ORDER, ORDERS[:6])
+    two = framed(registry, lab.topic, newer, [{**order, "more": 1} for order in ORDERS[:6]])
     turns = [one[0], one[1], two[2], one[3], two[4], one[5]]
-    produce(kafka_settings, topic_name, [Sent(v, None, NOON) for v in turns])
-    source = sunk(load, sink_file(topic_name, f"{AVRO}{registry.url}\nflush.size=100"))
+    lab.produce([Sent(v, None, NOON) for v in turns])
+    source = sunk(load, sink_file(lab.topic, f"{AVRO}{registry.url}\nflush.size=100"))
     report = restored(source, (), "{topic}-copy")
-    found = decoded(kafka_settings, f"{topic_name}-copy", registry, "AVRO")
+    found = decoded(lab.kafka, f"{lab.topic}-copy", registry, "AVRO")
     assert [(row["id"], row.get("more")) for row in found] == [
         (0, None),
         (1, None),
@@ -210,20 +202,18 @@ def test_two_schema_versions_in_turn_come_back_in_their_order_and_by_their_offse
     assert (report.object_count, report.gaps) == (2, ())
     assert not any("position" in note or "order" in note for note in report.notes)
     restored(source, (), "{topic}-part", from_offset=2, to_offset=3)
-    assert [row["id"] for row in decoded(kafka_settings, f"{topic_name}-part", registry, "AVRO")] == [2]
+    assert [row["id"] for row in decoded(lab.kafka, f"{lab.topic}-part", registry, "AVRO")] == [2]
 
 
-def test_of_each_key_the_latest_is_sent_and_a_tombstone_is_the_latest_of_its_key(
-    load: Load, kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name)
+def test_of_each_key_the_latest_is_sent_and_a_tombstone_is_the_latest_of_its_key(load: Load, lab: Lab) -> None:
+    lab.create_topic()
     # Three objects of values, and of tombstones one that begins after all of them.
     sent = [Sent(b'{"n":%d}' % n, b"k%d" % (n % 4)) for n in range(9)] + [Sent(None, b"k1"), Sent(None, b"gone")]
-    produce(kafka_settings, topic_name, sent)
+    lab.produce(sent)
     plain = "format.class=io.confluent.connect.s3.format.json.JsonFormat"
-    source = sunk(load, sink_file(topic_name, plain, JSON, BESIDE))
+    source = sunk(load, sink_file(lab.topic, plain, JSON, BESIDE))
     report = restored(source, (), "{topic}-copy", records=RecordFilter(latest_per_key=True))
-    assert [r[:2] for r in rows(kafka_settings, f"{topic_name}-copy")] == [
+    assert [r[:2] for r in rows(lab.kafka, f"{lab.topic}-copy")] == [
         (b"k2", b'{"n":6}'),
         (b"k3", b'{"n":7}'),
         (b"k0", b'{"n":8}'),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.run import restore
@@ -33,22 +33,20 @@ def fail() -> None:
     raise TransientError("the run was killed")
 
 
-def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
-) -> None:
-    config, run = load(LINES, IGNORE), {"restore_id": topic_name}
+def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(load: Load, put: Put, lab: Lab) -> None:
+    config, run = load(LINES, IGNORE), {"restore_id": lab.topic}
     for first in (0, 3, 6):
-        put(topic_name, first, numbered(first, 3))
-    damage = Between(before_verify=lambda: put(topic_name, 3, numbered(70, 2)))
+        put(lab.topic, first, numbered(first, 3))
+    damage = Between(before_verify=lambda: put(lab.topic, 3, numbered(70, 2)))
     for runner in (damage, InProcessRunner()):
         with pytest.raises(
             IntegrityError, match=r"\+0\+0000000003\.json (.|\n)*this is not among it. Put it back as it was"
         ):
             restore(asked(config, (), "{topic}-copy", **run), runner)
-    put(topic_name, 3, numbered(3, 3))
+    put(lab.topic, 3, numbered(3, 3))
     report = restored(config, (), "{topic}-copy", **run)
     assert (report.verified, report.record_count, report.skipped, report.left_out) == (True, 9, (), ())
-    assert numbers(kafka_settings, f"{topic_name}-copy") == list(range(9))
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
 
 
 @pytest.mark.parametrize("stops", [False, True])

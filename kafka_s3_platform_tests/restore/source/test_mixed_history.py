@@ -1,6 +1,6 @@
 """A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
@@ -22,7 +22,7 @@ from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.targets import once, target_of
+from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -60,9 +60,7 @@ def edited(kafka: KafkaSettings, store: StoreSettings, topic: str, edit: int) ->
 
 
 @pytest.fixture(scope="module")
-def archive_once(
-    kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic
-) -> Callable[..., ConnectorConfig]:
+def archive_once(kafka_settings: KafkaSettings, module_store: StoreSettings, create_topic: CreateTopic) -> Archive:
     """As the file is after the last edit. The records of each edit are of the same two hours, late in UTC's day."""
 
     def archive() -> ConnectorConfig:
@@ -78,7 +76,7 @@ def archive_once(
 
 
 @pytest.fixture
-def config(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(copied_archive: Archive) -> ConnectorConfig:
     return copied_archive()
 
 

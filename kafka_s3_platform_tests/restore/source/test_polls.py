@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings, PredicateSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.config.settings import PredicateSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.polls import Polls, read_known, save_known
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
@@ -101,16 +101,16 @@ def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_w
 
 @pytest.mark.integration
 def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_does_not_come_again(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
     config = load(LINES, JSON + "behavior.on.error=ignore\n")
-    put(topic_name, 10, numbered(10, 3))
+    put(lab.topic, 10, numbered(10, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
-    replaced = put(topic_name, 10, numbered(90, 3))
-    early = put(topic_name, 0, numbered(0, 3))
-    late = put(topic_name, 20, numbered(20, 1))
+    replaced = put(lab.topic, 10, numbered(90, 3))
+    early = put(lab.topic, 0, numbered(0, 3))
+    late = put(lab.topic, 20, numbered(20, 1))
     report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
-    assert numbers(kafka_settings, f"{topic_name}-copy") == [10, 11, 12, 0, 1, 2, 20]
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [10, 11, 12, 0, 1, 2, 20]
     assert [n for n in report.notes if early in n] == [
         f"object {early} lies before what was sent of its kafka partition: its records come after that"
     ]
@@ -351,27 +351,25 @@ def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> No
 
 
 @pytest.mark.integration
-def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str
-) -> None:
+def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(load: Load, put: Put, lab: Lab) -> None:
     config = load(LINES, JSON)
-    put(topic_name, 0, numbered(0, 3))
+    put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
-    put(topic_name, 3, numbered(3, 2))
+    put(lab.topic, 3, numbered(3, 2))
     same = restored(config, (), "{topic}-copy", restore_id="two", after="one")
     assert (same.doubts, judge_report(same).kind) == ((), "good")
 
-    put(topic_name, 5, numbered(5, 1))
+    put(lab.topic, 5, numbered(5, 1))
     other = restored(config, (), "{topic}-other", restore_id="three", after="two")
     [doubt] = other.doubts
-    assert f"{topic_name}-other lacks what the restores before this one have sent of {topic_name}: 2 objects" in doubt
+    assert f"{lab.topic}-other lacks what the restores before this one have sent of {lab.topic}: 2 objects" in doubt
     assert judge_report(other).kind == "part"
 
-    delete_topic(kafka_settings, f"{topic_name}-copy")
-    put(topic_name, 6, numbered(6, 1))
+    delete_topic(lab.kafka, f"{lab.topic}-copy")
+    put(lab.topic, 6, numbered(6, 1))
     again = restored(config, (), "{topic}-copy", restore_id="four", after="three")
     assert [
-        f"went to {topic_name}-{name} of id" in line for name, line in zip(("copy", "other"), again.doubts, strict=True)
+        f"went to {lab.topic}-{name} of id" in line for name, line in zip(("copy", "other"), again.doubts, strict=True)
     ] == [
         True,
         True,

@@ -1,6 +1,5 @@
 """The archive compared with a topic, without a restore."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_w
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, produce, snapshot
 
@@ -20,7 +19,7 @@ def compared(config: ConnectorConfig, **changes: Any) -> Comparison:
     return compare_with_topic(request(config, **changes), InProcessRunner())
 
 
-def test_a_restored_topic_is_the_same(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_restored_topic_is_the_same(shared_archive: Archive) -> None:
     config = shared_archive([*numbered(500), *numbered(20, kafka_partition=2)], 3)
     report = restored(config)
 
@@ -35,7 +34,7 @@ def test_a_restored_topic_is_the_same(shared_archive: Callable[..., ConnectorCon
 
 
 def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive(numbered(10))
     target = create_topic(f"other-{target_of(config)}")
@@ -50,7 +49,7 @@ def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
     assert part.archived_digest != part.found_digest
 
 
-def test_the_order_counts(shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic) -> None:
+def test_the_order_counts(shared_archive: Archive, create_topic: CreateTopic) -> None:
     config = shared_archive(numbered(3))
     target = create_topic(f"other-{target_of(config)}")
     first, second, third = numbered(3)
@@ -59,7 +58,7 @@ def test_the_order_counts(shared_archive: Callable[..., ConnectorConfig], create
     assert not compared(config, to_topic=target).ok
 
 
-def test_a_window_is_compared_alone(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_window_is_compared_alone(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
     restored(config, from_offset=4)
 
@@ -84,7 +83,7 @@ def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(lab: Lab) -> 
 
 
 def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     target = create_topic(f"other-{target_of(config)}")
@@ -95,9 +94,7 @@ def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
     assert [(p.ok, p.found_count, p.first_missing) for p in found.kafka_partitions] == [(True, 3, None), (False, 0, 0)]
 
 
-def test_records_where_nothing_is_archived_are_told(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
-) -> None:
+def test_records_where_nothing_is_archived_are_told(shared_archive: Archive, create_topic: CreateTopic) -> None:
     config = shared_archive(numbered(3))
     target = create_topic(f"other-{target_of(config)}", 2)
     produce(config.kafka, target, [*numbered(3), Sent(b"v", kafka_partition=1)])
@@ -108,9 +105,7 @@ def test_records_where_nothing_is_archived_are_told(
     assert f"{target}-1 holds records, and nothing is archived of it in the window: it is not compared" in found.notes
 
 
-def test_a_damaged_object_is_named_and_others_are_compared(
-    copied_archive: Callable[..., ConnectorConfig], s3_client: Any
-) -> None:
+def test_a_damaged_object_is_named_and_others_are_compared(copied_archive: Archive, s3_client: Any) -> None:
     config = copied_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     restored(config)
     key = next(s.key for s in snapshot(config).segments if s.kafka_partition == 0)
@@ -123,7 +118,7 @@ def test_a_damaged_object_is_named_and_others_are_compared(
 
 
 def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     target = create_topic(f"other-{target_of(config)}", 2)
@@ -137,7 +132,7 @@ def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
     assert f"topic {target}, kafka partition 0, offset 3: the record batch" in found.kafka_partitions[0].fault
 
 
-def test_a_topic_that_does_not_exist_is_an_error(shared_archive: Callable[..., ConnectorConfig]) -> None:
+def test_a_topic_that_does_not_exist_is_an_error(shared_archive: Archive) -> None:
     config = shared_archive(numbered(3))
 
     with pytest.raises(MissingTopicError):
@@ -145,7 +140,7 @@ def test_a_topic_that_does_not_exist_is_an_error(shared_archive: Callable[..., C
 
 
 def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive(numbered(10))
     target = create_topic(f"other-{target_of(config)}")
@@ -161,7 +156,7 @@ def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
 
 @pytest.mark.parametrize("more", ["nothing", "twice", "theirs", "elsewhere"])
 def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic, more: str
+    shared_archive: Archive, create_topic: CreateTopic, more: str
 ) -> None:
     config = shared_archive(numbered(3))
     target = create_topic(f"other-{target_of(config)}", 2)
@@ -179,7 +174,7 @@ def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
 
 
 def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
-    shared_archive: Callable[..., ConnectorConfig],
+    shared_archive: Archive,
 ) -> None:
     config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     restored(config)
@@ -206,7 +201,7 @@ def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(lab: Lab)
 
 
 def test_where_nothing_is_archived_in_the_window_nothing_is_exactly_the_same(
-    shared_archive: Callable[..., ConnectorConfig], create_topic: CreateTopic
+    shared_archive: Archive, create_topic: CreateTopic
 ) -> None:
     config = shared_archive(numbered(3))
     target = create_topic(f"empty-{target_of(config)}")

@@ -1,6 +1,5 @@
 """Exact counts before anything is sent, and windows of picked hours, on a real archive."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +15,12 @@ from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, StreamTask
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.restore.records import offsets_of
+from kafka_s3_platform_tests.restore.targets import Archive
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 
 @pytest.fixture
-def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Archive) -> ConnectorConfig:
     """Two kafka partitions with twelve records an hour, for five hours: keys k0 to k3 in turn."""
     sent = [
         Sent(b"%d" % n, b"k%d" % (n % 4), NOON + h * HOUR + n * HOUR / 12, kafka_partition=p)

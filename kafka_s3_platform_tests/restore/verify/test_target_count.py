@@ -11,6 +11,7 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target_topic import Regex
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.runners import Between, Step
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, produce
@@ -44,21 +45,19 @@ def losing(topic: str, kept: str, others: Step) -> Between:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_lost_record_is_found_where_another_topic_has_an_equal_one_and_another_writer_as_many_more(
-    load: Load, put: Put, kafka_settings: KafkaSettings, topic_name: str, lost: bool
+    load: Load, put: Put, lab: Lab, lost: bool
 ) -> None:
-    one, two, target = f"{topic_name}-1", f"{topic_name}-2", f"{topic_name}-copy"
+    one, two, target = f"{lab.topic}-1", f"{lab.topic}-2", f"{lab.topic}-copy"
     put(one, 0, numbered(0, 4))
     put(two, 5, numbered(1, 2))
-    runner = losing(
-        two, '"offset" > 5' if lost else "true", lambda: produce(kafka_settings, target, [Sent(b'{"n":7}')] * 3)
-    )
+    runner = losing(two, '"offset" > 5' if lost else "true", lambda: produce(lab.kafka, target, [Sent(b'{"n":7}')] * 3))
     given = asked(load(LINES, JSON), (), MERGED)
     if lost:
         with pytest.raises(IntegrityError, match=rf" 1 times less often than {one}, {two} have it together"):
             restore(given, runner)
     else:
         assert restore(given, runner).verified
-    assert sorted(numbers(kafka_settings, target)) == sorted([0, 1, 2, 3, 2, 7, 7, 7] + [1] * (not lost))
+    assert sorted(numbers(lab.kafka, target)) == sorted([0, 1, 2, 3, 2, 7, 7, 7] + [1] * (not lost))
 
 
 def test_going_on_by_content_is_refused_where_two_topics_go_to_one(load: Load, put: Put, topic_name: str) -> None:

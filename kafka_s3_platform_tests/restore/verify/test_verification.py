@@ -1,6 +1,5 @@
 """What "verified" is said of: every record that was sent, each once, in the topic that the restore began with."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
@@ -36,7 +35,7 @@ BY_KEY = Outgoing(partitioning="murmur2")
 
 
 @pytest.fixture
-def config(shared_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:
+def config(shared_archive: Archive) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
     return shared_archive(RECORDS, kafka_partitions=2)
 
