@@ -38,7 +38,7 @@ from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.topics import consuming, delete_records
 from kafka_s3_platform_tests.support import (
     NOON,
     InProcessRunner,
@@ -222,13 +222,8 @@ def test_a_topic_created_again_after_its_sink_is_archived_as_a_new_one(unarchive
 
 def test_a_sink_is_taken_over_when_its_consumers_have_stopped(unarchived: ConnectorConfig) -> None:
     group = sink_committed(unarchived, {0: 4})
-    mine = {"group.id": group, "enable.auto.commit": False}
-    consumer = Consumer(unarchived.kafka.properties("consumer") | mine)
-    consumer.subscribe([unarchived.topics[0]])
-    consumer.poll(5)
-    with pytest.raises(BusyError, match="stop its consumers first"):
+    with consuming(unarchived.kafka, unarchived.topics[0], group), pytest.raises(BusyError, match="stop its consumers"):
         record_takeover(unarchived, unarchived.topics[0], group, "run")
-    consumer.close()
     assert record_takeover(unarchived, unarchived.topics[0], group, "run").offsets == {0: 4}
 
 

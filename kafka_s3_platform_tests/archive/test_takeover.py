@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.takeover import TakeOverReport, name_group, publish_coverage, record_takeover
@@ -31,6 +31,7 @@ from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (
     commit_offsets,
     committing,
+    consuming,
     delete_records,
     open_transaction,
     until,
@@ -149,14 +150,9 @@ def test_what_is_archived_already_cannot_be_taken_over(config: ConnectorConfig, 
 
 
 def test_an_active_group_is_refused(config: ConnectorConfig) -> None:
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": name_group(config.name)})
-    consumer.subscribe([config.topics[0]])
-    consumer.poll(5)
-    with pytest.raises(
-        BusyError, match=f"{config.topics[0]}: taking over: consumer group connect-.*stop its consumers"
-    ):
+    said = f"{config.topics[0]}: taking over: consumer group connect-.*stop its consumers"
+    with consuming(config.kafka, config.topics[0], name_group(config.name)), pytest.raises(BusyError, match=said):
         taken_over(config)
-    consumer.close()
 
 
 def test_a_group_that_never_committed_is_told_and_nothing_is_created(config: ConnectorConfig) -> None:
@@ -220,14 +216,11 @@ def test_coverage_is_not_published_over_a_group_at_work_and_the_run_goes_on(
     config: ConnectorConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     archived(config)
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": name_group(config.name)})
-    consumer.subscribe([config.topics[0]])
-    consumer.poll(5)
-    with ClusterAdmin(config.kafka) as admin, caplog.at_level(logging.WARNING):
+    group = consuming(config.kafka, config.topics[0], name_group(config.name))
+    with group, ClusterAdmin(config.kafka) as admin, caplog.at_level(logging.WARNING):
         publish_coverage(admin, config.name, config.topics[0], snapshot(config).state)
         assert "was not published" in caplog.text
         assert read_committed_offsets(admin, name_group(config.name), config.topics[0]) == {}
-    consumer.close()
 
 
 def test_coverage_that_cannot_be_published_is_a_warning(

@@ -9,6 +9,8 @@ import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from kafka_s3_platform.kafka import answers
+
 NOTHING = -1001
 """What librdkafka gives, without an error, of a kafka partition that a broker going down answered nothing of."""
 
@@ -24,8 +26,8 @@ class Lies:
         self.asked: list[tuple[str, int, str | int]] = []
         """Topic, kafka partition and question of each answer, in the order of asking."""
 
-    def told(self, wanted: Mapping[TopicPartition, OffsetSpec], answers: Any, isolation_level: Any) -> dict[Any, Any]:
-        return {tp: self._told(tp, wanted[tp], future, isolation_level) for tp, future in answers.items()}
+    def told(self, wanted: Mapping[TopicPartition, OffsetSpec], given: Any, isolation_level: Any) -> dict[Any, Any]:
+        return {tp: self._told(tp, wanted[tp], future, isolation_level) for tp, future in given.items()}
 
     def _told(self, tp: TopicPartition, spec: OffsetSpec, future: Any, isolation_level: Any) -> "Future[Any]":
         question = _question(spec, isolation_level)
@@ -53,8 +55,11 @@ def _question(spec: OffsetSpec, isolation_level: Any) -> str | int:
 
 
 @contextmanager
-def answering(change: Callable[[str, int, str | int, int], int]) -> Iterator[Lies]:
-    """While this is open, every admin client is answered what `change` makes of the truth."""
+def answering(change: Callable[[str, int, str | int, int], int], again_seconds: float = 0.3) -> Iterator[Lies]:
+    """While this is open, every admin client is answered what `change` makes of the truth.
+
+    What no log can answer is asked again for `again_seconds`.
+    """
     lies, ask = Lies(change), AdminClient.list_offsets
 
     def list_offsets(client: AdminClient, wanted: dict[TopicPartition, OffsetSpec], **more: Any) -> Any:
@@ -62,6 +67,7 @@ def answering(change: Callable[[str, int, str | int, int], int]) -> Iterator[Lie
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AdminClient, "list_offsets", list_offsets)
+        patch.setattr(answers, "AGAIN_SECONDS", again_seconds)
         yield lies
 
 

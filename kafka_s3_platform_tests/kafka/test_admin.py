@@ -312,9 +312,8 @@ def test_no_log_ends_before_it_starts(
 
 
 def test_an_answer_that_is_right_a_moment_later_is_waited_for(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.kafka.answers.AGAIN_SECONDS", 30.0)
     create_topic(topic_name, 3)
     produce(kafka_settings, topic_name, [b"v"] * 2, 1)
     left = {(1, "latest"): 3, (2, "earliest"): 1, (1, 0): 2}
@@ -324,7 +323,7 @@ def test_an_answer_that_is_right_a_moment_later_is_waited_for(
         left[place] = left.get(place, 0) - 1
         return NOTHING if left[place] >= 0 else true
 
-    with ClusterAdmin(kafka_settings) as admin, answering(goes_down) as lies:
+    with ClusterAdmin(kafka_settings) as admin, answering(goes_down, 30.0) as lies:
         found = admin.frontiers(topic_name, range(3))
         assert {p: f.high_watermark for p, f in found.items()} == {0: 0, 1: 2, 2: 0}
         assert len({f.observed_at for f in found.values()}) == 1

@@ -1,13 +1,10 @@
 """Consumer groups on a real broker."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from threading import Timer
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -22,7 +19,7 @@ from kafka_s3_platform.kafka.groups import (
     refuse_active_group,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import committing, produce, until
+from kafka_s3_platform_tests.kafka.topics import committing, consuming, produce, until
 
 
 @pytest.fixture
@@ -32,24 +29,6 @@ def topic(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: 
     for kafka_partition in range(3):
         produce(kafka_settings, topic_name, [b"v"] * 5, kafka_partition)
     return topic_name
-
-
-@contextmanager
-def consuming(kafka: KafkaSettings, topic: str, group: str, **more: Any) -> Iterator[Consumer]:
-    """A member of the group that has got its kafka partitions."""
-    own = {"group.id": group, "client.id": "sink", "auto.offset.reset": "earliest", "enable.auto.commit": False}
-    consumer = Consumer(kafka.properties("consumer") | own | more)
-    consumer.subscribe([topic])
-
-    def is_assigned() -> bool:
-        consumer.poll(0.1)
-        return bool(consumer.assignment())
-
-    try:
-        until(is_assigned)
-        yield consumer
-    finally:
-        consumer.close()
 
 
 def test_what_a_group_committed_is_read_by_kafka_partition(kafka_settings: KafkaSettings, topic: str) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -126,6 +127,24 @@ def record_batch(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     }
     complete = [{**default, "offset": 2 * i, **row} for i, row in enumerate(rows)]
     return pa.RecordBatch.from_pylist(complete, schema=RECORD_SCHEMA)
+
+
+@contextmanager
+def consuming(kafka: KafkaSettings, topic: str, group: str, **more: Any) -> Iterator[Consumer]:
+    """A member of the group that has got its kafka partitions."""
+    own = {"group.id": group, "client.id": "sink", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(kafka.properties("consumer") | own | more)
+    consumer.subscribe([topic])
+
+    def is_assigned() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    try:
+        until(is_assigned)
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def until(done: Callable[[], bool]) -> None:

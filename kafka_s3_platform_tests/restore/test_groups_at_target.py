@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
@@ -24,7 +23,7 @@ from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records, open_transaction, until
+from kafka_s3_platform_tests.kafka.topics import consuming, delete_group, delete_records, open_transaction
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
 from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
@@ -263,15 +262,13 @@ def test_an_active_group_is_refused_and_nothing_is_written(source: Archive) -> N
     group = group_of(config)
     target = restored(config).to_topic
     found = translation(config)
-    consumer = Consumer(config.kafka.properties("consumer") | {"group.id": group, "enable.auto.commit": False})
-    consumer.subscribe([target])
     saved: list[bytes] = []
-    try:
-        until(lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()))
-        with ClusterAdmin(config.kafka) as admin, pytest.raises(BusyError, match="stop its consumers first"):
-            apply_translation(admin, found, saved.append)
-    finally:
-        consumer.close()
+    with (
+        consuming(config.kafka, target, group),
+        ClusterAdmin(config.kafka) as admin,
+        pytest.raises(BusyError, match="stop its consumers first"),
+    ):
+        apply_translation(admin, found, saved.append)
     assert saved == []
     with ClusterAdmin(config.kafka) as admin:
         apply_translation(admin, found, saved.append)
