@@ -240,41 +240,6 @@ def test_tombstones_go_where_behavior_on_null_values_says(lab: Lab) -> None:
         archived(config)
 
 
-def bad_among(count: int, bad: bytes) -> list[Sent]:
-    return [Sent(bad if n == count // 2 else b'{"n":%d}' % n) for n in range(count)]
-
-
-def test_one_bad_record_among_many_fails_the_run_after_the_others_are_committed(lab: Lab) -> None:
-    config = lab.fill(bad_among(20_000, b"{not json"), layout={"format": "json", "codec": "none"}, records=JSON)
-    with pytest.raises(UnresolvedOffsetsError, match=rf"{lab.topic}-0 \[10000, 10001\)"):
-        archived(config)
-    assert sum(map(len, lines(config).values())) == 19_999
-    assert scanned(config) == (OffsetRange(0, 10_000), OffsetRange(10_001, 20_000))
-
-
-def test_one_bad_record_among_many_costs_one_dead_letter_when_it_is_tolerated(lab: Lab) -> None:
-    errors = {"tolerance": "all", "dead_letter_topic": f"{lab.topic}-dlq", "dead_letter_replication_factor": 1}
-    config = lab.fill(
-        bad_among(20_000, b"{not json"),
-        layout={"format": "json", "codec": "none"},
-        records={**JSON, "errors": {**errors, "dead_letter_headers": True}},
-    )
-    report = archived(config)
-    assert (report.record_count, report.dead_letter_count) == (19_999, 1)
-    assert sum(map(len, lines(config).values())) == 19_999
-    letters = connector(lab.kafka, lab.store, f"{lab.topic}-dlq").model_copy(update={"name": "letters"})
-    archived(letters)
-    (segment,) = snapshot(letters).segments
-    (letter,) = pq.read_table(io.BytesIO(ObjectStore(letters.store).get(segment.key))).to_pylist()
-    headers = {h["key"]: h["value"] for h in letter["headers"]}
-    assert letter["value"] == b"{not json"
-    assert headers["__connect.errors.topic"] == lab.topic.encode()
-    assert headers["__connect.errors.offset"] == b"10000"
-    assert headers["__connect.errors.stage"] == b"VALUE_CONVERTER"
-    report_again = verify_archive(config, lab.topic, deep=True, runner=InProcessRunner())
-    assert report_again.ok
-
-
 def test_a_bad_record_whose_letter_is_too_large_is_unresolved_and_all_others_are_archived(lab: Lab) -> None:
     """A record that just fits its topic does not fit with the headers of a letter."""
     good = [Sent(b'{"n":1}') for _ in range(10)]

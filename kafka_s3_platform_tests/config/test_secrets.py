@@ -1,50 +1,9 @@
-import logging
-
 import pytest
 from pydantic import ValidationError
 
 from kafka_s3_platform.config.keys.sheet import is_secret
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform_tests.config.conftest import Check, Load
-
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="hunter2" password="hunter2";'
-SECRETS = {
-    "aws.access.key.id": "hunter2",
-    "aws.secret.access.key": "${env:SECRET}",
-    "kafka.api.key": "hunter2",
-    "kafka.api.secret": "hunter2",
-    "consumer.override.sasl.jaas.config": JAAS,
-    "producer.override.ssl.key.password": "hunter2",
-    "admin.override.ssl.key.pem": "hunter2",
-    "confluent.license": "hunter2",
-    "value.converter.schema.registry.basic.auth.user.info": "me:hunter2",
-}
-
-
-def test_a_configuration_shows_no_secret(load: Load, caplog: pytest.LogCaptureFixture) -> None:
-    loaded = load(SECRETS, env={"SECRET": "hunter2"}, worker=f"sasl.jaas.config={JAAS}\n")
-    with caplog.at_level(logging.INFO):
-        logging.getLogger("kafka_s3_platform").info("%s %r", loaded.config, loaded)
-    config = loaded.config
-    shown = [repr(config), str(config), str(config.model_dump()), config.model_dump_json(), repr(loaded), caplog.text]
-    shown += [str(config.model_dump(mode="json")), repr(config.kafka), str(config.store)]
-    assert all("hunter2" not in text for text in shown)
-    assert config.kafka.properties("consumer")["sasl.password"] == "hunter2"
-
-
-def test_a_report_shows_no_secret(check: Check) -> None:
-    refused = {
-        "s3.sse.customer.key": "hunter2",
-        "s3.proxy.url": "http://me:hunter2@proxy",
-        "s3.proxy.password": "hunter2",
-        "aws.secret.acces.key": "hunter2",
-        "store.url": "http://me:hunter2@host",
-    }
-    report = check({**SECRETS, **refused}, env={"SECRET": "hunter2"}, worker=f"consumer.sasl.jaas.config={JAAS}\n")
-    assert "hunter2" not in repr(report)
-    assert {found.value for found in report.findings if found.key in SECRETS} == {"****"}
-
+from kafka_s3_platform_tests.config.conftest import Check
 
 EXAMPLES = "kafka_s3_platform_tests.transforms.example_mappers"
 
@@ -143,13 +102,6 @@ def test_values_of_keys_that_are_known_are_shown(check: Check) -> None:
         values = {found.key: found.value for found in report.findings}
         assert {name: values[name] for name in shown} == shown
         assert "****" not in [found.value for found in report.worker_findings]
-
-
-def test_an_error_shows_no_secret(load: Load) -> None:
-    bad = {"consumer.override.sasl.jaas.config": "nonsense hunter2", "store.url": "http://me:hunter2@host"}
-    with pytest.raises(ConfigError) as caught:
-        load({"aws.secret.access.key": "hunter2", "kafka.api.secret": "hunter2", **bad})
-    assert "hunter2" not in str(caught.value)
 
 
 def test_an_error_of_the_settings_shows_no_value() -> None:
