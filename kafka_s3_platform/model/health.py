@@ -16,10 +16,14 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Risk:
-    """What was found of one topic at one moment. `says` is empty if nothing is at risk."""
+    """What was found of one topic at one moment. `says` is empty if nothing is at risk.
+
+    Of `hours`, [from, to), Kafka soon deletes what is not archived.
+    """
 
     level: Level
     says: str
+    hours: tuple[datetime, datetime] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,7 @@ class TopicHealth:
 
     `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
     UTC: None also if no hour is complete yet, or none is late. `retention_left` are the seconds for which Kafka keeps
-    the oldest record that is not archived, at least; 0 if nobody knows its age, None if nothing can be lost. Of hours
-    in `hours_at_risk`, [from, to), Kafka soon deletes what is not archived.
+    the oldest record that is not archived, at least; 0 if nobody knows its age, None if nothing can be lost.
     """
 
     topic: str
@@ -56,7 +59,6 @@ class TopicHealth:
     newest_complete: datetime | None = None
     oldest_incomplete: datetime | None = None
     retention_left: float | None = None
-    hours_at_risk: tuple[datetime, datetime] | None = None
     unresolved_offsets: int | None = None
     totals: ArchivedTotals | None = None
     kafka_error: str = ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.backlog import Archived, Backlog
 from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
-from kafka_s3_platform.defs.archive.risk import RetentionLeft, find_hours_at_risk, find_retention_left, find_risk
+from kafka_s3_platform.defs.archive.risk import RetentionLeft, find_retention_left, find_risk
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
@@ -222,14 +222,13 @@ def _add_backlog(found: TopicHealth, backlog: Backlog) -> TopicHealth:
         risk = find_risk(backlog)
         left = find_retention_left(backlog)
         oldest = _find_oldest_incomplete(backlog)
-        hours = find_hours_at_risk(backlog)
     except PlatformError as err:
         return replace(found, kafka_error=str(err))
     lag = sum(backlog.lag.values())
     if backlog.silent_store is not None:
         # the index is as it was read last: what was at risk then may be archived by now, and nothing is fine by that
         return replace(found, lag=lag, risk=risk if risk.level is not Level.FINE else None)
-    found = replace(found, risk=risk, oldest_incomplete=oldest, hours_at_risk=hours, lag=lag)
+    found = replace(found, risk=risk, oldest_incomplete=oldest, lag=lag)
     found = replace(found, retention_left=_bound_retention(left))
     if not backlog.failures:
         return found

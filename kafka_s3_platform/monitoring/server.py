@@ -124,7 +124,8 @@ def _answer_hours(seen: Seen, request: Request, reader: HoursReader, paths: Serv
     try:
         if not configs:
             raise ConfigError(failures[0].error)
-        found = reader.read(configs[0], topic, days, known[connector, topic].hours_at_risk)
+        risk = known[connector, topic].risk
+        found = reader.read(configs[0], topic, days, risk.hours if risk else None)
     except PlatformError as err:
         return PlainTextResponse(f"{escape_unprintable(str(err))}\n", 503)
     up = paths.relate(paths.page, f"{paths.hours}/connector/topic")

@@ -69,8 +69,7 @@ def state_hours(
     numbers = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
     found = []
     for report in report_hours(snapshot, hours, lateness):
-        is_at_risk = at_risk is not None and at_risk[0] <= report.hour < at_risk[1]
-        passing = _name_passing(report.hour, lateness, now, is_at_risk=is_at_risk)
+        passing = _name_passing(report.hour, lateness, now, at_risk)
         gaps = {*(gap.kafka_partition for gap in report.gaps if gap.is_lost), *beside.get(report.hour, ())}
         state = _name_state(_sum(report.segments), passing, bool(gaps), report.complete, met=report.scanned)
         states: dict[int, HourState] = {}
@@ -85,7 +84,11 @@ def state_hours(
 
 
 def sketch_hours(
-    snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta, now: datetime
+    snapshot: IndexSnapshot,
+    hours: Sequence[datetime],
+    lateness: timedelta,
+    now: datetime,
+    at_risk: tuple[datetime, datetime] | None,
 ) -> list[HourState]:
     """Name the state of each of the ascending `hours`, as `state_hours` does, from counts: no segment is read.
 
@@ -98,7 +101,7 @@ def sketch_hours(
     for hour in hours:
         has_gap = hour in lost or any(gap.is_lost for gap in state.list_truncated_in(hour))
         complete = state.is_complete(hour, lateness) and not count_records_apart(hour, apart)
-        passing = _name_passing(hour, lateness, now, is_at_risk=False)
+        passing = _name_passing(hour, lateness, now, at_risk)
         found.append(_name_state(stored.get(hour), passing, has_gap, complete, met=state.is_scanned(hour)))
     return found
 
@@ -166,11 +169,13 @@ def _find_hours_beside(snapshot: IndexSnapshot) -> dict[datetime, set[int]]:
     return found
 
 
-def _name_passing(hour: datetime, lateness: timedelta, now: datetime, *, is_at_risk: bool) -> HourState | None:
+def _name_passing(
+    hour: datetime, lateness: timedelta, now: datetime, at_risk: tuple[datetime, datetime] | None
+) -> HourState | None:
     """Name what time alone says of an hour that is not complete: None if it should be."""
     if hour > now:
         return "ahead"
-    if is_at_risk:
+    if at_risk is not None and at_risk[0] <= hour < at_risk[1]:
         return "at risk"
     return "open" if now < hour + HOUR + lateness else None
 

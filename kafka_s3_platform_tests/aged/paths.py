@@ -77,7 +77,7 @@ def check_hours(config: ConnectorConfig, age: Age) -> object:
     """Evaluate the check of hours, as their run does."""
     topic = ArchivedTopic(config, age.topics[0])
     with closing(IndexLook("checks", [topic])) as look:
-        return checks.evaluate_hourly(topic, look)
+        return checks.evaluate_hourly(topic, look, None)
 
 
 def report_last_hour(config: ConnectorConfig, age: Age) -> object:

@@ -57,13 +57,15 @@ def make_hourly_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
     )
 
 
-def evaluate_hourly(topic: ArchivedTopic, look: IndexLook) -> dg.AssetCheckEvaluation:
-    """Evaluate the check `archived`, as an event of the step that archives.
+def evaluate_hourly(
+    topic: ArchivedTopic, look: IndexLook, at_risk: tuple[datetime, datetime] | None
+) -> dg.AssetCheckEvaluation:
+    """Evaluate the check `archived`, as an event of the step that archives. `at_risk` are hours that its picture marks.
 
     A result would be one event more, and a run that fails would show its checks as failed, without why.
     """
     findings = look.read(topic, lambda snapshot: list(_find_in(topic, snapshot)))
-    picture = look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc)))
+    picture = look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc), at_risk))
     wrong = [finding for finding in findings or () if finding.rows or finding.is_wrong]
     metadata: dict[str, Any] = {"hours": dg.MetadataValue.md(picture)} if picture else {}
     for finding in findings or ():

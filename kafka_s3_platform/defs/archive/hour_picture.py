@@ -20,13 +20,15 @@ MAX_BYTES = 4000
 Row = tuple[date, Sequence[HourState]]
 
 
-def draw_hours(topic: ArchivedTopic, snapshot: IndexSnapshot, now: datetime) -> str:
-    """Return Markdown of the last days of a topic, the newest first."""
+def draw_hours(
+    topic: ArchivedTopic, snapshot: IndexSnapshot, now: datetime, at_risk: tuple[datetime, datetime] | None
+) -> str:
+    """Return Markdown of the last days of a topic, the newest first. `at_risk` is as in `state_hours`."""
     zone = ZoneInfo(topic.config.layout.timezone)
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
     by_day = {day: list_day_hours(day, zone) for day in days}
     hours = [hour for each in by_day.values() for hour in each]
-    states = iter(sketch_hours(snapshot, hours, topic.lateness, now))
+    states = iter(sketch_hours(snapshot, hours, topic.lateness, now, at_risk))
     rows = [(day, [next(states) for _ in each]) for day, each in by_day.items()]
     return render_picture(rows[::-1], topic.config.layout.timezone)
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.defs.archive.checks import evaluate_hourly, make_hourly_check
+from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
 from kafka_s3_platform.defs.archive.tries import archive_in_tries, find_error
 from kafka_s3_platform.defs.failures import make_assets_failure, raise_dagster_failures
 from kafka_s3_platform.defs.look import IndexLook
@@ -115,10 +116,11 @@ class _HourlyRun:
         wanted = [topic for topic in topics if topic.key("hourly") in self._checked]
         if not wanted:
             return
+        at_risk = read_hours_at_risk(self._context.instance, wanted)
         with closing(IndexLook("checks", wanted)) as look:
             for topic in wanted:
                 try:
-                    found = evaluate_hourly(topic, look)
+                    found = evaluate_hourly(topic, look, at_risk.get(topic.topic))
                 except PlatformError as err:
                     self.failures.setdefault(topic.key("hourly"), err)
                 else:

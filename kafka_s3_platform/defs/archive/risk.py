@@ -20,7 +20,8 @@ def find_risk(backlog: Backlog) -> Risk:
     if backlog.failures:
         told = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
         found.append(Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {told}"))
-    return Risk(max((risk.level for risk in found), default=Level.FINE), " ".join(risk.says for risk in found))
+    level = max((risk.level for risk in found), default=Level.FINE)
+    return Risk(level, " ".join(risk.says for risk in found), _find_hours(backlog))
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,8 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
     )
 
 
-def find_hours_at_risk(backlog: Backlog) -> tuple[datetime, datetime] | None:
-    """Return [from, to) of the hours whose records Kafka soon deletes, if they are not archived. None without any.
-
-    Raises PlatformError where Kafka does not answer.
-    """
+def _find_hours(backlog: Backlog) -> tuple[datetime, datetime] | None:
+    """Return [from, to) of the hours whose records Kafka soon deletes, if they are not archived. None without any."""
     left = find_retention_left(backlog)
     settings = backlog.topic.config.archive
     if left is None or not left.is_age_known or _find_level(settings, left) is Level.FINE:

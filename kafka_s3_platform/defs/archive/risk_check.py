@@ -5,8 +5,9 @@ risk. It can be run by hand, too.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from datetime import datetime, timezone
 
 import dagster as dg
 
@@ -27,6 +28,8 @@ RISK_CHECK = "at_risk"
 SILENT_METADATA = "does_not_answer"
 """Names the server, if the check fails because it has not answered for some minutes. Alerts tell it once for all."""
 
+_HOURS_METADATA = ("hours_at_risk_from", "hours_at_risk_to")
+
 RUN_SECONDS = 3_600.0
 """How long a run of the checks may ask Kafka and the store. A tick has less."""
 
@@ -41,8 +44,33 @@ def make_evaluation(
         passed=risk.level is Level.FINE,
         severity=ERROR if risk.level is Level.FAIL else WARN,
         description=risk.says or None,
-        metadata={} if silence is None else {SILENT_METADATA: _name_server(topic, silence)},
+        metadata={
+            **({} if silence is None else {SILENT_METADATA: _name_server(topic, silence)}),
+            **({} if risk.hours is None else dict(zip(_HOURS_METADATA, map(_show_time, risk.hours), strict=True))),
+        },
     )
+
+
+def read_hours_at_risk(
+    instance: dg.DagsterInstance, topics: Iterable[ArchivedTopic]
+) -> dict[str, tuple[datetime, datetime]]:
+    """Return what the last result of the check says of topics: [from, to) of the hours that Kafka soon deletes."""
+    by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
+    last = instance.event_log_storage.get_latest_asset_check_execution_by_key([*by_key])
+    found = {}
+    for key, record in last.items():
+        if record.event is None or record.event.dagster_event is None:
+            continue
+        metadata = record.event.dagster_event.asset_check_evaluation_data.metadata
+        times = [metadata[name].value for name in _HOURS_METADATA if name in metadata]
+        if len(times) == len(_HOURS_METADATA):
+            start, end = (datetime.fromtimestamp(float(str(time)), timezone.utc) for time in times)
+            found[by_key[key]] = start, end
+    return found
+
+
+def _show_time(moment: datetime) -> dg.TimestampMetadataValue:
+    return dg.MetadataValue.timestamp(moment)
 
 
 def _name_server(topic: ArchivedTopic, silence: BrokerUnavailableError | StoreUnavailableError) -> str:

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from xml.etree import ElementTree as ET
 
 import dagster as dg
@@ -12,10 +12,11 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import evaluate_hourly
 from kafka_s3_platform.defs.archive.hour_picture import MAX_BYTES, render_picture
+from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, topic_of
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, evaluated, tick, topic_of
 from kafka_s3_platform_tests.support import Sent, archived
 
 FIRST = date(2026, 3, 1)
@@ -60,8 +61,31 @@ def test_the_check_of_a_run_shows_the_last_month(lab: Lab) -> None:
     config: ConnectorConfig = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic())
     lab.produce([Sent(timestamp=ago(config, h)) for h in (30, 2)])
     archived(config)
-    picture = evaluate_hourly(topic_of(config), IndexLook("checks", [topic_of(config)])).metadata["hours"]
+    found = shown(config, None)
+    assert (found["complete"], found["open"]) == (2, 1)
+    assert set(found) == {"complete", "open", "empty"}
+
+
+@pytest.mark.integration
+def test_hours_that_the_check_at_risk_has_found_are_marked(lab: Lab, instance: dg.DagsterInstance) -> None:
+    config = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic(retention_ms=10 * 86_400_000))
+    lab.produce([Sent(timestamp=ago(config, h) + timedelta(minutes=1)) for h in (144, 2)])
+    assert read_hours_at_risk(instance, [topic_of(config)]) == {}
+    [told] = evaluated(tick(config, "lag__c", instance))
+    instance.report_runless_asset_event(told)
+    at_risk = read_hours_at_risk(instance, [topic_of(config)])[lab.topic]
+    assert at_risk[0] <= ago(config, 143) < at_risk[1] < ago(config, 100)
+    archived(config, [ago(config, 2)])
+    # Kafka keeps ten days, and warns at half of them
+    assert 20 <= shown(config, at_risk)["at risk"] <= 25
+    archived(config)
+    assert "at risk" not in shown(config, at_risk)
+
+
+def shown(config: ConnectorConfig, at_risk: tuple[datetime, datetime] | None) -> dict[str, float]:
+    """How many hours of each state the picture of the check has."""
+    look = IndexLook("checks", [topic_of(config)])
+    picture = evaluate_hourly(topic_of(config), look, at_risk).metadata["hours"]
     assert isinstance(picture, dg.MarkdownMetadataValue)
-    found = shape(str(picture.value))
-    assert (found[COLOURS["complete"][0]], found[COLOURS["open"][0]]) == (2, 1)
-    assert set(found) == {COLOURS[state][0] for state in ("complete", "open", "empty")}
+    names = {colour: state for state, (colour, _) in COLOURS.items()}
+    return {names[colour]: count for colour, count in shape(str(picture.value)).items()}
