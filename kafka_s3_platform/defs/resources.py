@@ -94,7 +94,8 @@ def start_session() -> "SparkSession":
 
     A cluster ends a session, for instance when its executors fail one after the other. Then this starts another one.
 
-    Raises SparkUnavailableError if it does not start, and ConfigError if the deployment's file cannot be read.
+    Raises SparkUnavailableError if it does not start, and ConfigError if there is no Java, or the deployment's file
+    cannot be read.
     """
     session = _start_once()
     if _has_ended(session):
@@ -148,7 +149,7 @@ def _start_or_explain(deployed: Mapping[str, str], own: Mapping[str, str]) -> "S
     try:
         return _start(deployed, own)
     except PlatformError as err:
-        raise SparkUnavailableError(f"Spark does not start: {err.text}", code=err.code) from err
+        raise err.retell(f"Spark does not start: {err.text}") from err
     except Exception as err:
         # of an error of Java, the first line says where and the second one what
         said = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__

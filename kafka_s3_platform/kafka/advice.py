@@ -30,6 +30,10 @@ _NO_LOGIN_AT_PORT = (
     "This port takes no login: set security.protocol to PLAINTEXT, or to SSL where it speaks TLS, or name the port "
     "that does in bootstrap.servers"
 )
+_NO_KAFKA = (
+    "What answers at that port does not speak Kafka as security.protocol says: correct the port in bootstrap.servers, "
+    "or security.protocol"
+)
 _UNTRUSTED = (
     "The broker's certificate is of an authority that ssl.ca.location does not name, or is out of date, or holds "
     "another name than the broker is called by. `openssl s_client -connect HOST:PORT -CAfile FILE -verify_hostname "
@@ -66,6 +70,7 @@ _BY_WORDS: tuple[tuple[str, Advice], ...] = (
         r"No provider for SASL mechanism",
         Advice(ErrorCode.CONFIG, "Set sasl.mechanism to one of those that this client is built with"),
     ),
+    (r"Invalid response size", Advice(ErrorCode.KAFKA_TLS, _NO_KAFKA)),
     (r"Failed to resolve", Advice(ErrorCode.KAFKA_NAME, _NAME)),
     (r"Connection refused", Advice(ErrorCode.KAFKA_DOWN, _REFUSED)),
     # librdkafka names the protocol before the address, unless it is PLAINTEXT.

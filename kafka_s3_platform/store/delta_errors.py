@@ -1,6 +1,7 @@
 """What delta-rs and Arrow raise over an index, as the platform's errors."""
 
 import re
+from dataclasses import replace
 
 from deltalake.exceptions import DeltaError
 
@@ -27,6 +28,8 @@ _SHOWN = 600
 _REDIRECT = re.compile(r"Received redirect without LOCATION")
 _PERMANENT_STATUS = frozenset({400, 401, 403, 405, 411, 413, 501})
 """An outage has others, and so has a commit that another one came before."""
+_NO_LIST = re.compile(r"performing list request.*status code\W+404\b(?!.*<Code>)")
+"""No S3 server answers a listing so: not even where the bucket is missing."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
 _NO_CONNECTION = re.compile(
     r"client error \((?:Connect|SendRequest)\)\W*(?:tcp connect error\W*)?(.*?)(?: \(os error \d+\))?$"
@@ -80,7 +83,9 @@ def _find_refusal(attempt: str, text: str) -> PlatformError | None:
     if answer is None:
         return None
     status, code = int(answer[1]), answer[2] or ""
-    if status not in _PERMANENT_STATUS and code != "NoSuchBucket":
+    if _NO_LIST.search(text):
+        tried = replace(tried, operation="ListObjectsV2")
+    elif status not in _PERMANENT_STATUS and code != "NoSuchBucket":
         return None
     refusal = choose_error(status, code, tried)
     return refusal.make_error(f"{attempt}: {describe_answer(refusal.error, status, code, answer[3] or '')}")

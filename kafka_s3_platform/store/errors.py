@@ -148,6 +148,14 @@ class NotFoundError(IntegrityError):
     code = ErrorCode.STORE_OBJECT
 
 
+_NO_OBJECT = RefusedAnswer(NotFoundError, ErrorCode.STORE_OBJECT, "It does not exist, or was deleted")
+_NO_STORE = RefusedAnswer(
+    ConfigError,
+    ErrorCode.STORE_REFUSED,
+    "No S3 server answers so: correct store.url, its port above all. A proxy before the store may answer for it",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Attempted:
     """What was tried, for the message of an error."""
@@ -276,7 +284,8 @@ def _choose_by_status(status: int, code: str, tried: Attempted) -> RefusedAnswer
             PreconditionError, ErrorCode.STORE_OBJECT, "Somebody else created, replaced or deleted the object"
         )
     if status == _NOT_FOUND:
-        return RefusedAnswer(NotFoundError, ErrorCode.STORE_OBJECT, "It does not exist, or was deleted")
+        is_no_store = tried.operation == "ListObjectsV2" and code in {"", str(status), "Not Found"}
+        return _NO_STORE if is_no_store else _NO_OBJECT
     if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in ("RequestTimeout", "SlowDown"):
         advice = "The store is overloaded, failing, or its disk is full: make sure it is not, run again"
         return RefusedAnswer(StoreUnavailableError, ErrorCode.STORE_FAILS, advice)

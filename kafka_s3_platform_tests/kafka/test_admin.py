@@ -1,3 +1,4 @@
+import socketserver
 import time
 from datetime import datetime, timezone
 from typing import Any
@@ -19,6 +20,7 @@ from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
+from kafka_s3_platform_tests.store.http_proxy import running
 
 HOUR_MS = 3_600_000
 
@@ -199,6 +201,20 @@ def test_an_unreachable_broker_is_named_with_the_reason() -> None:
         pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:1.*Connection refused"),
     ):
         admin.describe_topic("t")
+
+
+def test_a_port_that_answers_by_another_protocol_is_told_from_a_broker_that_is_down() -> None:
+    class Http(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1)
+            self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")  # as nginx, which waits for no whole request
+
+    with (
+        running(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Http)) as server,
+        ClusterAdmin(KafkaSettings(bootstrap_servers=f"127.0.0.1:{server.server_address[1]}"), 1) as admin,
+        pytest.raises(BrokerUnavailableError, match=r"KS-KAFKA-TLS.*does not speak Kafka"),
+    ):
+        admin.describe_cluster()
 
 
 def test_a_cluster_that_has_answered_is_waited_for_and_one_that_never_did_is_soon_given_up(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments
-from kafka_s3_platform.errors import SparkUnavailableError, TransientError
+from kafka_s3_platform.errors import ConfigError, PlatformError, SparkUnavailableError, TransientError
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
 SECRET = "mark-7f3a-spark"
@@ -118,12 +118,22 @@ def test_a_user_without_an_entry_in_the_user_database_starts_spark_whatever_else
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
-    [({"JAVA_HOME": "/nowhere"}, "[KS-JAVA] Spark does not start: no java in JAVA_HOME=/nowhere: install Java 17"),
-     ({"PYSPARK_SUBMIT_ARGS": "--no-such-option"}, "[KS-SPARK] Spark does not start: [JAVA_GATEWAY_EXITED]")],
-)  # fmt: skip
-def test_a_spark_that_does_not_start_is_one_sentence_and_heals_by_itself(
-    monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], said: str
+    ("variables", "error", "said"),
+    [
+        (
+            {"JAVA_HOME": "/nowhere"},
+            ConfigError,
+            "[KS-JAVA] Spark does not start: no java in JAVA_HOME=/nowhere: install Java 17",
+        ),
+        (
+            {"PYSPARK_SUBMIT_ARGS": "--no-such-option"},
+            SparkUnavailableError,
+            "[KS-SPARK] Spark does not start: [JAVA_GATEWAY_EXITED]",
+        ),
+    ],
+)
+def test_a_spark_that_does_not_start_is_one_sentence_and_heals_by_itself_unless_there_is_no_java(
+    monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], error: type[PlatformError], said: str
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -135,8 +145,8 @@ def test_a_spark_that_does_not_start_is_one_sentence_and_heals_by_itself(
     ]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     last = found.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"kafka_s3_platform.errors.SparkUnavailableError: {said}")
-    assert issubclass(SparkUnavailableError, TransientError), "a sensor asks again"
+    assert last.startswith(f"kafka_s3_platform.errors.{error.__name__}: {said}")
+    assert issubclass(error, TransientError) == (error is SparkUnavailableError), "a sensor asks again"
 
 
 @pytest.mark.parametrize("given", ["--jars /a.jar pyspark-shell", None])

@@ -22,6 +22,7 @@ from kafka_s3_platform.errors import (
     PlatformError,
     StoreUnavailableError,
 )
+from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
@@ -272,6 +273,18 @@ def test_a_server_that_is_down_fails_soon_and_says_where(store_settings: StoreSe
     store = other(store_settings, endpoint_url="http://127.0.0.1:1", max_retries=1)
     with pytest.raises(StoreUnavailableError, match=r"topics/\.write-check|bucket.* at http://127.0.0.1:1"):
         check_promises(store, "topics")
+
+
+def test_a_server_that_is_no_s3_is_told_from_a_damaged_index(
+    store_settings: StoreSettings, stack_settings: StackSettings
+) -> None:
+    filer = store_settings.model_copy(
+        update={"endpoint_url": f"http://127.0.0.1:{stack_settings.seaweedfs_filer_port}"}
+    )
+    index = ConnectorIndex(filer, "_index", "c")
+    for ask in (lambda: next(ObjectStore(filer).list("a/"), None), index.peek):
+        with pytest.raises(ConfigError, match=r"404.* No S3 server answers so: correct store\.url"):
+            ask()
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (507, "InsufficientStorage"), (500, "InternalError")])
