@@ -21,7 +21,7 @@ GRACE_SECONDS = 5.0
 """How much longer we wait for a future than librdkafka waits, and how long after a refusal."""
 
 BEGIN_SECONDS = 2.0
-"""How much longer after the grace, where nothing was begun and no address of the cluster takes a connection."""
+"""How much longer after the grace, where nothing was begun and connections are refused or closed."""
 
 _answered: set[str] = set()
 """The clusters that have answered this process. One that goes away then may be restarting: it is waited for."""
@@ -33,7 +33,7 @@ K = TypeVar("K", bound=Hashable)
 class AdminCalls:
     """One cluster's admin client.
 
-    A client that `begins` a command or a run tells soon that nothing listens at any of the cluster's addresses.
+    A client that `begins` a command or a run tells soon that connections are refused at the cluster's addresses.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class AdminCalls:
         _answered.add(self._bootstrap_servers)
 
     def _late(self, future: "Future[Any]", asked: str) -> Any:
-        is_in_vain = self._begins and self._reasons.are_all_down and self._bootstrap_servers not in _answered
+        is_in_vain = self._begins and self._reasons.are_refusals and self._bootstrap_servers not in _answered
         try:
             return future.result(timeout=BEGIN_SECONDS if is_in_vain else self._timeout)
         except FutureTimeoutError as err:

@@ -37,9 +37,9 @@ class Reasons:
             self._closed = line.rpartition("]: ")[2]
 
     @property
-    def are_all_down(self) -> bool:
-        """Whether no broker that is known takes a connection."""
-        return BROKERS_DOWN in self._latest
+    def are_refusals(self) -> bool:
+        """Whether no broker that is known takes a connection, or one closes it without a word."""
+        return BROKERS_DOWN in self._latest or bool(self._closed)
 
     def forget(self) -> None:
         """Forget earlier errors: the client was answered again, so they explain nothing any more."""
