@@ -297,8 +297,8 @@ def explain_full_disk(err: BaseException) -> FullDiskError | None:
     """Return the error to raise if `err` was caused by a disk of this machine that is full, or the user's share."""
     for each in iterate_causes(err):
         if isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT}:
-            place = f" ({each.filename})" if each.filename else ""
-            return FullDiskError(f"{each.strerror}{place}. Make room on this machine's disk, and run again")
+            place = each.filename or "no file is named: mostly a temporary one, in TMPDIR or SPARK_LOCAL_DIRS"
+            return FullDiskError(f"{each.strerror} ({place}). Make room on this machine's disk, and run again")
     return None
 
 

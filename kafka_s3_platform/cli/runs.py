@@ -69,7 +69,8 @@ def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = 
     if found.source is not None:
         raise ConfigError(
             f"connector {connector} is a source: it reads objects that others wrote, and archives nothing itself. "
-            f"Restore them with `kafka-s3 restore {connector}`; name a sink connector for everything else"
+            f"Restore them with `kafka-s3 restore {connector} --topic T --to-topic T2`; with --dry-run --exact, it "
+            f"reads each object and sends nothing, which verifies them. Name a sink connector for everything else"
         )
     folder = find_topics_folder()
     config = resolve_now(found, folder)

@@ -189,7 +189,11 @@ def _make_document(report: VerifyReport) -> dict[str, Any]:
 
 
 def _format_report(report: VerifyReport) -> list[str | Verdict]:
-    state = "ok" if report.ok else f"{len(report.damages)} thing(s) are not as the index says"
+    state = (
+        "ok" if report.segment_count or report.holes or report.gaps else "nothing is archived, so nothing was compared"
+    )
+    if not report.ok:
+        state = f"{len(report.damages)} thing(s) are not as the index says"
     head = (
         f"{report.topic}: {state}; {report.segment_count} object(s), {report.record_count:,} records, "
         f"{report.size:,} bytes, {len(report.holes)} hole(s), {len(report.gaps)} gap(s)"

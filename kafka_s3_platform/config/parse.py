@@ -165,9 +165,10 @@ def _read_bytes(path: Path) -> bytes:
         found = path.stat()
         # reading a pipe would wait for a writer, and with it all connectors
         if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path}: cannot be read: it is no regular file")
+            raise ConfigError(f"{path}: cannot be read: it is no regular file; put one there, or take it away")
         if found.st_size > MAX_BYTES:
             raise ConfigError(f"{path}: has {found.st_size:,} bytes; {MAX_BYTES:,} at most are read")
         return path.read_bytes()
     except OSError as err:
-        raise ConfigError(f"{path}: cannot be read: {err.strerror}") from err
+        advice = "let this user read it" if isinstance(err, PermissionError) else "put it there, or take its link away"
+        raise ConfigError(f"{path}: cannot be read: {err.strerror}; {advice}") from err

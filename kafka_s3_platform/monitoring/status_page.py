@@ -297,16 +297,13 @@ def _render_failed(connectors: Sequence[ConnectorHealth], links: PageLinks, now:
 
 def _render_error(connector: str, run: FailedRun, links: PageLinks, now: datetime) -> Markup:
     badge = _BADGE.format("pale", "a later run succeeded") if run.is_over else _BADGE.format("bad", "failed")
-    return Markup(
-        '<div class="text"><b>{}</b>: {} {} {} ago, {} {} <span class="soft">{}</span></div><p class="text">{}</p>\n'
-    ).format(
+    return Markup('<div class="text"><b>{}</b>: {} {} {} ago, {} {}</div><p class="text">{}</p>\n').format(
         connector,
         run.kind,
         badge,
         _describe_age(run.ended_at, now),
         links.show_run(run.run_id),
         links.show_runbook(run.message),
-        run.error,
         _shorten(run.message),
     )
 

@@ -80,4 +80,4 @@ def test_a_command_whose_output_finds_no_room_ends_in_one_sentence(tmp_path: Pat
             check=False,
         )
     assert done.returncode == 75
-    assert done.stderr.startswith("Error: [KS-DISK] No space left on device. Make room")
+    assert done.stderr.startswith("Error: [KS-DISK] No space left on device (")

@@ -130,6 +130,7 @@ def test_what_is_not_known_and_what_failed_link_the_runbook_by_their_codes() -> 
     linked = re.findall(r'href="/docs/runbook\.md#([^"]+)"', page)
     codes = (ErrorCode.KAFKA_DOWN, ErrorCode.STORE_BUCKET, ErrorCode.OTHER)
     assert linked == [code.anchor for code in codes]
+    assert "MissingBucketError" not in page, "no names of Python's"
 
 
 def test_the_place_in_the_docs_is_there() -> None:

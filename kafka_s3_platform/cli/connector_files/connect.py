@@ -9,7 +9,7 @@ from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, L
 from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform.converters.registry import open_registry
-from kafka_s3_platform.errors import AuthorizationError, MissingTopicError, PlatformError
+from kafka_s3_platform.errors import AuthorizationError, ErrorCode, MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import NO_ETAG, ObjectStore
@@ -116,12 +116,13 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
     try:
         next(store.list(folder), None)
         yield Finding("bucket", Judgement.OK, f"{store.uri(folder)} can be listed")
-    except AuthorizationError as err:
-        yield Finding("bucket", Judgement.WRONG, str(err))
     except PlatformError as err:
         yield Finding("bucket", Judgement.WRONG, str(err))
-        yield Finding("rights on the bucket, index, clock", Judgement.NOT_TRIED, "the bucket does not answer")
-        return
+        # runs of a sink need not list
+        if not isinstance(err, AuthorizationError) or err.code is ErrorCode.STORE_LOGIN:
+            told = "the bucket does not answer, or does not take the credentials"
+            yield Finding("rights on the bucket, index, clock", Judgement.NOT_TRIED, told)
+            return
     yield from _try_source(config, store) if is_source else _try_sink(config, store)
     yield _try_clock(config, store)
 
@@ -228,5 +229,5 @@ def _try_registry(config: ConnectorConfig, side: str, settings: RegistrySettings
     registry = open_registry(settings)
     subject = f"{next(iter(config.topics), 'kafka-s3')}-{side}"
     versions = registry.versions(subject)
-    told = f"{registry.url} answers, and takes the credentials. Subject {subject} has {len(versions):,} versions"
+    told = f"{registry.url} answers: subject {subject} has {len(versions):,} versions"
     yield Finding(f"Schema Registry of {side}s", Judgement.OK, told)
