@@ -109,14 +109,18 @@ class OffsetAdmin(AdminCalls):
         """Return the names of all topics that the admin client may see."""
         return frozenset(self._metadata(None, "listing topics").topics)
 
+    def find_near_topic(self, topic: str) -> str | None:
+        """Return the name of a topic that is like this one. None: there is none, or nobody tells."""
+        try:
+            return find_nearest(topic, self._known_names)
+        except PlatformError:
+            return None
+
     def _suggest_topic(self, topic: str, err: PlatformError) -> PlatformError:
         """Return the error of a missing topic with the name that is nearest, if there is one like it."""
         if not isinstance(err, MissingTopicError):
             return err
-        try:
-            near = find_nearest(topic, self._known_names)
-        except PlatformError:
-            return err
+        near = self.find_near_topic(topic)
         found = err.retell(f"{err.text}. Did you mean {near}?") if near else err
         found.__cause__ = err.__cause__
         return found

@@ -186,11 +186,14 @@ def test_a_target_that_is_created_gets_as_many_kafka_partitions_as_are_asked_for
 def test_a_target_that_is_missing_is_created_by_hand_or_by_the_restore(
     wide: ConnectorConfig, create_topic: CreateTopic
 ) -> None:
-    with pytest.raises(PreflightError, match=r"does not exist\. Create it with (\d) kafka .*--create-topic") as refused:
+    asked = r"does not exist\..* Create it with (\d) kafka .*--create-topic"
+    with pytest.raises(PreflightError, match=asked) as refused:
         restored(wide, create_topic=False)
     found = re.search(r"with (\d) kafka partitions", str(refused.value))
     assert found is not None
     create_topic(target_of(wide), int(found[1]))
+    with pytest.raises(PreflightError, match=rf"does not exist\. Did you mean {target_of(wide)}\?"):
+        restored(wide, to_topic=target_of(wide)[:-1], create_topic=False)
     assert restored(wide, create_topic=False).verified
     assert restored(wide, to_topic=f"{target_of(wide)}-2", restore_id="r2", create_topic=True).verified
 

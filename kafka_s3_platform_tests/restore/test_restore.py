@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import (
     IntegrityError,
+    MissingTopicError,
     PlatformError,
     PreflightError,
     SparkUnavailableError,
@@ -471,3 +472,15 @@ def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, 
     assert whole.gaps == (f"{topic}-0: offsets [0, 4) were lost to retention before they were archived",)
     assert "1 of 2 hours are not complete in the archive" in today.gaps[0]
     assert any("holds no record in the window" in note for note in today.notes)
+
+
+def test_a_topic_that_was_never_archived_is_a_clear_error(config: ConnectorConfig, create_topic: CreateTopic) -> None:
+    topic = config.topics[0]
+    with pytest.raises(
+        MissingTopicError, match=f"connector c has archived nothing of topic {topic}: there is no index"
+    ):
+        restored(config)
+    create_topic(topic)
+    archived(config)
+    with pytest.raises(MissingTopicError, match=rf"no index at .* that has it\. .* Did you mean {topic}\?"):
+        restored(config.model_copy(update={"topics": (topic[:-1],)}))

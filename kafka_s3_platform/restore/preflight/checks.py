@@ -37,7 +37,7 @@ SAY_SO = "Restore to another topic, or say that the source topic is meant: --all
 
 @dataclass(frozen=True)
 class Target:
-    """The target topic as it was found. `description` is None if the topic does not exist yet.
+    """The target topic as it was found. `description` is None if the topic does not exist yet: `near` is one like it.
 
     For a topic that the restore creates, `not_taken` is config name -> why its brokers reject that config.
     `uncreatable` is why they would not create the topic without these configs either.
@@ -50,6 +50,7 @@ class Target:
     acls: tuple[TopicAcl, ...] | None = None
     not_taken: Mapping[str, str] = field(default_factory=dict)
     uncreatable: str | None = None
+    near: str | None = None
 
     def kafka_partition_count(self, request: RestoreRequest, plan: TargetPlan) -> int:
         """Return how many kafka partitions it has, or gets when created; after the start, as many as at the start."""
@@ -68,7 +69,7 @@ def look_at_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
     description = describe_if_there(admin, topic)
     if description is None:
         acls = admin.topic_acls(topic) if request.restore_acls else None
-        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls)
+        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls, near=admin.find_near_topic(topic))
     configs = TargetConfigs(topic, admin.topic_configs(topic), now)
     frontiers = admin.frontiers(topic, description.kafka_partitions)
     return Target(description, configs, frontiers, cluster, description.acls)
@@ -186,9 +187,11 @@ def _count_arrived(plan: TargetPlan, target: Target) -> dict[int, int]:
 
 def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     if not request.create_topic:
+        # nobody means the topic that the records came from
+        meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
         yield make_refusal(
-            f"target topic {request.to_topic} does not exist. Create it with {choose_topic_size(request, plan)} kafka "
-            f"partitions, or let the restore create it: --create-topic (to.create_topic)",
+            f"target topic {request.to_topic} does not exist.{meant} Create it with {choose_topic_size(request, plan)} "
+            f"kafka partitions, or let the restore create it: --create-topic (to.create_topic)",
         )
         return
     _, changes = make_topic_configs(request, plan, target.configs.now, target.not_taken)

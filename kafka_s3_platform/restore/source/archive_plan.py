@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
@@ -200,9 +201,12 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
     snapshot = index.peek()
     source = snapshot.state.topic if snapshot else None
     if snapshot is None or source is None:
+        whole = index.within_connector.peek()
+        near = find_nearest(request.topic, [each for each in whole.topics if each != request.topic]) if whole else None
         raise MissingTopicError(
-            f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}. "
-            f"Archive it first, or correct the topic, the connector or archive.index.dir",
+            f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}"
+            f"{' that has it' if whole else ''}. Archive it first, or correct the topic, the connector or "
+            f"archive.index.dir{f'. Did you mean {near}?' if near else ''}",
             code=ErrorCode.ARCHIVE_TOPIC,
         )
     if source.topic != request.topic:
