@@ -428,32 +428,6 @@ def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip
     assert gzip.decompress(body) == b"one\ntwo\n"
 
 
-def test_two_nullable_objects_of_a_json_schema_keep_their_own_fields(
-    lab: Lab, registry: RegistrySettings, tmp_path: Path
-) -> None:
-    """The second one was archived with the fields of the first, and without an error."""
-    lab.create_topic()
-    home = {"type": ["object", "null"], "properties": {"street": {"type": "string"}}}
-    work = {"type": ["object", "null"], "properties": {"company": {"type": "string"}, "salary": {"type": "integer"}}}
-    schema = DRAFT | {"type": "object", "properties": {"home": home, "work": work}}
-    values = [{"home": {"street": "A"}, "work": {"company": "ACME", "salary": 5}}, {"home": None, "work": None}]
-    lab.produce([Sent(v) for v in framed(registry, lab.topic, schema, values, "JSON_SR")])
-    config = loaded(
-        tmp_path,
-        lab.kafka,
-        lab.store,
-        **{
-            "topics": lab.topic,
-            "format.class": "io.confluent.connect.s3.format.avro.AvroFormat",
-            "value.converter": "io.confluent.connect.json.JsonSchemaConverter",
-            "value.converter.schema.registry.url": registry.url,
-        },
-    )
-    archived(config)
-    [body] = objects(config).values()
-    assert list(fastavro.reader(io.BytesIO(body))) == values
-
-
 def loaded(folder: Path, kafka: KafkaSettings, store: StoreSettings, **keys: str) -> ConnectorConfig:
     """A connector file of these keys, as a user writes it."""
     assert store.access_key_id is not None

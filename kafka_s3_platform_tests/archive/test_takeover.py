@@ -17,9 +17,7 @@ from kafka_s3_platform.errors import (
     OpenTransactionError,
     PermanentError,
     TopicRecreatedError,
-    TransientError,
 )
-from kafka_s3_platform.kafka import groups
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import read_committed_offsets
 from kafka_s3_platform.model.gap import Gap
@@ -30,7 +28,6 @@ from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (
     commit_offsets,
-    committing,
     consuming,
     delete_records,
     open_transaction,
@@ -240,18 +237,3 @@ def test_a_broker_going_down_is_taken_over_from_only_when_it_is_back(config: Con
     assert taken_over(config).log_starts == {1: 0}
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(4, 10)), 1: list(range(10))}
-
-
-def test_an_offset_that_the_sink_is_about_to_commit_is_waited_for(
-    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Overlooked, its records would be in both sinks, and a second take-over be refused for ever."""
-    monkeypatch.setattr(groups, "STABLE_SECONDS", 0.5)
-    sink_committed(config, {0: 3, 1: 3})
-    with committing(config.kafka, name_group(config.name), [TopicPartition(config.topics[0], 1, 5)]) as producer:
-        with pytest.raises(TransientError, match=f"{config.topics[0]}-1.*UNSTABLE_OFFSET_COMMIT"):
-            taken_over(config)
-        producer.commit_transaction(30)
-        assert taken_over(config).offsets == {0: 3, 1: 5}
-    archived(config)
-    assert offsets_by_kafka_partition(stored(config)) == {0: list(range(3, 10)), 1: list(range(5, 10))}

@@ -6,8 +6,10 @@ from dataclasses import fields
 import pytest
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments
+from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments, parse_document
+from kafka_s3_platform.restore.replay.checkpoint import Position
 from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform_tests.restore.test_report_page import report
 
 
@@ -44,3 +46,17 @@ def test_a_report_of_another_format_is_refused_and_says_what_to_do(said: int | N
     with pytest.raises(IntegrityError, match=rf"\] {advice} under another restore id$"):
         RestoreReport.from_json(content, "k")
     assert RestoreReport.from_json(report().to_json(), "k").plan_digest == report().plan_digest
+
+
+NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
+
+
+@pytest.mark.parametrize("content", NO_DOCUMENTS, ids=lambda content: str(content[:9]))
+def test_what_is_no_document_is_told_as_that(content: bytes) -> None:
+    for read in (
+        ArchivePlan.from_json,
+        RestoreReport.from_json,
+        lambda *given: parse_document(given[0], Position, "k"),
+    ):
+        with pytest.raises(IntegrityError, match="k is no document of a restore"):
+            read(content, "k")

@@ -30,8 +30,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 pytestmark = pytest.mark.integration
 
-NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
-
 
 def begun(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
     """The archive, of which a restore `r` was begun."""
@@ -178,14 +176,12 @@ def test_what_an_edited_plan_can_do_is_leave_out_objects(sending: ConnectorConfi
     assert (report.to_topic, report.record_count) == (target_of(sending), 9)
 
 
-@pytest.mark.parametrize("content", NO_DOCUMENTS)
 @pytest.mark.parametrize("name", ["r.json", "r.report.json", "r/0.json"])
-def test_what_is_no_document_is_told_as_that(
-    config: ConnectorConfig, s3_client: Any, name: str, content: bytes
-) -> None:
+def test_what_is_no_document_is_told_as_that(config: ConnectorConfig, s3_client: Any, name: str) -> None:
+    """`test_documents` has what is none."""
     key = f"{config.archive.restore_dir}/{name}"
-    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=content)
-    with pytest.raises(PlatformError, match=f"{key} is no document of a restore|is of objects that others wrote"):
+    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"a":' * 100_000)
+    with pytest.raises(PlatformError, match=f"{key} is no document of a restore"):
         restored(config)
     assert sent(config) == []
 

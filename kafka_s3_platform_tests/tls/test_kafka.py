@@ -14,7 +14,6 @@ from kafka_s3_platform.kafka import admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.disk_space import measure_disk_space
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
@@ -78,15 +77,6 @@ def test_both_readers_read_the_same(
         assert pa.Table.from_batches(list(reader.read(0, ALL))).equals(found)
     # tokens are left to librdkafka
     assert (found.num_rows, handed_over(caplog)) == (20, way == "OAUTHBEARER")
-
-
-@pytest.mark.parametrize("way", ["certificate", *MECHANISMS])
-def test_the_broker_tells_its_free_space(secured: SecuredKafka, way: str) -> None:
-    settings = secured.as_user(way)
-    with ClusterAdmin(settings) as admin:
-        [found] = measure_disk_space(settings, admin.describe_cluster().addresses).values()
-    assert found.reason == ""
-    assert found.usable_bytes
 
 
 def test_the_properties_that_confluent_cloud_hands_out_are_understood(

@@ -42,6 +42,8 @@ def gone(body: bytes) -> None:
 
 HARMS: list[Harm] = [flipped, cut_off, gone]
 
+MEANWHILE = [(flipped, False), (flipped, True), (cut_off, True), (gone, False)]
+
 ALL = [b"%d-%d" % (hour, n) for hour in range(3) for n in range(1000)]
 WITHOUT_SECOND = [v for v in ALL if not v.startswith(b"1-")]
 
@@ -105,8 +107,7 @@ def test_fail_refuses_before_the_first_record(config: ConnectorConfig, s3_client
     assert sent(config) == []
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("unseen", [False, True])
+@pytest.mark.parametrize(("harm", "unseen"), MEANWHILE)
 def test_fail_ends_at_an_object_that_is_harmed_meanwhile(
     config: ConnectorConfig, s3_client: Any, harm: Harm, unseen: bool
 ) -> None:
@@ -116,8 +117,7 @@ def test_fail_ends_at_an_object_that_is_harmed_meanwhile(
     assert set(sent(config)) <= set(ALL[:1000])
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("behavior", ["ignore", "log"])
+@pytest.mark.parametrize(("harm", "behavior"), [(flipped, "ignore"), (cut_off, "log"), (gone, "log")])
 def test_otherwise_it_is_left_out_whole_and_named(
     config: ConnectorConfig, s3_client: Any, harm: Harm, behavior: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,8 +137,7 @@ def test_otherwise_it_is_left_out_whole_and_named(
     )
 
 
-@pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize("unseen", [False, True])
+@pytest.mark.parametrize(("harm", "unseen"), MEANWHILE)
 def test_no_record_of_an_object_that_is_harmed_meanwhile_goes_out(
     config: ConnectorConfig, s3_client: Any, harm: Harm, unseen: bool
 ) -> None:

@@ -25,8 +25,6 @@ from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, restored,
 
 pytestmark = pytest.mark.integration
 
-BYTES = LINES.replace("json.JsonFormat", "bytearray.ByteArrayFormat")
-BYTES += "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter\n"
 PutBody = Callable[[str, int, str, bytes], str]
 
 
@@ -71,31 +69,6 @@ def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_ref
         with pytest.raises(IntegrityError, match=f"object {key.replace('+', '.')} is .*{what}"):
             restored(load(LINES, JSON), (lab.topic,), "{topic}-refused")
     assert values(lab.kafka, f"{lab.topic}-refused") == []
-
-
-def test_raw_bytes_between_line_breaks_go_out_only_where_the_file_names_the_separator(
-    load: Load, put_body: PutBody, lab: Lab
-) -> None:
-    put_body(lab.topic, 0, "bin", b"\x0a\x05hello\n\x0a\x02hi\n")
-    for behavior in ("fail", "ignore"):
-        config, name = load(BYTES), f"{{topic}}-{behavior}"
-        if behavior == "fail":
-            with pytest.raises(IntegrityError, match="values would come in pieces"):
-                restored(config, (lab.topic,), name)
-        else:
-            report = restored(config, (lab.topic,), name, behavior_on_error=behavior)
-            assert (report.record_count, len(report.skipped)) == (0, 1)
-        assert values(lab.kafka, f"{lab.topic}-{behavior}") == []
-    restored(load(BYTES, "format.bytearray.separator=\\\\n\n"), (lab.topic,), "{topic}-named")
-    assert values(lab.kafka, f"{lab.topic}-named") == [b"", b"\x05hello", b"", b"\x02hi"]
-
-
-def test_an_object_without_a_line_break_at_its_end_is_whole(load: Load, put_body: PutBody, lab: Lab) -> None:
-    for first in (0, 4):
-        put_body(lab.topic, first, "json", text(first)[:-1])
-    report = restored(load(LINES, JSON), (lab.topic,), "{topic}-copy")
-    assert report.record_count == 8
-    assert values(lab.kafka, f"{lab.topic}-copy") == lines(0, 8)
 
 
 def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so(

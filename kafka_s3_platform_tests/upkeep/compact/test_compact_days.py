@@ -30,7 +30,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-from kafka_s3_platform_tests.upkeep.compact.killed import STAGES, killed_at
 
 pytestmark = pytest.mark.integration
 
@@ -179,16 +178,4 @@ def test_a_store_that_does_not_answer_ends_the_run_and_gives_the_days_back(
     with pytest.raises(StoreUnavailableError, match="no answer"):
         compact_days(requests(config), InProcessRunner())
     assert set(map(frozenset, chunks(config).values())) == {frozenset({"hourly"})}
-    assert open_compactions(config) == 0
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_run_killed_at_any_stage_loses_nothing(config: ConnectorConfig, stage: str) -> None:
-    before = records(config)
-    assert killed_at(stage, requests(config))
-    assert records(config) == before
-    assert set(map(frozenset, chunks(config).values())) == {frozenset({"daily" if stage == STAGES[2] else "hourly"})}
-    assert not errors_of(compact_days(requests(config), InProcessRunner()))
-    assert records(config) == before
-    assert set(map(frozenset, chunks(config).values())) == {frozenset({"daily"})}
     assert open_compactions(config) == 0
