@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, final
 
 from confluent_kafka.admin import (
@@ -94,9 +93,7 @@ class ClusterAdmin(OffsetAdmin):
     def __enter__(self) -> "ClusterAdmin":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def describe_topic(self, topic: str) -> TopicDescription:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Generator, Iterator
-from types import TracebackType
 from typing import Any, final
 
 import pyarrow as pa
@@ -128,9 +127,7 @@ class ConfluentReader:
     def __enter__(self) -> "ConfluentReader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

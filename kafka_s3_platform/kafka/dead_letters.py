@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any, final
 
 import numpy as np
@@ -110,9 +109,7 @@ class DeadLetterQueue:
     def __enter__(self) -> "DeadLetterQueue":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._opened is not None:
             # what an error left queued would be waited for
             self._opened.producer.purge()

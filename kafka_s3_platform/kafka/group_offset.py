@@ -1,7 +1,6 @@
 """Reads one committed offset of a consumer group, and prepares its commit in a transaction."""
 
 import time
-from types import TracebackType
 from typing import final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -37,9 +36,7 @@ class GroupOffset:
     def __enter__(self) -> "GroupOffset":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     @property

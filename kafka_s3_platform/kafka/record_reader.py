@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
@@ -80,6 +79,4 @@ class ClosableReader(RecordReader, Protocol):
 
     def __enter__(self) -> RecordReader: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...

@@ -3,7 +3,6 @@
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from threading import Condition
-from types import TracebackType
 
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.segment_writer import SegmentWriter
@@ -37,9 +36,7 @@ class SegmentUploads:
     def __enter__(self) -> "SegmentUploads":  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def start(self, segment: SegmentWriter, open_bytes: int) -> "Future[Segment]":

@@ -5,7 +5,6 @@ Each bucket has one writer. The number of open writers and their memory are limi
 
 import re
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -65,9 +64,7 @@ class SegmentWriters:
     def __enter__(self) -> "SegmentWriters":  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for writer in self._open.values():
             writer.abort()
         self._open.clear()

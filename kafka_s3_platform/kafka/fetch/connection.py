@@ -8,7 +8,6 @@ import socket
 import ssl
 import time
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import final
 
 from kafka_s3_platform.kafka.fetch import protocol as wire
@@ -98,9 +97,7 @@ class BrokerConnection:
     def __enter__(self) -> "BrokerConnection":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

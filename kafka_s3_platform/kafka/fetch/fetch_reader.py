@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
 from typing import final
 
 import numpy as np
@@ -143,9 +142,7 @@ class FetchReader:
     def __enter__(self) -> "FetchReader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

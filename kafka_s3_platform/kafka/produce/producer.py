@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, final
 
 import numpy as np
@@ -98,9 +97,7 @@ class RecordSender:
         }
         self._producer = open_producer(settings, self._reasons, defaults, {**_FIXED, **own})
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

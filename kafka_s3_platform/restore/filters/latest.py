@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Generator, Iterable
-from types import TracebackType
 from typing import final
 
 import numpy as np
@@ -41,9 +40,7 @@ class LatestOffsets:
     def __enter__(self) -> "LatestOffsets":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The reader first: it uses the connection.
         self._offsets.close()
         self._release()

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
-from types import TracebackType
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions
@@ -43,9 +42,7 @@ class CheckpointWatch:
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
