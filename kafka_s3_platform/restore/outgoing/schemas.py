@@ -20,31 +20,23 @@ ANY_SCHEMA = "NONE"
 
 
 @dataclass(frozen=True, slots=True)
-class MappedSchema:
-    """One version of a subject, in the source's registry and in the target's."""
+class _Mapped:
+    """What one version of a subject is in the target's registry."""
 
     subject: str
     version: int
     schema_id: int
-    schema_type: str
-    target_subject: str
-    target_version: int
-    target_schema_id: int
-    was_there: bool
 
 
 @dataclass(frozen=True)
 class SchemaMapping:
     """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
 
-    `compatibility` has the present mode of each subject of the target. `notes` are sentences for people.
+    `notes` are sentences for people.
     """
 
-    registry_url: str
     key_ids: Mapping[int, int] | None
     value_ids: Mapping[int, int] | None
-    schemas: tuple[MappedSchema, ...] = ()
-    compatibility: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -86,21 +78,8 @@ def map_schemas(
             registrars[url] = _Registrar(registry, _index_schemas(archived, url), topic, to_topic)
             registrars[url].register()
         sides.append(registrars[url].ids)
-    schemas: list[MappedSchema] = []
-    modes: set[tuple[str, str]] = set()
-    notes: list[str] = []
-    for registrar in registrars.values():
-        schemas += registrar.mapped
-        modes.update(registrar.modes.items())
-        notes += registrar.notes
-    return SchemaMapping(
-        registry.url,
-        sides[0],
-        sides[1],
-        tuple(schemas),
-        tuple(sorted(modes)),
-        tuple(notes),
-    )
+    notes = (note for registrar in registrars.values() for note in registrar.notes)
+    return SchemaMapping(sides[0], sides[1], tuple(notes))
 
 
 def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
@@ -118,18 +97,12 @@ class _Registrar:
     topic: str
     to_topic: str
     ids: dict[int, int] = field(default_factory=dict)
-    modes: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._done: dict[tuple[str, int], MappedSchema] = {}
+        self._done: dict[tuple[str, int], _Mapped] = {}
         self._under_way: list[tuple[str, int]] = []
         self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
-
-    @property
-    def mapped(self) -> list[MappedSchema]:
-        """The mapped schemas, in the order of registration."""
-        return list(self._done.values())
 
     def register(self) -> None:
         """Register the schemas, and those to which they refer."""
@@ -168,7 +141,7 @@ class _Registrar:
             )
         return self.schemas[reference.schema_id]
 
-    def _ensure(self, subject: str, version: int) -> MappedSchema:
+    def _ensure(self, subject: str, version: int) -> _Mapped:
         """Register one version of a subject, after the versions before it and after its references."""
         if (subject, version) in self._done:
             return self._done[subject, version]
@@ -179,12 +152,8 @@ class _Registrar:
         references = self._behind(subject, version, schema)
         new = NewSchema(schema.schema_type, schema.schema_text, references)
         target = self._target(subject)
-        known = self.registry.find(target, new)
-        found = known or self._registered(subject, target, new)
-        done = MappedSchema(
-            subject, version, schema.schema_id, schema.schema_type, target, found.version, found.schema_id, bool(known)
-        )
-        self._done[subject, version] = done
+        found = self.registry.find(target, new) or self._registered(subject, target, new)
+        done = self._done[subject, version] = _Mapped(target, found.version, found.schema_id)
         self.ids.setdefault(schema.schema_id, found.schema_id)
         return done
 
@@ -203,7 +172,7 @@ class _Registrar:
     def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
         for reference in schema.schema_references:
             done = self._ensure(reference.subject, reference.version)
-            yield SchemaReference(reference.name, done.target_subject, done.target_version, done.target_schema_id)
+            yield SchemaReference(reference.name, done.subject, done.version, done.schema_id)
 
     def _registered(self, subject: str, target: str, new: NewSchema) -> Registration:
         """Register a schema, without the subject's compatibility mode if that refuses it.
@@ -225,7 +194,7 @@ class _Registrar:
     def _is_ours(self, subject: str) -> bool:
         """Whether the subject of the target holds only schemas of this archive."""
         target = self._target(subject)
-        mine = {s.target_version for s in self._done.values() if s.target_subject == target}
+        mine = {s.version for s in self._done.values() if s.subject == target}
         return set(self.registry.versions(target)) <= mine
 
     def _keep_mode(self, subject: str) -> None:
@@ -238,13 +207,11 @@ class _Registrar:
         if was is not None and was != now and not is_itself:
             if self._is_ours(subject):
                 self.registry.set_compatibility(target, was)
-                now = was
             else:
                 self.notes.append(
                     f"subject {target} keeps its compatibility mode {now}, since it has schemas of its own; {subject} "
                     f"had {was} where it was archived"
                 )
-        self.modes[target] = now or ANY_SCHEMA
 
     def _target(self, subject: str) -> str:
         if _is_of_topic(subject, self.topic):

@@ -35,7 +35,7 @@ def records(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None 
 
 
 def mapping(value_ids: Mapping[int, int] | None, key_ids: Mapping[int, int] | None = None) -> SchemaMapping:
-    return SchemaMapping("http://target", key_ids, value_ids)
+    return SchemaMapping(key_ids, value_ids)
 
 
 def settings(outgoing: Outgoing | None = None, **given: Any) -> ValueSettings:
