@@ -15,14 +15,7 @@ from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.unresolved import Unresolved
-from kafka_s3_platform.upkeep.resolve import (
-    AcceptTruncation,
-    BeginAt,
-    Decision,
-    ResolveReport,
-    Skip,
-    list_unresolved,
-)
+from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, list_unresolved
 from kafka_s3_platform.upkeep.resolve import resolve_offsets as decide
 
 

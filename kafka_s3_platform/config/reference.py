@@ -6,10 +6,7 @@ from pathlib import Path
 
 from kafka_s3_platform.config.dialects import DIALECTS
 from kafka_s3_platform.config.format_tables import FORMAT_TABLES
-from kafka_s3_platform.config.keys.all import (
-    ALL_KEYS,
-    OWN_KEYS,
-)
+from kafka_s3_platform.config.keys.all import ALL_KEYS, OWN_KEYS
 from kafka_s3_platform.config.keys.clients.properties import (
     ALL_SCOPES,
     CLIENT_PROPERTIES,

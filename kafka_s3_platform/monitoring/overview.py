@@ -7,12 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from kafka_s3_platform.config.files import (
-    find_connector,
-    find_connectors_folder,
-    guess_name,
-    load_connectors,
-)
+from kafka_s3_platform.config.files import find_connector, find_connectors_folder, guess_name, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.produce.waiting import Waiting

@@ -17,12 +17,7 @@ from kafka_s3_platform.restore.preflight.begin import read_stored_report
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_found, collect_foreign_terms
 from kafka_s3_platform.restore.source.sent_before import Known, Unsent
-from kafka_s3_platform.restore.source.terms import (
-    Asked,
-    AskedRecords,
-    AskedTransform,
-    collect_request_terms,
-)
+from kafka_s3_platform.restore.source.terms import Asked, AskedRecords, AskedTransform, collect_request_terms
 from kafka_s3_platform.restore.target_topic import is_by_record
 from kafka_s3_platform.sources.objects import ForeignObject
 from kafka_s3_platform.sources.scan import scan_objects

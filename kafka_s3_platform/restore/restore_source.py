@@ -7,11 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.base import (
-    RecordStream,
-    TargetPlan,
-    TargetStart,
-)
+from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
 

@@ -23,12 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.errors import (
-    ConfigError,
-    IndexConflictError,
-    IndexDamagedError,
-    StoreUnavailableError,
-)
+from kafka_s3_platform.errors import ConfigError, IndexConflictError, IndexDamagedError, StoreUnavailableError
 from kafka_s3_platform.lazy import lazy_property
 from kafka_s3_platform.model.folded import Fold
 from kafka_s3_platform.model.gap import Gap

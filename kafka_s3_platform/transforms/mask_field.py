@@ -7,13 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_s3_platform.avro.structs import Avro
-from kafka_s3_platform.java.numbers import (
-    INTEGER_BITS,
-    encode_decimal,
-    parse_java_decimal,
-    round_to_float32,
-    wrap_int,
-)
+from kafka_s3_platform.java.numbers import INTEGER_BITS, encode_decimal, parse_java_decimal, round_to_float32, wrap_int
 from kafka_s3_platform.model.connect import DataError, Schema, Side
 from kafka_s3_platform.transforms.edits import Edit, Plan
 from kafka_s3_platform.transforms.fields import FieldValues, collect_defaults, fill_nulls, require_map

@@ -6,12 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafka_s3_platform.archive.failures import (
-    SHOWN,
-    build_failure,
-    describe_time_left,
-    find_deletion_time,
-)
+from kafka_s3_platform.archive.failures import SHOWN, build_failure, describe_time_left, find_deletion_time
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     ForeignObjectError,

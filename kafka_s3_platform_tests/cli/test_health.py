@@ -8,13 +8,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform_tests.cli.conftest import (
-    KafkaS3,
-    connect_late_topic,
-    make_environment,
-    parsed,
-    write_connector,
-)
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, connect_late_topic, make_environment, parsed, write_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, run, topic_of
 from kafka_s3_platform_tests.support import archived

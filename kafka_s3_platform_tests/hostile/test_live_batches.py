@@ -14,15 +14,7 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.archiving import archived_apart
 from kafka_s3_platform_tests.hostile.containers import long
-from kafka_s3_platform_tests.kafka.wire import (
-    GZIP,
-    LZ4,
-    NO_PRODUCER,
-    ZSTD,
-    WireRecord,
-    framed,
-    produce_batch,
-)
+from kafka_s3_platform_tests.kafka.wire import GZIP, LZ4, NO_PRODUCER, ZSTD, WireRecord, framed, produce_batch
 from kafka_s3_platform_tests.support import NOON, Sent, connector, produce, snapshot, stored, tried
 
 pytestmark = pytest.mark.integration

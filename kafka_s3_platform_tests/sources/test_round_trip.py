@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import (
-    ConnectorConfig,
-    RegistrySettings,
-    SourceSettings,
-)
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings, SourceSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream

@@ -11,12 +11,7 @@ from deltalake import DeltaTable
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import (
-    AuthorizationError,
-    IndexConflictError,
-    MissingBucketError,
-    StoreUnavailableError,
-)
+from kafka_s3_platform.errors import AuthorizationError, IndexConflictError, MissingBucketError, StoreUnavailableError
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span

@@ -10,15 +10,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys.clients.translate import ClientOutcome
 from kafka_s3_platform.config.keys.environment import LOCAL_DEFAULTS
-from kafka_s3_platform.config.keys.table import (
-    NOT_YET,
-    Key,
-    KeyTable,
-    Settings,
-    Support,
-    TypedKey,
-    keys_by_field,
-)
+from kafka_s3_platform.config.keys.table import NOT_YET, Key, KeyTable, Settings, Support, TypedKey, keys_by_field
 from kafka_s3_platform.config.keys.values import Parser
 from kafka_s3_platform.text import MASK, mask_value
 

@@ -20,13 +20,7 @@ from referencing import Resource
 from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from kafka_s3_platform.avro.connect_schema import (
-    AVRO_TYPES,
-    OTHER_PROPERTIES,
-    ConnectType,
-    Slot,
-    write_avro_schema,
-)
+from kafka_s3_platform.avro.connect_schema import AVRO_TYPES, OTHER_PROPERTIES, ConnectType, Slot, write_avro_schema
 from kafka_s3_platform.config.keys.converters import PRESERVE_OTHERS
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, Origin, check_walkable

@@ -8,12 +8,7 @@ from typing import TypeAlias
 import dagster as dg
 
 from kafka_s3_platform.defs.compact.checks import evaluate_days, make_daily_check
-from kafka_s3_platform.defs.failures import (
-    count_retries,
-    join_errors,
-    make_assets_failure,
-    raise_dagster_failures,
-)
+from kafka_s3_platform.defs.failures import count_retries, join_errors, make_assets_failure, raise_dagster_failures
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import Metadata, make_kafka_partitions_table, make_segments_metadata
 from kafka_s3_platform.defs.names import make_op_name

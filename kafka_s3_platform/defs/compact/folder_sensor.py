@@ -25,13 +25,7 @@ from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
-from kafka_s3_platform.upkeep.compact.days import (
-    find_day,
-    find_day_end,
-    find_day_start,
-    list_day_hours,
-    list_due_days,
-)
+from kafka_s3_platform.upkeep.compact.days import find_day, find_day_end, find_day_start, list_day_hours, list_due_days
 
 R = TypeVar("R")
 

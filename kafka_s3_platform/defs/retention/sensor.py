@@ -15,12 +15,7 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.defs.processes import PROCESS_TAG
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.instance.retention import (
-    EVENTS_AT_ONCE,
-    delete_backfills,
-    delete_observations,
-    delete_run,
-)
+from kafka_s3_platform.instance.retention import EVENTS_AT_ONCE, delete_backfills, delete_observations, delete_run
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
 """How many days after their end runs are kept. With 0, they are kept for ever."""

@@ -6,12 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.errors import (
-    ConfigError,
-    PermanentError,
-    PreflightError,
-    TopicRecreatedError,
-)
+from kafka_s3_platform.errors import ConfigError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.model.frontier import Frontier

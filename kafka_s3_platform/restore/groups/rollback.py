@@ -5,12 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafka_s3_platform.errors import (
-    PermanentError,
-)
-from kafka_s3_platform.kafka.groups import (
-    Committed,
-)
+from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform.kafka.groups import Committed
 
 
 @dataclass(frozen=True)

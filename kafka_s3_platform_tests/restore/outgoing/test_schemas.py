@@ -18,11 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
 from kafka_s3_platform.avro.schema import strip_logical_types
-from kafka_s3_platform.config.settings import (
-    ConverterSettings,
-    RecordSettings,
-    RegistrySettings,
-)
+from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.protobuf.files import compile_file
 from kafka_s3_platform.errors import IntegrityError, PreflightError

@@ -26,17 +26,7 @@ from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import (
-    JSON,
-    LINES,
-    Load,
-    Put,
-    asked,
-    numbered,
-    numbers,
-    restored,
-    values,
-)
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored, values
 from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce

@@ -10,12 +10,7 @@ import cramjam
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import (
-    ConverterSettings,
-    RegistrySettings,
-    StoreSettings,
-    TransformSettings,
-)
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.request import Outgoing

@@ -9,16 +9,7 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientEr
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.restore.foreign import (
-    JSON,
-    LINES,
-    Load,
-    Put,
-    asked,
-    numbered,
-    numbers,
-    restored,
-)
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.runners import Between
 from kafka_s3_platform_tests.support import InProcessRunner
 

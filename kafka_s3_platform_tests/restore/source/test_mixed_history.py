@@ -23,16 +23,7 @@ from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
-from kafka_s3_platform_tests.support import (
-    HOUR,
-    NOON,
-    InProcessRunner,
-    Sent,
-    archived,
-    connector,
-    produce,
-    snapshot,
-)
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration
 

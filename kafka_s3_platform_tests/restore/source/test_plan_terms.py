@@ -10,10 +10,7 @@ from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.archive_plan import (
-    ArchivePlan,
-    check_same,
-)
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, check_same
 from kafka_s3_platform.restore.source.base import estimate_seconds
 from kafka_s3_platform.restore.source.selection import select_records
 from kafka_s3_platform.restore.source.terms import collect_request_terms

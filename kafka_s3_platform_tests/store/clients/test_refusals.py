@@ -7,13 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import (
-    AuthorizationError,
-    ClockError,
-    ConfigError,
-    PlatformError,
-    StoreUnavailableError,
-)
+from kafka_s3_platform.errors import AuthorizationError, ClockError, ConfigError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.store.errors import RefusedRequestError
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore

@@ -24,14 +24,7 @@ from kafka_s3_platform.upkeep.index.merge import merge_files
 from kafka_s3_platform.upkeep.index.run import keep_up_index
 from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig, kill_after
-from kafka_s3_platform_tests.upkeep.index.hours import (
-    HOUR,
-    RECORDS,
-    make_result,
-    make_segment,
-    merge_day,
-    reserve,
-)
+from kafka_s3_platform_tests.upkeep.index.hours import HOUR, RECORDS, make_result, make_segment, merge_day, reserve
 
 BEGIN = datetime(2026, 1, 31, tzinfo=timezone.utc)
 """The hours after it lie in two months."""
