@@ -70,15 +70,14 @@ def expected(chosen: Sequence[int] = range(30)) -> list[bytes]:
     return [b"%d" % n for n in chosen]
 
 
-def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, str]]) -> None:
-    """One after the other, as a person does it."""
+def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, str]], pause: float = 0.3) -> None:
+    """One after the other, as a person does it, with a pause of so many seconds after each."""
     admin = admin_client(kafka)
     for name, value in configs:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(30)
-        # each second the test's broker looks for what is to be deleted
-        time.sleep(1.5)
+        time.sleep(pause)
 
 
 def add_kafka_partitions(kafka: KafkaSettings, topic: str, count: int) -> None:
@@ -135,7 +134,8 @@ def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
         restored(config)
     asked = re.findall(r"(?:Set|and|then) ([a-z.]+)=([\w-]+)", str(refused.value))
     assert [name for name, _ in asked] == ["retention.ms", "retention.bytes", "cleanup.policy"]
-    set_configs(config.kafka, target, asked)
+    # each second the test's broker looks for what is to be deleted
+    set_configs(config.kafka, target, asked, pause=1.5)
     assert restored(config).verified
     assert values(config.kafka, target) == [b"theirs", *expected()]
 
