@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from bench.floor import Work, consume_to_arrow, produce_alone, started_processes
 from bench.measure import measured
@@ -106,18 +105,16 @@ def _producing(servers: str, stamp: str, topic: str, records: int) -> list[Row]:
     create_topic(servers, alone)
     rows = [_floor("producer alone", produce_alone, servers, alone, records)]
     delete_topic(servers, alone)
-    _, at_least_once = _restoring(servers, stamp, topic, "at_least_once")
-    return [*rows, at_least_once, *_restoring(servers, stamp, topic, "exactly_once")]
+    return [*rows, *(_restoring(servers, stamp, topic, delivery) for delivery in ("at_least_once", "exactly_once"))]
 
 
-def _restoring(servers: str, stamp: str, topic: str, delivery: str) -> tuple[Row, Row]:
-    """Measure a whole restore, and its replay alone."""
+def _restoring(servers: str, stamp: str, topic: str, delivery: str) -> Row:
     target = f"{stamp}-{delivery}"
     create_topic(servers, target)
-    row = _child("restore (Spark, verified by reading back)", "restore", stamp, topic, target, delivery)
+    what = f"restore, {delivery.replace('_', ' ')} (Spark, verified by reading back)"
+    row = _child(what, "restore", stamp, topic, target, delivery)
     delete_topic(servers, target)
-    what = f"restore, {delivery.replace('_', ' ')} (replay alone)"
-    return row, Row(what, row.records, row.megabytes, LAST["restore"]["replay_seconds"], 0.0, 0.0)
+    return row
 
 
 def _floor(what: str, work: Work, servers: str, topic: str, records: int) -> Row:
@@ -131,9 +128,6 @@ def _floor(what: str, work: Work, servers: str, topic: str, records: int) -> Row
 EXPECTED = {"JSON to gzip JSON": 0.75, "registry Avro to Avro": 0.6}
 """Shares of their floor that sinks are to reach; the others are as fast as their library."""
 
-LAST: dict[str, dict[str, Any]] = {}
-"""Figures of the last child process of each mode."""
-
 
 def _child(what: str, mode: str, *arguments: str) -> Row:
     tell(what)
@@ -141,7 +135,6 @@ def _child(what: str, mode: str, *arguments: str) -> Row:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures = json.loads(done.stdout.splitlines()[-1])
     tell(f"  Spark started in {figures['spark_start_seconds']:.1f} s (not counted)")
-    LAST[mode] = figures
     return Row(
         what,
         figures["records"],
@@ -160,7 +153,7 @@ def _scale(stack: StackSettings) -> list[Row]:
         servers, stamp = stack.bootstrap_servers, f"s{time.time_ns()}"
         topic = ensure_topic(servers, records)
         rows.append(_child(f"archive {records:,} records", "archive", stamp, topic))
-        restored, _ = _restoring(servers, stamp, topic, "exactly_once")
+        restored = _restoring(servers, stamp, topic, "exactly_once")
         rows.append(replace(restored, what=f"restore {records:,} records"))
     return rows
 

@@ -142,8 +142,7 @@ def _restored(topic: str, mode: str, restore_id: str) -> None:
     report = restore(ForeignSource(request, (), Template(f"{topic}-to")), _InThisProcess())
     found = {
         "seconds": round(time.monotonic() - started, 1),
-        "replay_seconds": round(report.replay_seconds, 1),
-        "verify_seconds": round(report.verify_seconds, 1),
+        "restore_seconds": round(report.seconds, 1),
         "objects": report.object_count,
         "records": report.record_count,
         "verified": report.verified,

@@ -185,7 +185,6 @@ def _format_forecast(report: dict[str, Any]) -> str:
 def _format_done(report: dict[str, Any]) -> str:
     if not report["records"]:
         return str(report["verdict"])
-    seconds = report["replay_seconds"] + report["verify_seconds"]
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
-    done = f"{report['records']:,} records restored, each found in the target{now}, in {seconds:.1f} s"
+    done = f"{report['records']:,} records restored, each found in the target{now}, in {report['seconds']:.1f} s"
     return f"{done}. {report['verdict']}"

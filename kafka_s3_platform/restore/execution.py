@@ -12,14 +12,16 @@ from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
 from kafka_s3_platform.restore.replay.progress import CheckpointWatch
 from kafka_s3_platform.restore.replay.rates import share_out_limit
-from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
-from kafka_s3_platform.restore.replay.task import replay
+from kafka_s3_platform.restore.replay.spec import ReplayTask
 from kafka_s3_platform.restore.report_page import save_page
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.source.base import RecordStream, TargetStart
+from kafka_s3_platform.restore.streams import ReplayedStream, replay_streams
+from kafka_s3_platform.restore.verify.target_count import group_by_target
 from kafka_s3_platform.restore.verify.verification import Verification, Verified
+from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.progress import Progress
-from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.spark.runner import STREAM_COST, TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -41,17 +43,17 @@ class Execution:
         Raises:
             PlatformError: any failure. If sending failed, the message ends with how far each stream came.
         """
-        tasks = self._limited()
+        tasks = _choose_early(self._limited())
         started = time.monotonic()
-        sent = self._replay(tasks)
-        replayed = time.monotonic()
-        verified = Verification(self.request, tasks, self.targets, self.runner).run(sent)
+        replayed = self._replay(tasks)
+        sent = [stream.result for stream in replayed]
+        found = [stream.verified for stream in replayed if stream.verified is not None]
+        verified = Verification(self.request, tasks, self.targets, self.runner).run(sent, found)
         report = replace(
             _add_verified(planned, verified),
             left_out=tuple(sorted(chain.from_iterable(r.left_out for r in sent))),
             sent_count=sum(r.sent_count for r in sent),
-            replay_seconds=replayed - started,
-            verify_seconds=time.monotonic() - replayed,
+            seconds=time.monotonic() - started,
             finished_at=datetime.now(timezone.utc).isoformat(),
         )
         # The page first: the report marks the restore as finished, and a finished restore writes nothing any more.
@@ -70,20 +72,22 @@ class Execution:
         limited = [replace(t, records_per_second=r, bytes_per_second=b) for t, r, b in limits]
         return sorted(limited, key=lambda t: -t.stream.size)
 
-    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayResult]:
+    def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayedStream]:
         what = f"restore {self.request.restore_id}"
         expected = sum(t.stream.size for t in tasks)
         progress = Progress(logger, what, len(tasks), expected)
-        results = list[ReplayResult]()
+        results = list[ReplayedStream]()
+        tasks_max = self.request.config.tasks_max
+        at_once = self.runner.at_once(tasks_max) if tasks else 1
+        groups = deal_out(tasks, lambda task: task.stream.size + STREAM_COST, at_once)
         counts_records = all(t.stream.record_count is not None for t in tasks)
         passed = None if counts_records else partial(_sum_passed, tasks)
         with CheckpointWatch(self.store, what, [t.documents.checkpoint for t in tasks], expected, passed):
             try:
-                for result in self.runner.run_grouped(
-                    replay, tasks, self.request.config.tasks_max, lambda task: task.stream.size
-                ):
-                    progress.advance(result.size, result.sent_count, result.sent_bytes)
-                    results.append(result)
+                for group in self.runner.run(replay_streams, groups, tasks_max):
+                    for stream in group:
+                        progress.advance(stream.result.size, stream.result.sent_count, stream.result.sent_bytes)
+                    results += group
             except PlatformError as err:
                 # The same type: it decides whether the run is tried again.
                 raise err.retell(f"{err}\n{self._how_far(tasks)}") from err
@@ -122,6 +126,25 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
         targets=found.targets,
         verified=True,
     )
+
+
+def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
+    """Return the tasks; those that can be read back while others are sent are told so.
+
+    They are alone in their kafka partitions of the target, and no class of a user's makes or chooses their records: it
+    need not bear two threads.
+    """
+    shared = {t.place for t in group_by_target(tasks) if len(t.replays) > 1}
+    return [
+        replace(
+            t,
+            is_read_back_early=t.keeps_number
+            and (t.to_topic, t.kafka_partition) not in shared
+            and not t.sent.outgoing.has_mapper
+            and t.sent.records.predicate is None,
+        )
+        for t in tasks
+    ]
 
 
 def _count_bytes(stream: RecordStream) -> int:

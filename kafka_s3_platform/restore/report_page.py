@@ -74,7 +74,6 @@ def _render_tiles(report: RestoreReport) -> Markup:
     counted = "records" if report.exact else "records at most"
     if report.dry_run and report.before_transforms:
         counted = f"{counted}, before transforms"
-    seconds = report.replay_seconds + report.verify_seconds
     rate = report.records_per_second
     tiles = [
         (f"{report.record_count:,}", counted),
@@ -84,12 +83,9 @@ def _render_tiles(report: RestoreReport) -> Markup:
     if report.dry_run:
         tiles.append((_format_duration(report.estimated_seconds), "estimated time to send and verify"))
     else:
-        parts = (
-            f"sending {_format_duration(report.replay_seconds)}, verifying {_format_duration(report.verify_seconds)}"
-        )
         who = "sent by the last run" if report.sent_count < report.record_count else "sent"
-        tiles.append((_format_duration(seconds), parts))
-        tiles.append((f"{rate:,.0f}", "records/s sent"))
+        tiles.append((_format_duration(report.seconds), "to send and verify"))
+        tiles.append((f"{rate:,.0f}", "records/s sent and verified"))
         tiles.append((f"{report.sent_count:,}", who))
     tiles.append((f"{report.gap_count:,}", "gaps in the archive"))
     inside = _render_each(Markup('<div class="tile"><b>{}</b><span>{}</span></div>'), tiles)

@@ -294,8 +294,7 @@ class RestoreReport:
     plan_key: str
     plan_digest: str
     estimated_seconds: float
-    replay_seconds: float
-    verify_seconds: float
+    seconds: float
     verified: bool
     dry_run: bool
     already_finished: bool = False
@@ -313,9 +312,9 @@ class RestoreReport:
 
     @property
     def records_per_second(self) -> float:
-        """The rate of sending, without the time of verification."""
-        if self.replay_seconds:
-            return self.sent_count / self.replay_seconds
+        """The rate of sending and reading back."""
+        if self.seconds:
+            return self.sent_count / self.seconds
         return 0.0
 
     @property

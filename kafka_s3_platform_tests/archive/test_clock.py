@@ -166,7 +166,7 @@ def test_records_that_a_broker_appends_at_a_time_to_come_refuse_where_the_store_
     assert archived(config).record_count == 4
 
 
-def test_a_broker_that_is_alone_with_its_time_is_told_and_archived_from(
+def test_a_broker_that_is_read_back_early_with_its_time_is_told_and_archived_from(
     config: ConnectorConfig,
     kafka_settings: KafkaSettings,
     proxy: FaultyProxy,

@@ -1,10 +1,14 @@
-"""Runners that do something between the stages of a restore: `replay` sends, then `verify_stream` reads back."""
+"""Runners that do something between the stages of a restore: `replay_streams` sends, then `verify_stream` reads back.
+
+A stream that is alone in its kafka partition of the target is read back as soon as it is sent, and again only if that
+kafka partition has changed. Where a step comes before `verify_stream`, all are read back then.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_s3_platform.restore.replay.task import replay
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.support import InProcessRunner
 
@@ -27,9 +31,12 @@ class Between(InProcessRunner):
     verified: Change = lambda task: task
 
     def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Iterator[Any]:
-        if function is replay:
+        if function is replay_streams:
             self.before_replay()
-            yield from super().run(function, [self.replayed(task) for task in tasks], max_concurrent)
+            is_early = (self.before_verify, self.verified) == (do_nothing, Between.verified)
+            groups = tasks if is_early else _read_back_at_the_end(tasks)
+            changed = [tuple(map(self.replayed, group)) for group in groups]
+            yield from super().run(function, changed, max_concurrent)
             self.after_replay()
         elif function is verify_stream:
             self.before_verify()
@@ -48,4 +55,9 @@ class StoppingRunner(InProcessRunner):
     def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Iterator[Any]:
         if function is self.function:
             raise self.error
-        return super().run(function, tasks, max_concurrent)
+        groups = _read_back_at_the_end(tasks) if function is replay_streams else tasks
+        return super().run(function, groups, max_concurrent)
+
+
+def _read_back_at_the_end(groups: Sequence[Any]) -> Sequence[Any]:
+    return [tuple(replace(task, is_read_back_early=False) for task in group) for group in groups]

@@ -33,11 +33,11 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.preflight import begin
 from kafka_s3_platform.restore.preflight.target import FOREVER_MS
 from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.replay.transactions import Marker
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
@@ -228,7 +228,7 @@ def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(confi
 
 def test_a_restore_id_that_is_taken_resumes_what_it_was_for_and_another_begins_anew(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config, from_offset=5)), StoppingRunner(replay))
+        restore(ArchiveSource(request(config, from_offset=5)), StoppingRunner(replay_streams))
     with pytest.raises(PreflightError, match=r"from_offset was 5, is now None.*Ask for the same to resume that one"):
         restored(config)
     assert restored(config, from_offset=5).record_count == 25
@@ -307,7 +307,7 @@ def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
 
     def late(*given: Any) -> None:
         monkeypatch.setattr(run, "store_plan", original)
-        other = InProcessRunner() if ends else StoppingRunner(replay)
+        other = InProcessRunner() if ends else StoppingRunner(replay_streams)
         try:
             restore(ArchiveSource(request(config, run_id="y")), other)
         except InterruptedError:

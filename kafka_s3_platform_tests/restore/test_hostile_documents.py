@@ -14,10 +14,10 @@ from kafka_s3_platform.restore.documents import RestoreDocuments, parse_table
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.groups.runs import read_runs
 from kafka_s3_platform.restore.replay.checkpoint import read_positions
-from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.offset_mapping import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
@@ -36,7 +36,7 @@ def begun(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfi
     config = own_restores(archive)
     create_topic(target_of(config), 2)
     with pytest.raises(InterruptedError):
-        restored(config, StoppingRunner(replay))
+        restored(config, StoppingRunner(replay_streams))
     return config
 
 
@@ -239,7 +239,7 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
     request = RestoreRequest(config, topic="", to_topic="", restore_id="r", run_id="x", allow_source_topic=True)
     asked = ForeignSource(request, (topic_name,))
     with pytest.raises(InterruptedError):
-        restore(asked, StoppingRunner(replay))
+        restore(asked, StoppingRunner(replay_streams))
 
     begun_plan = ObjectStore(config.store).get(request.documents.plan)
     for edit, words in FOREIGN.values():

@@ -56,8 +56,7 @@ def report(**changes: Any) -> RestoreReport:
         plan_key="_restore/incident-7.json",
         plan_digest="ab" * 32,
         estimated_seconds=12.0,
-        replay_seconds=8.5,
-        verify_seconds=61.0,
+        seconds=69.5,
         verified=True,
         dry_run=False,
         asked={
@@ -109,7 +108,7 @@ def test_the_page_tells_what_was_restored_and_how_it_was_proven() -> None:
         "verified: every record sent was found once",
         "200,503",
         "1 min 10 s",
-        "23,589",
+        "2,885",
         "0123456789abcdef0123456789abcdef",
         "_restore/incident-7.json",
         "_restore/r1/1.mapping.parquet",

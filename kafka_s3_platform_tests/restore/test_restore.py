@@ -25,10 +25,10 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.preflight.keeping import bound_largest_log
-from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
@@ -423,7 +423,7 @@ def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(copied_archi
     store, plan_key = ObjectStore(config.store), request(config).documents.plan
     s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=whole)
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(replay))
+        restore(ArchiveSource(request(config)), StoppingRunner(replay_streams))
     s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
     plan = ArchivePlan.from_json(store.get(plan_key), plan_key)
     found = store.head(segment.key)
@@ -449,7 +449,7 @@ def live(config: ConnectorConfig) -> Any:
 def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: Callable[..., str]) -> None:
     topic = source(numbered(10))
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(replay))
+        restore(ArchiveSource(request(config)), StoppingRunner(replay_streams))
     produce(config.kafka, topic, numbered(5))
     archived(config)
 

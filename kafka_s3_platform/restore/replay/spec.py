@@ -28,7 +28,8 @@ class ReplayTask:
     """One stream and its target. `target_starts` is kafka partition of the target -> its end before the restore.
 
     `place` is the plan's. `documents` are the keys of the stream's documents in `documents_store`.
-    `resumed`: an earlier run may have sent some of it. The rates are this task's share.
+    `resumed`: an earlier run may have sent some of it. The rates are this task's share. `is_read_back_early`: it is
+    read back as soon as it is sent.
     """
 
     restore_id: str
@@ -48,6 +49,7 @@ class ReplayTask:
     place: str
     records_per_second: float | None = None
     bytes_per_second: float | None = None
+    is_read_back_early: bool = False
 
     @property
     def marker_name(self) -> str:

@@ -24,6 +24,7 @@ class TargetLog:
     """Offsets `[start_offset, end_offset)` of a target, whose committed records can be read.
 
     `open_offset` is where an open transaction begins that hides the rest. It is None if nothing is hidden.
+    `leader_epoch` is that of the look, None if it is not known.
     """
 
     kafka: KafkaSettings = field(repr=False)
@@ -32,6 +33,7 @@ class TargetLog:
     start_offset: int
     end_offset: int
     open_offset: int | None = None
+    leader_epoch: int | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Read its committed records. Their offsets may have holes."""
@@ -56,7 +58,7 @@ def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offs
     is_open = start_offset < log.high_watermark and log.last_stable_offset < log.high_watermark
     readable = max(start_offset, log.last_stable_offset) if is_open else log.high_watermark
     open_offset = log.last_stable_offset if is_open else None
-    return TargetLog(kafka, topic, log.kafka_partition, start_offset, readable, open_offset)
+    return TargetLog(kafka, topic, log.kafka_partition, start_offset, readable, open_offset, log.leader_epoch)
 
 
 def read_target(
@@ -76,17 +78,27 @@ def read_target(
     yield from log.read()
 
 
-def await_settled_logs(admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int]) -> Mapping[int, Frontier]:
-    """Wait until no transaction hides what the logs hold now, or for `STABLE_SECONDS`. Return them up to there."""
+def await_settled_logs(
+    admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int], seconds: float | None = None
+) -> Mapping[int, Frontier]:
+    """Wait until no transaction hides what the logs hold now, or for `seconds`, by default `STABLE_SECONDS`.
+
+    Return them up to there.
+    """
     ends = {number: log.high_watermark for number, log in admin.frontiers(topic, kafka_partitions).items()}
-    logs = await_stable_logs(admin, topic, ends)
+    logs = await_stable_logs(admin, topic, ends, seconds)
     # Do not wait for what others write meanwhile: they may never stop.
     return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}
 
 
-def await_stable_logs(admin: ClusterAdmin, topic: str, ends: Mapping[int, int]) -> Mapping[int, Frontier]:
-    """Wait until no transaction hides anything below `ends`, or for `STABLE_SECONDS`. Return the logs."""
-    deadline = time.monotonic() + STABLE_SECONDS
+def await_stable_logs(
+    admin: ClusterAdmin, topic: str, ends: Mapping[int, int], seconds: float | None = None
+) -> Mapping[int, Frontier]:
+    """Wait until no transaction hides anything below `ends`, or for `seconds`, by default `STABLE_SECONDS`.
+
+    Return the logs.
+    """
+    deadline = time.monotonic() + (STABLE_SECONDS if seconds is None else seconds)
     while True:
         logs = admin.frontiers(topic, sorted(ends))
         is_stable = all(log.last_stable_offset >= min(ends[p], log.high_watermark) for p, log in logs.items())

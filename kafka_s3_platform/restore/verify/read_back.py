@@ -23,12 +23,13 @@ class Reached:
     """What was found of a stream in one kafka partition of the target, in order.
 
     `extra_count` is the number of its other records: repeated ones, and those of other streams and writers. `target`
-    does not count them yet.
+    does not count them yet. `leader_epoch` is that before it was read, None if it is not known.
     """
 
     target: TargetReport
     found_count: int
     extra_count: int
+    leader_epoch: int | None
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class VerifiedStream:
 
     report: KafkaPartitionReport
     reached: tuple[Reached, ...]
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic, if a restore may have several, and kafka partition of the source."""
+        return self.report.topic, self.report.kafka_partition
 
 
 def verify_stream(task: ReplayTask, attempt: Attempt) -> VerifiedStream:  # noqa: ARG001 - reading has no attempts
@@ -84,7 +90,7 @@ def _match_stream(given: ReplayTask, kafka_partition: int, start: int, store: Ob
         )
     tally.note(stream)
     target = TargetReport(given.to_topic, kafka_partition, start, log.end_offset, open_offset=log.open_offset)
-    return Reached(target, found, match.extra_count)
+    return Reached(target, found, match.extra_count, log.leader_epoch)
 
 
 class _Tally:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.restore.preflight.begin import check_target
 from kafka_s3_platform.restore.preflight.checks import describe_if_there
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
@@ -42,8 +43,8 @@ class Verification:
     targets: Mapping[str, TargetStart]
     runner: TaskRunner
 
-    def run(self, sent: Sequence[ReplayResult]) -> Verified:
-        """Read every target back.
+    def run(self, sent: Sequence[ReplayResult], early: Sequence[VerifiedStream]) -> Verified:
+        """Read every target back. Of the streams that were read back `early`, only those whose targets have changed.
 
         Raises:
             IntegrityError: a record that was sent is not there, or not in order.
@@ -55,7 +56,8 @@ class Verification:
             # Check before reading too: another topic of that name would only show that records are missing.
             self._check_targets(admin)
             self._await_transactions(admin)
-        streams = self._match()
+            unchanged = self._find_unchanged(admin, early)
+        streams = [*unchanged, *self._match({stream.place for stream in unchanged})]
         targets = self._count(streams)
         self._check_all_found(sent, streams)
         with ClusterAdmin(self.request.target_kafka) as admin:
@@ -98,16 +100,28 @@ class Verification:
         for name, found in numbers.items():
             await_settled_logs(admin, name, sorted(found))
 
-    def _match(self) -> list[VerifiedStream]:
-        sizes = {(t.named_topic, t.kafka_partition): t.stream.size for t in self.streams}
+    def _find_unchanged(self, admin: ClusterAdmin, early: Sequence[VerifiedStream]) -> list[VerifiedStream]:
+        """Return the streams whose kafka partition of the target is as it was when they were read back."""
+        wanted: dict[str, list[VerifiedStream]] = defaultdict(list)
+        for stream in early:
+            wanted[stream.reached[0].target.to_topic].append(stream)
+        found: list[VerifiedStream] = []
+        for topic, streams in wanted.items():
+            logs = admin.frontiers(topic, [stream.reached[0].target.kafka_partition for stream in streams])
+            found += (s for s in streams if is_as_it_was(s.reached[0], logs[s.reached[0].target.kafka_partition]))
+        return found
+
+    def _match(self, done: set[tuple[str, int]]) -> list[VerifiedStream]:
+        tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
+        left = [task for place, task in tasks.items() if place not in done]
         what = f"verify {self.request.restore_id}"
-        progress = Progress(logger, what, len(self.streams), sum(sizes.values()))
+        progress = Progress(logger, what, len(left), sum(t.stream.size for t in left))
         streams: list[VerifiedStream] = []
         for stream in self.runner.run_grouped(
-            verify_stream, self.streams, self.request.config.tasks_max, lambda t: t.stream.size
+            verify_stream, left, self.request.config.tasks_max, lambda t: t.stream.size
         ):
             report = stream.report
-            progress.advance(sizes[report.topic, report.kafka_partition], report.record_count, report.record_bytes)
+            progress.advance(tasks[stream.place].stream.size, report.record_count, report.record_bytes)
             streams.append(stream)
         return streams
 
@@ -142,6 +156,18 @@ class Verification:
                 f"(an object, a condition, a class of your own) has given another answer since they were sent. Restore "
                 f"to another topic, under another restore id"
             )
+
+
+def is_as_it_was(reached: Reached, log: Frontier) -> bool:
+    """Whether a kafka partition of a target is as it was when it was read back. What is not known may be otherwise.
+
+    It has the same end, in the same leader epoch: so its end was not lost and written again. It still has its start.
+    Nothing in it was hidden, or is.
+    """
+    target = reached.target
+    is_whole = target.open_offset is None and log.last_stable_offset == log.high_watermark == target.end_offset
+    is_held = log.log_start_offset <= target.start_offset
+    return is_whole and is_held and reached.leader_epoch is not None and log.leader_epoch == reached.leader_epoch
 
 
 def _add_extra(stream: VerifiedStream, targets: Mapping[tuple[str, int], TargetReport]) -> KafkaPartitionReport:

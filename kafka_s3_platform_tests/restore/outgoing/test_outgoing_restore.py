@@ -20,9 +20,9 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.targets import Archive
@@ -97,7 +97,7 @@ class SkippingRunner(InProcessRunner):
     """Sends only the first stream."""
 
     def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-        return super().run(function, tasks[:1] if function is replay else tasks, max_concurrent)
+        return super().run(function, tasks[:1] if function is replay_streams else tasks, max_concurrent)
 
 
 def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(lab: Lab) -> None:

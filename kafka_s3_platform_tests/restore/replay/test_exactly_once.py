@@ -26,6 +26,7 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRe
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.source.terms import hash_place
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
@@ -97,12 +98,12 @@ class InterruptedRunner(InProcessRunner):
         self._topic = config.topics[0]
 
     def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-        if function is not replay:
+        if function is not replay_streams:
             return super().run(function, tasks, max_concurrent)
         return self._interrupted(function, tasks, max_concurrent)
 
     def _interrupted(self, function: Any, tasks: Any, max_concurrent: int) -> Iterable[Any]:
-        key = max(o.key for t in tasks for o in t.stream.objects)
+        key = max(o.key for group in tasks for t in group for o in t.stream.objects)
         body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         self._s3.delete_object(Bucket=self._bucket, Key=key)
         try:
@@ -155,7 +156,7 @@ def test_a_plan_whose_place_was_changed_is_refused(config: ConnectorConfig) -> N
     """Transactional ids are made of it."""
     store, asked = ObjectStore(config.store), request(config)
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(asked), StoppingRunner(replay))
+        restore(ArchiveSource(asked), StoppingRunner(replay_streams))
     plan = ArchivePlan.from_json(store.get(asked.documents.plan), asked.documents.plan)
     for place in ("", "x/../y"):
         save_document(store, asked.documents.plan, replace(plan, place=place).to_json())
@@ -232,8 +233,8 @@ def test_that_a_target_has_records_is_not_denied_by_a_broker_going_down(
 def test_a_marker_that_is_gone_over_an_empty_target_is_begun_again(config: ConnectorConfig) -> None:
     class DeletingRunner(InProcessRunner):
         def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-            if function is replay:
-                list(super().run(begin_only, tasks, max_concurrent))
+            if function is replay_streams:
+                list(super().run(begin_only, [t for group in tasks for t in group], max_concurrent))
                 delete_marker(config)
             return super().run(function, tasks, max_concurrent)
 
@@ -290,7 +291,7 @@ def test_an_older_try_that_wakes_up_is_told_and_leaves_nothing(config: Connector
         """Runs another restore of the same id while this one has its first transaction open."""
 
         def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-            if function is replay:
+            if function is replay_streams:
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(marker.Transactions, "passed", taken_over(config, patch))
                     yield from super().run(function, tasks, max_concurrent)

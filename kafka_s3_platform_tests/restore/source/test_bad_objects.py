@@ -10,12 +10,12 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, make_archive_stream
 from kafka_s3_platform.restore.source.left_out import read_left_out, save_left_out
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -86,7 +86,7 @@ class HarmingRunner(InProcessRunner):
         self._etag: str | None = None
 
     def run(self, function: Any, tasks: Any, max_concurrent: int) -> Iterator[Any]:
-        if function is replay:
+        if function is replay_streams:
             key = harm_second(self._config, self._s3, self._harm)
             found = ObjectStore(self._config.store).head(key)
             self._etag = found.etag if self._unseen and found else None
@@ -95,6 +95,8 @@ class HarmingRunner(InProcessRunner):
     def _fooled(self, task: Any) -> Any:
         if self._etag is None:
             return task
+        if isinstance(task, tuple):
+            return tuple(map(self._fooled, task))
         objects = [replace(o, etag=self._etag) if n == 1 else o for n, o in enumerate(task.stream.objects)]
         return replace(task, stream=replace(task.stream, objects=tuple(objects)))
 

@@ -1,6 +1,7 @@
 """What "verified" is said of: every record that was sent, each once, in the topic that the restore began with."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,13 +16,17 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.times import EPOCH
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.replay import target_log
-from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.report_page import render_page
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest, TargetReport
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verdict import Verdict, judge_report
+from kafka_s3_platform.restore.verify.read_back import Reached, verify_stream
+from kafka_s3_platform.restore.verify.verification import is_as_it_was
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
@@ -38,6 +43,18 @@ BY_KEY = Outgoing(partitioning="murmur2")
 def config(shared_archive: Archive) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
     return shared_archive(RECORDS, kafka_partitions=2)
+
+
+@dataclass
+class ReadingBack(Between):
+    """Notes the kafka partitions that are read back after everything was sent."""
+
+    read_again: list[int] = field(default_factory=list)
+
+    def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Iterator[Any]:
+        if function is verify_stream:
+            self.read_again += [task.kafka_partition for task in tasks]
+        yield from super().run(function, tasks, max_concurrent)
 
 
 def asked(config: ConnectorConfig, **terms: Any) -> RestoreRequest:
@@ -69,7 +86,7 @@ def test_where_keys_choose_a_target_that_grew_before_the_first_record_is_refused
 ) -> None:
     request = asked(config, outgoing=BY_KEY, target_kafka_partitions=4, to_offset=records)
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request), StoppingRunner(replay))
+        restore(ArchiveSource(request), StoppingRunner(replay_streams))
     grow(config, 8)
     with pytest.raises(PreflightError, match=r"over the 4 kafka partitions that .* had when it began; now it has 8"):
         restore(ArchiveSource(request), InProcessRunner())
@@ -94,6 +111,44 @@ def test_where_records_keep_their_number_what_grows_is_told(config: ConnectorCon
     assert report.verified
     [told] = [note for note in report.notes if "not read back" in note]
     assert told.startswith(f"{request.to_topic}: kafka partitions 3 grew since the restore began. None of its records")
+
+
+def test_streams_that_were_read_back_while_others_were_sent_are_read_again_only_if_their_logs_have_changed(
+    config: ConnectorConfig,
+) -> None:
+    runner = ReadingBack()
+    assert restore(ArchiveSource(asked(config)), runner).verified
+    assert runner.read_again == []
+    written_by_others = Sent(b"theirs", kafka_partition=1)
+    again = asked(config, restore_id="r2")
+    runner = ReadingBack(after_replay=lambda: produce(config.kafka, again.to_topic, [written_by_others]))
+    report = restore(ArchiveSource(again), runner)
+    assert runner.read_again == [1]
+    assert (report.record_count, [t.foreign_count for t in report.targets]) == (40, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "is_taken"),
+    [
+        ({}, {}, True),
+        ({}, {"last_stable_offset": 9, "high_watermark": 9}, False),
+        ({}, {"last_stable_offset": 7, "high_watermark": 7}, False),
+        ({}, {"high_watermark": 9}, False),
+        ({}, {"log_start_offset": 3}, True),
+        ({}, {"log_start_offset": 4}, False),
+        ({}, {"leader_epoch": 6}, False),
+        ({"leader_epoch": None}, {}, False),
+        ({"leader_epoch": None}, {"leader_epoch": None}, False),
+        ({"open_offset": 8}, {}, False),
+    ],
+)
+def test_a_log_is_as_it_was_with_the_same_end_and_leader_epoch_its_start_and_nothing_open(
+    then: dict[str, int | None], now: dict[str, int], is_taken: bool
+) -> None:
+    target = TargetReport("t", 0, start_offset=3, end_offset=8, open_offset=then.get("open_offset"))
+    reached = Reached(target, found_count=5, extra_count=0, leader_epoch=then.get("leader_epoch", 5))
+    log = {"log_start_offset": 0, "last_stable_offset": 8, "high_watermark": 8, "leader_epoch": 5} | now
+    assert is_as_it_was(reached, Frontier(kafka_partition=0, observed_at=EPOCH, **log)) is is_taken
 
 
 def test_records_that_come_once_more_are_counted_apart_from_those_of_others(config: ConnectorConfig) -> None:
