@@ -246,12 +246,47 @@ def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Con
     """
     # A source only reads: it may share the folder of the sink whose objects it restores.
     sinks = {path: config for path, config in loaded.items() if config.source is None}
+    folders = {path: _name_folders(config.store, _list_folders(config)) for path, config in sinks.items()}
+    roots = {path: _name_folders(config.store, _list_roots(config)) for path, config in sinks.items()}
+    documents = {path: _list_document_folders(config) for path, config in sinks.items()}
+    # Hundreds of connectors are tens of thousands of pairs, few of which have anything to do with each other.
+    related = {*_pair_nested(folders, folders), *_pair_nested(documents, roots), *_pair_nested(roots, documents)}
+    related |= {(other, one) for one, other in related}
     for (path, one), (other_path, other) in permutations(sinks.items(), 2):
+        if (path, other_path) not in related:
+            continue
         both = f"{path} and {other_path} share a folder of bucket {other.store.bucket}"
         # Each pair of connectors occurs twice, in both orders. Their objects are compared in one of them.
         objects = _find_shared_objects(one, other) if path < other_path else ()
         for what in (*objects, *_find_shared_documents(one, other)):
             yield Conflict((path, other_path), f"{both}: {what}")
+
+
+def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]]) -> Iterator[tuple[Path, Path]]:
+    """Yield the paths of which a folder of the first is one of the second's, or lies in it."""
+    owners: dict[str, list[Path]] = {}
+    for path, folders in other.items():
+        for folder in folders:
+            owners.setdefault(folder, []).append(path)
+    for path, folders in one.items():
+        for folder in folders:
+            above = folder
+            yield from ((path, owner) for owner in owners.get(above, ()))
+            while "/" in above:
+                above = above.rpartition("/")[0]
+                yield from ((path, owner) for owner in owners.get(above, ()))
+
+
+def _name_folders(store: StoreSettings, folders: Iterable[str]) -> list[str]:
+    """Name folders together with their bucket, which is the folder above all of them."""
+    bucket = f"{store.endpoint_url} {store.bucket}"
+    return [f"{bucket}/{folder}" if folder else bucket for folder in folders]
+
+
+def _list_document_folders(config: ConnectorConfig) -> list[str]:
+    archive = config.archive
+    written = ((config.store, archive.index_dir), (config.restore_store, archive.restore_dir))
+    return [name for store, folder in written for name in _name_folders(store, [folder])]
 
 
 def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
