@@ -26,8 +26,8 @@ _REFUSED = re.compile(r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|Ex
 _ANSWER = re.compile(r"non-2xx status code\W+(\d{3})\b(?:.*?<Code>(\w+)</Code>(?:\W*<Message>(.*?)</Message>)?)?")
 _SHOWN = 600
 _REDIRECT = re.compile(r"Received redirect without LOCATION")
-_PERMANENT_STATUS = frozenset({400, 401, 403, 405, 411, 413, 501})
-"""An outage has others, and so has a commit that another one came before."""
+_TOLD_STATUS = frozenset({400, 401, 403, 405, 411, 413, 429})
+"""These, and all from 500 on, mean what they mean for boto3. A commit that another one came before has others."""
 _NO_LIST = re.compile(r"performing list request.*status code\W+404\b(?!.*<Code>)")
 """No S3 server answers a listing so: not even where the bucket is missing."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
@@ -74,7 +74,7 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
 
 
 def _find_refusal(attempt: str, text: str) -> PlatformError | None:
-    """Return the error to raise where the store answered that it does not take the request."""
+    """Return the error to raise where the store answered that it does not take the request, or cannot now."""
     bucket = attempt.partition("s3://")[2].partition("/")[0]
     tried = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
     if _REDIRECT.search(text):
@@ -85,7 +85,7 @@ def _find_refusal(attempt: str, text: str) -> PlatformError | None:
     status, code = int(answer[1]), answer[2] or ""
     if _NO_LIST.search(text):
         tried = replace(tried, operation="ListObjectsV2")
-    elif status not in _PERMANENT_STATUS and code != "NoSuchBucket":
+    elif status not in _TOLD_STATUS and status < 500 and code != "NoSuchBucket":
         return None
     refusal = choose_error(status, code, tried)
     return refusal.make_error(f"{attempt}: {describe_answer(refusal.error, status, code, answer[3] or '')}")

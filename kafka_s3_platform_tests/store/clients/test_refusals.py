@@ -49,9 +49,9 @@ def test_an_answer_is_the_same_kind_of_error_for_objects_and_index(
     server: RefusingStore, status: int, code: str, kind: type[PlatformError], advice: str
 ) -> None:
     server.status, server.code = status, code
-    with pytest.raises(PlatformError, match=rf"{status}\b.*{code}.*{advice}") as of_object:
+    with pytest.raises(PlatformError, match=rf"answered {status} {code}\b.*{advice}") as of_object:
         ObjectStore(settings(server)).get("key")
-    with pytest.raises(PlatformError, match=rf"{status}\b.*{code}.*{advice}") as of_index:
+    with pytest.raises(PlatformError, match=rf"answered {status} {code}\b.*{advice}") as of_index:
         ConnectorIndex(settings(server), "_index", "c").peek()
     assert type(of_object.value) is type(of_index.value) is kind
 
