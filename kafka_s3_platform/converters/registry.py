@@ -310,7 +310,10 @@ class Registry:
         said = f"{self._where} answers for {what}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
         if err.error_code in NOT_FOUND_CODES:
-            return BadRecordError(f"has a schema that the registry does not know. {said}")
+            return BadRecordError(
+                f"has a schema that the registry does not know. {said}. Check that schema.registry.url is the registry "
+                f"of its producer, and whether the schema was deleted there"
+            )
         if err.http_status_code == CONFLICT:
             return IncompatibleSchemaError(f"{said}: its compatibility mode does not allow the schema")
         if err.http_status_code in (401, 403):
