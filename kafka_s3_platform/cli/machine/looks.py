@@ -20,6 +20,7 @@ from kafka_s3_platform.local.processes import Daemon, is_port_free
 from kafka_s3_platform.local.settings import HOST, StackSettings, name_variable
 from kafka_s3_platform.local.stack import list_daemons
 from kafka_s3_platform.spark.session import find_class_data
+from kafka_s3_platform.waits import waiting_for
 
 GIB = 2**30
 LITTLE_MEMORY = 2 * GIB
@@ -113,7 +114,8 @@ def _name_owner(port: int) -> str:
 
 def look_at_class_data() -> Iterator[Finding]:
     """Start Spark as a run does, and count where its Java's classes came from. Java does not say that it uses none."""
-    judgement, found = _start_spark()
+    with waiting_for("Spark to start"):
+        judgement, found = _start_spark()
     yield Finding("class data of Spark", judgement, found)
 
 
