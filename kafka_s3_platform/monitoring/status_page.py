@@ -226,6 +226,7 @@ def _render_topic(
         (
             links.show_asset("check", "checks", connector, "kafka", topic.topic),
             Markup('<a href="{}/{}/{}">hours</a>').format(links.hours, quote(connector, ""), quote(topic.topic, "")),
+            links.show_asset("backfill", "partitions", connector, "hourly", topic.topic),
         )
     )
     return Markup(
