@@ -96,8 +96,8 @@ def fill_topic(records: int) -> str:
     return ensure_topic_of_one(servers, records, f"start-{records}", value)
 
 
-def write_connector(folder: Path, name: str, topic: str) -> Path:
-    """Write the file of a sink on the embedded stack. Return its path."""
+def write_connector(folder: Path, name: str, topic: str, more: Mapping[str, str] = {}) -> Path:
+    """Write the file of a sink on the embedded stack, with `more` keys. Return its path."""
     stack = StackSettings.from_environment()
     folder.mkdir(exist_ok=True)
     (folder / "worker.properties").write_text(f"bootstrap.servers={stack.bootstrap_servers}\n")
@@ -112,6 +112,7 @@ def write_connector(folder: Path, name: str, topic: str) -> Path:
         "aws.access.key.id": stack.aws_access_key_id,
         "aws.secret.access.key": stack.aws_secret_access_key,
         "archive.start.hour": "2026-01-01T00:00",
+        **more,
     }
     connector = folder / f"{name}.json"
     connector.write_text(json.dumps(keys))
