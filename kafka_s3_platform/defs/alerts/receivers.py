@@ -71,6 +71,8 @@ def _post(url: str, message: Message) -> None:
             ) from None
     except (OSError, http.client.HTTPException) as err:
         reason = getattr(err, "reason", err)
+        if isinstance(reason, TimeoutError):
+            raise TransientError(f"{where}: no answer after {SEND_SECONDS:g} s; it is tried again") from None
         why = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(reason).__name__
         raise TransientError(f"{where}: no answer ({why}). Check that it is up") from None
 

@@ -205,7 +205,7 @@ def test_a_receiver_that_hangs_ends_no_tick(
     monkeypatch.setattr("kafka_s3_platform.defs.alerts.receivers.SEND_SECONDS", 0.2)
     hook.seconds = 1.0
     evaluate(deployment, "t0", passed=False)
-    assert "webhook: no answer after 0.2 s" in str(deployment.tick().skip_reason)
+    assert "no answer after 0.2 s" in str(deployment.tick().skip_reason)
     assert len(mailed.mails) == 1
 
 
