@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench bench-peers bench-growth up down clean format lock
+.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench bench-peers bench-growth outage up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench-peers: setup ## Measure the same jobs by other tools, in 12 minutes: RECOR
 bench-growth: setup ## Measure 1 to 32 million records, 1 to 500 kafka partitions, sizes and latency, in 15 minutes
 	$(BIN)/python -m bench.growth
 	$(BIN)/python -m bench.growth --report artifacts/growth.jsonl
+
+outage: setup ## Stop S3 under live load, and watch what heals by itself: MINUTES=15
+	$(BIN)/python -m bench.outage $(if $(MINUTES),--minutes $(MINUTES))
 
 up: setup ## Start Kafka and S3 on this machine
 	$(BIN)/kafka-s3 up
