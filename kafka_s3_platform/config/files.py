@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations, product
+from itertools import product
 from pathlib import Path
 
 from kafka_s3_platform.config.keys import environment
@@ -248,13 +248,13 @@ def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Con
     sinks = {path: config for path, config in loaded.items() if config.source is None}
     folders = {path: _name_folders(config.store, _list_folders(config)) for path, config in sinks.items()}
     roots = {path: _name_folders(config.store, _list_roots(config)) for path, config in sinks.items()}
-    documents = {path: _list_document_folders(config) for path, config in sinks.items()}
+    documents = {path: _name_document_folders(config) for path, config in sinks.items()}
     # Hundreds of connectors are tens of thousands of pairs, few of which have anything to do with each other.
     related = {*_pair_nested(folders, folders), *_pair_nested(documents, roots), *_pair_nested(roots, documents)}
-    related |= {(other, one) for one, other in related}
-    for (path, one), (other_path, other) in permutations(sinks.items(), 2):
-        if (path, other_path) not in related:
+    for path, other_path in sorted({*related, *((other, one) for one, other in related)}):
+        if path == other_path:
             continue
+        one, other = sinks[path], sinks[other_path]
         both = f"{path} and {other_path} share a folder of bucket {other.store.bucket}"
         # Each pair of connectors occurs twice, in both orders. Their objects are compared in one of them.
         objects = _find_shared_objects(one, other) if path < other_path else ()
@@ -283,10 +283,14 @@ def _name_folders(store: StoreSettings, folders: Iterable[str]) -> list[str]:
     return [f"{bucket}/{folder}" if folder else bucket for folder in folders]
 
 
-def _list_document_folders(config: ConnectorConfig) -> list[str]:
+def _name_document_folders(config: ConnectorConfig) -> list[str]:
+    return [name for _, store, folder in _list_documents(config) for name in _name_folders(store, [folder])]
+
+
+def _list_documents(config: ConnectorConfig) -> tuple[tuple[str, StoreSettings, str], ...]:
+    """Return key, store and folder of what a connector writes besides its objects."""
     archive = config.archive
-    written = ((config.store, archive.index_dir), (config.restore_store, archive.restore_dir))
-    return [name for store, folder in written for name in _name_folders(store, [folder])]
+    return ("index", config.store, archive.index_dir), ("restore", config.restore_store, archive.restore_dir)
 
 
 def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
@@ -298,9 +302,7 @@ def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterat
 
 
 def _find_shared_documents(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
-    archive = one.archive
-    written = (("index", one.store, archive.index_dir), ("restore", one.restore_store, archive.restore_dir))
-    for key, store, folder in written:
+    for key, store, folder in _list_documents(one):
         met = [root for root in _list_roots(other) if _have_same_bucket(store, other.store) and is_nested(folder, root)]
         yield from (f"archive.{key}.dir of the first, {folder}, and topics.dir of the second, {r}" for r in met[:1])
 
