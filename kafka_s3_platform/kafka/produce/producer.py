@@ -32,8 +32,13 @@ SETTLE_SECONDS = 10.0
 SLICE_RECORDS = 1024
 # librdkafka's default of batch.size. It is made smaller if the target topic accepts less.
 BATCH_BYTES = 1_000_000
-LINGER_MS = 50
-"""Large batches make a replay fast, and nobody waits for a single record."""
+LINGER_MS = 1000
+"""librdkafka has one request under way for each kafka partition if it is idempotent. While records wait behind it for
+longer than `linger.ms`, or during a flush, its thread asks without a pause whether it may go on: at 30 ms of latency
+that took three times the CPU of the rest."""
+
+LIMITED_LINGER_MS = 50
+"""Where records come at a limited rate: no batch fills, and each is sent soon."""
 
 LARGEST_MESSAGE = 1_000_000_000
 """The largest that librdkafka takes. It compares the bytes before compression, the brokers those after it."""
@@ -77,7 +82,7 @@ class RecordSender:
         codec: str,
         allow_now: bool,
         answer_seconds: float,
-        linger_ms: int = LINGER_MS,
+        is_limited: bool,
     ) -> None:
         self._topic = topic
         self._allow_now = allow_now
@@ -88,7 +93,7 @@ class RecordSender:
         self._fatal: KafkaError | None = None
         self._tracks: dict[int, DeliveryTrack] = {}
         defaults = {
-            "linger.ms": linger_ms,
+            "linger.ms": LIMITED_LINGER_MS if is_limited else LINGER_MS,
             "queue.buffering.max.messages": 100_000,
             "queue.buffering.max.kbytes": 131_072,
             "compression.type": codec,
@@ -269,7 +274,8 @@ class ReplayProducer(RecordSender):
     `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
     compression by `codec` or what the worker file names instead. A compressed record may exceed it.
     With `allow_now` the producer sends records with timestamp 0, which get the time of sending. After an error nothing
-    more can be sent. `delivered` then shows the deliveries to each kafka partition of the target.
+    more can be sent. `delivered` then shows the deliveries to each kafka partition of the target. `is_limited`: records
+    come at a limited rate.
     """
 
     def __init__(
@@ -281,9 +287,10 @@ class ReplayProducer(RecordSender):
         codec: str = "none",
         allow_now: bool = False,
         answer_seconds: float = 120.0,
+        is_limited: bool = False,
     ) -> None:
         own = {"enable.gapless.guarantee": True}
-        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds)
+        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
 
     def __enter__(self) -> "ReplayProducer":
         return self

@@ -16,15 +16,10 @@ from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.produce.deliveries import DeliveryTrack
 from kafka_s3_platform.kafka.produce.pace import Pace
-from kafka_s3_platform.kafka.produce.producer import LINGER_MS, SETTLE_SECONDS, RecordSender
+from kafka_s3_platform.kafka.produce.producer import SETTLE_SECONDS, RecordSender
 from kafka_s3_platform.kafka.produce.waiting import Waiting
 
 logger = logging.getLogger(__name__)
-
-LONG_LINGER_MS = 1000
-"""librdkafka has one request under way for each kafka partition if it is idempotent. While records wait behind it for
-longer than `linger.ms`, or during a flush, its thread asks without a pause whether it may go on: at 30 ms of latency
-that took three times the CPU of the rest."""
 
 FLUSH_SECONDS = 0.001
 """Long enough for librdkafka to notice that batches are to be sent that are not full."""
@@ -45,8 +40,7 @@ class TransactionalReplayProducer(RecordSender):
 
     Call `begin` first. The first `send` after a commit opens a transaction. `close` aborts an open one. After an error
     nothing more can be sent. SupersededError means that a later producer with this transactional id is at work, or
-    that the cluster has ended the transaction after its timeout. `is_limited`: records come at a limited rate, so no
-    batch fills, and each is sent soon.
+    that the cluster has ended the transaction after its timeout. `is_limited`: records come at a limited rate.
     """
 
     def __init__(
@@ -69,8 +63,7 @@ class TransactionalReplayProducer(RecordSender):
             # even when they are back.
             "metadata.recovery.strategy": "none",
         }
-        linger_ms = LINGER_MS if is_limited else LONG_LINGER_MS
-        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds, linger_ms)
+        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
         self._where += f" as {transactional_id}"
         set_timeout = settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
         self.timeout_seconds = int(set_timeout) / 1000

@@ -107,6 +107,7 @@ def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, sta
         max_message_bytes=task.max_message_bytes,
         codec=task.codec,
         allow_now=task.allow_unsendable_timestamps,
+        is_limited=task.is_limited,
     )
     stream = task.decided(store).sent_stream(store, start.next_source_offset)
     with producer, closing(ReadAhead(stream)) as reading:

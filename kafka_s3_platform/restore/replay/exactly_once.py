@@ -32,7 +32,7 @@ def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkp
         max_message_bytes=task.max_message_bytes,
         codec=task.codec,
         allow_now=task.allow_unsendable_timestamps,
-        is_limited=bool(task.records_per_second or task.bytes_per_second),
+        is_limited=task.is_limited,
     )
     try:
         # The context closes the producer before the readers: an open transaction is aborted without waiting for them.

@@ -86,6 +86,11 @@ class ReplayTask:
         return is_comparable and is_same_each_time and not self.sent.outgoing.has_mapper
 
     @property
+    def is_limited(self) -> bool:
+        """Whether it is sent at a limited rate."""
+        return bool(self.records_per_second or self.bytes_per_second)
+
+    @property
     def target_start(self) -> int:
         """The end of the target's kafka partition of the same number, before the restore."""
         return dict(self.target_starts)[self.kafka_partition]
