@@ -131,8 +131,8 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
 def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
     """Return the tasks; those that can be read back while others are sent are told so.
 
-    They are alone in their kafka partitions of the target, and no class of a user's makes or chooses their records: it
-    need not bear two threads.
+    They are alone in their kafka partitions of the target. No class of a user's makes or chooses their records: it need
+    not bear two threads. And no filter of theirs keeps records in memory or in a process, which would be there twice.
     """
     shared = {t.place for t in group_by_target(tasks) if len(t.replays) > 1}
     return [
@@ -141,7 +141,7 @@ def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
             is_read_back_early=t.keeps_number
             and (t.to_topic, t.kafka_partition) not in shared
             and not t.sent.outgoing.has_mapper
-            and t.sent.records.predicate is None,
+            and not (t.sent.records.predicate or t.sent.records.sql or t.sent.records.latest_per_key),
         )
         for t in tasks
     ]
