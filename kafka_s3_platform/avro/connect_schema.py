@@ -6,11 +6,11 @@ what values mean: names and parameters that no logical type of Avro has, and a n
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_s3_platform.avro.schema import PRIMITIVE, fits_default, read_full_name
+from kafka_s3_platform.avro.schema import PRIMITIVE, fits_default, qualify_name, read_namespace
 from kafka_s3_platform.model.connect import MISSING
 
 DATA = "org.apache.kafka.connect.data."
@@ -68,8 +68,20 @@ class ConnectType:
     values: "Slot | None" = None
     """The items of an array, or the values of a map."""
     branches: Sequence["Slot"] = ()
+    """Types of a union, whose branches in Avro have different names (`branch_name`)."""
+    avro_name: str | None = None
+    """The full name of a struct's record in Avro. None until its schema is made."""
     is_closed: bool = False
     """Whether JSON Schema allows no properties but those that it lists."""
+
+    @property
+    def branch_name(self) -> str | None:
+        """The name of the branch of Avro's union that holds values of this type. None: its record is not named yet."""
+        if self.kind == "struct":
+            return self.avro_name
+        if self.kind == "map":
+            return "map" if has_text_keys(self) else "array"
+        return AVRO_TYPES.get(self.kind, self.kind)
 
     @property
     def scale(self) -> int:
@@ -104,8 +116,9 @@ class AvroSchemas:
 
     def __init__(self) -> None:
         self._names: dict[ConnectType, str] = {}
+        self._namespace = ""
         # A second use of a record named `string` would be text, and one of `null` nothing at all.
-        self._taken = set(PRIMITIVE)
+        self._taken: set[str] = set()
 
     def slot(self, slot: Slot) -> Any:
         """Return the Avro schema of a slot. If the slot is optional, it is a union with null."""
@@ -134,12 +147,25 @@ class AvroSchemas:
     def _struct(self, kind: ConnectType) -> Any:
         if kind in self._names:
             return self._names[kind]
-        wanted = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{DEFAULT_NAME}"
-        name = self._names[kind] = self._unused(wanted)
-        named = _start_record(name) | ({"doc": kind.doc} if kind.doc else {})
-        # Its number depends on the records before it.
-        named |= {"connect.name": kind.name} if kind.name and name != wanted else {}
-        return {**named, "fields": [self._field(slot) for slot in kind.fields]}
+        name = self._new_name(kind, DEFAULT_NAME)
+        self._names[kind] = kind.avro_name = name
+        named = _start_record(name, self._namespace) | ({"doc": kind.doc} if kind.doc else {})
+        # Its namespace and its number depend on the records before it.
+        named |= {"connect.name": kind.name} if kind.name and name != kind.name else {}
+        return {**named, "fields": self._inside(name, lambda: [self._field(slot) for slot in kind.fields])}
+
+    def _new_name(self, kind: ConnectType, otherwise: str) -> str:
+        """Return an unused full name for a record. A name without a namespace has the one around it."""
+        wanted = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
+        return self._unused(qualify_name(wanted, self._namespace))
+
+    def _inside(self, name: str, make: Callable[[], Any]) -> Any:
+        """Make the fields of the record with this full name."""
+        outer = self._namespace
+        self._namespace = read_namespace(name)
+        made = make()
+        self._namespace = outer
+        return made
 
     def _field(self, slot: Slot) -> dict[str, Any]:
         made: dict[str, Any] = {"name": slot.name, "type": self.slot(slot)}
@@ -154,23 +180,19 @@ class AvroSchemas:
     def _map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
         if has_text_keys(kind):
             return {"type": "map", "values": self.slot(values)}
-        name = self._unused(_make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{ENTRY_NAME}")
-        fields = [{"name": "key", "type": self.slot(key)}, {"name": "value", "type": self.slot(values)}]
-        return {"type": "array", "items": {**_start_record(name), "fields": fields}}
+        name = self._new_name(kind, ENTRY_NAME)
+        slots = [replace(key, name="key"), replace(values, name="value")]
+        fields = self._inside(name, lambda: [{"name": slot.name, "type": self.slot(slot)} for slot in slots])
+        return {"type": "array", "items": {**_start_record(name, self._namespace), "fields": fields}}
 
     def _union(self, kind: ConnectType) -> list[Any]:
-        """List the branches of a union once each: Avro allows one branch of each type."""
-        made: dict[str, Any] = {}
-        for slot in kind.branches:
-            branch = self.slot(slot)
-            for each in branch if isinstance(branch, list) else [branch]:
-                made.setdefault(_make_union_key(each), each)
-        return list(made.values())
+        branches = [self._type(slot.type) for slot in kind.branches]
+        return ["null", *branches] if any(slot.optional for slot in kind.branches) else branches
 
     def _unused(self, name: str) -> str:
         number = 1
         unused = name
-        while unused in self._taken:
+        while unused in self._taken or unused.rpartition(".")[2] in PRIMITIVE:
             number += 1
             unused = f"{name}{number}"
         self._taken.add(unused)
@@ -184,7 +206,9 @@ def write_avro_schema(slot: Slot) -> str:
 
 
 def encode_default(value: Any) -> Any:
-    """Encode a default as Avro's JSON does: each byte becomes a character."""
+    """Encode a default as Avro's JSON does: each byte becomes a character, and a union does not tell its branch."""
+    if isinstance(value, tuple):
+        return encode_default(value[1])
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Mapping):
@@ -213,22 +237,12 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
     return {"type": AVRO_TYPES[kind.kind], **told} if told else AVRO_TYPES[kind.kind]
 
 
-def _start_record(name: str) -> dict[str, Any]:
+def _start_record(name: str, around: str) -> dict[str, Any]:
     space, _, simple = name.rpartition(".")
-    return {"type": "record", "name": simple, **({"namespace": space} if space else {})}
+    return {"type": "record", "name": simple, **({"namespace": space} if space != around else {})}
 
 
 def _make_valid_name(name: str) -> str:
     """Make a name that Avro allows. Dots stay."""
     parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in name.split(".") if part]
     return ".".join(f"_{part}" if part[0].isdigit() else part for part in parts) or DEFAULT_NAME
-
-
-def _make_union_key(branch: Any) -> str:
-    if isinstance(branch, str):
-        return branch
-    kind: str = branch["type"]
-    if kind == "record":
-        # as a later use of the record names it
-        return read_full_name(branch, "")
-    return kind

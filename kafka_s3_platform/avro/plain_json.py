@@ -2,7 +2,8 @@
 
 Bytes and fixed stay bytes. Decimals stay bytes or become numbers (`json.decimal.format`). Dates and times stay numbers.
 NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map whose keys are not strings becomes an
-array of pairs. A union of several types becomes an object with a member for each type, all null except one.
+array of pairs. A union of several types becomes an object with a member for each type, all null except one. A member
+has the short name of its type, or the full one if two types have that short name.
 Sources: Kafka Connect, JsonConverter; Confluent AvroData.
 """
 
@@ -11,6 +12,7 @@ from math import isfinite, isinf
 from typing import Any, Literal
 
 from kafka_s3_platform.avro.connect_schema import ENTRY_NAME, NAMESPACE
+from kafka_s3_platform.avro.schema import get_branch_name
 from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, shorten_float
 from kafka_s3_platform.model.connect import Schema
 
@@ -136,20 +138,23 @@ class PlainJson:
         plains = [self.plain(member) for member in members]
         if len(members) <= 1:
             return _skip_null(plains[0]) if members else None
-        names = [self.member_name(member) for member in members]
+        names = self.member_names(members)
+        choose = self._avro.compile_choice(members)
+        nulls = dict.fromkeys(names)
 
         def one_of(value: Any) -> Any:
             if value is None:
                 return None
-            at, value = self._avro.member_of(members, value)
-            return dict.fromkeys(names) | {names[at]: (plains[at] or _keep_value)(value)}
+            at, value = choose(value)
+            return {**nulls, names[at]: (plains[at] or _keep_value)(value)}
 
         return one_of
 
-    def member_name(self, node: Any) -> str:
-        """Return the name of the object's member for a type of a union."""
-        found = self._avro.resolved(node)
-        return str(found.get("name", found["type"])).rpartition(".")[2]
+    def member_names(self, members: Sequence[Any]) -> list[str]:
+        """Return the name of the object's member for each type of a union."""
+        full = [get_branch_name(self._avro.resolved(member)) for member in members]
+        short = [name.rpartition(".")[2] for name in full]
+        return [name if short.count(name) == 1 else whole for name, whole in zip(short, full, strict=True)]
 
 
 def is_map_entry(node: Any) -> bool:

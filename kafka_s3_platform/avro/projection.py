@@ -2,10 +2,9 @@
 
 Source: Apache Avro specification, "Schema Resolution". `target` is the specification's reader's schema. Differences:
 
-- The branch of a union is found by the value, because decoded values do not tell their branch.
 - What a value means never changes. As in Connect's SchemaProjector, a type and the one that it is made into have the
-  same logical type with the same parameters, and the same name and parameters in Connect. A number that would lose
-  digits is refused.
+  same full name, the same logical type with the same parameters, and the same name and parameters in Connect. A number
+  that would lose digits is refused, and a symbol that the enum there lacks, also if that enum has a default.
 - A name that a converter made up, because Connect's schema has none or has it twice, is no name: such records are
   matched by their place, in a union by their fields.
 """
@@ -16,11 +15,12 @@ from functools import lru_cache
 from typing import Any
 
 from kafka_s3_platform.avro.connect_schema import is_made_up_name
-from kafka_s3_platform.avro.schema import collect_definitions, qualify_name, read_full_name, read_namespace
+from kafka_s3_platform.avro.schema import get_branch_name, qualify_name
+from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.model.connect import Schema
 
 Project = Callable[[Any], Any]
-Fits = Callable[[Any], bool]
+Definition = Mapping[str, Any]
 
 _CONNECT_LOGICAL = frozenset({"decimal", "date", "time-millis", "timestamp-millis"})
 """The logical types that Connect has itself: what its own attributes say of them beside, Avro's say too."""
@@ -44,7 +44,7 @@ def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> It
     For a value that cannot be converted, yield the ProjectionError that says why.
     """
     try:
-        convert = _compile_projection(source.text, target.text)
+        convert, _ = _compile_projection(source.text, target.text)
     except ProjectionError as err:
         yield from (None if value is None else err for value in objects)
         return
@@ -55,82 +55,62 @@ def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> It
             yield err
 
 
+def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
+    """List the fields of `source` that values lose when they are converted to `target`, with the records around them.
+
+    Raise ProjectionError if no value can be converted.
+    """
+    return _compile_projection(source.text, target.text)[1]
+
+
 @lru_cache
-def _compile_projection(source: str, target: str) -> Project:
-    from_ = Schema(source)
-    to = Schema(target)
-    return _Projections(from_.avro, to.avro).between(_Place(from_.avro, ""), _Place(to.avro, ""), "")
-
-
-class _Place:
-    """A schema in its context: names without a dot belong to the namespace `around`."""
-
-    def __init__(self, schema: Any, around: str) -> None:
-        self.schema = schema
-        self.around = around
-
-    def inner(self, schema: Any) -> "_Place":
-        return _Place(schema, self.around)
+def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str]]:
+    projections = _Projections(AvroSchema(Schema(source).avro), AvroSchema(Schema(target).avro))
+    return projections.between(projections.source.root, projections.target.root, ""), projections.lacking
 
 
 class _Projections:
-    """Makes projections between the types of two schemas, each pair of named types once."""
+    """Makes projections between the types of two schemas, each pair of named types once.
 
-    def __init__(self, source: Any, target: Any) -> None:
-        self._known = collect_definitions(source), collect_definitions(target)
+    A type is what `AvroSchema.resolved` returns: its definition, or the list of a union's branches.
+    """
+
+    def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
+        self.source = source
+        self.target = target
+        self.lacking: list[str] = []
         self._records: dict[tuple[str, str], Project] = {}
         self._refused: dict[tuple[str, str], ProjectionError] = {}
 
-    def between(self, source: _Place, target: _Place, where: str) -> Project:
-        source = self._resolved(source, 0)
-        target = self._resolved(target, 1)
-        if isinstance(source.schema, list):
+    def between(self, source_node: Any, target_node: Any, where: str) -> Project:
+        source = self.source.resolved(source_node)
+        target = self.target.resolved(target_node)
+        if isinstance(source, list):
             return self._from_union(source, target, where)
-        if isinstance(target.schema, list):
-            return self._to_union(source, target, where)
-        kind = _get_type_name(source.schema)
-        wanted = _get_type_name(target.schema)
-        if kind == wanted == "record":
+        if isinstance(target, list):
+            return self._to_union(source, target, where, is_among_nameless=False)
+        if source["type"] == target["type"] == "record":
             return self._record(source, target, where)
-        _check_meaning(source.schema, target.schema, where)
-        if kind != wanted:
-            return _compile_promotion(kind, wanted, where)
-        if kind in ("array", "map"):
-            return self._items(kind, source, target, where)
-        return self._named(source, target, kind, where)
+        _check_meaning(source, target, where)
+        if source["type"] != target["type"]:
+            return _compile_promotion(source["type"], target["type"], where)
+        return self._same_type(source, target, where)
 
-    def _items(self, kind: str, source: _Place, target: _Place, where: str) -> Project:
-        part = "items" if kind == "array" else "values"
-        each = self.between(source.inner(source.schema[part]), target.inner(target.schema[part]), f"{where}[]")
-        if kind == "array":
-            return lambda values: list(map(each, values))
-        return lambda values: {key: each(value) for key, value in values.items()}
-
-    def _resolved(self, place: _Place, side: int) -> _Place:
-        """Replace a name by its definition, and {"type": ...} by the type inside."""
-        schema = place.schema
-        if isinstance(schema, str):
-            known = self._known[side]
-            schema = known.get(qualify_name(schema, place.around), known.get(schema, schema))
-        if isinstance(schema, Mapping) and not isinstance(schema["type"], str):
-            return self._resolved(place.inner(schema["type"]), side)
-        is_named = isinstance(schema, Mapping) and "name" in schema
-        return _Place(schema, read_namespace(read_full_name(schema, place.around)) if is_named else place.around)
-
-    def _named(self, source: _Place, target: _Place, kind: str, where: str) -> Project:
-        """Project enums and fixed. Values of types without a name stay as they are."""
-        if kind == "fixed":
-            _check_name(source, target, where)
-            if source.schema["size"] != target.schema["size"]:
-                raise _make_mismatch_error(where, f"fixed of {source.schema['size']} bytes", target.schema["size"])
-        if kind == "enum":
-            _check_name(source, target, where)
-            return _compile_enum(target.schema, where)
+    def _same_type(self, source: Definition, target: Definition, where: str) -> Project:
+        match source["type"]:
+            case "array":
+                item = self.between(source["items"], target["items"], f"{where}[]")
+                return lambda values: list(map(item, values))
+            case "map":
+                each = self.between(source["values"], target["values"], f"{where}[]")
+                return lambda values: {key: each(value) for key, value in values.items()}
+            case "fixed" | "enum":
+                return _compile_named(source, target, where)
         return _keep_value
 
-    def _record(self, source: _Place, target: _Place, where: str) -> Project:
+    def _record(self, source: Definition, target: Definition, where: str) -> Project:
         _check_name(source, target, where)
-        key = read_full_name(source.schema, source.around), read_full_name(target.schema, target.around)
+        key = source["name"], target["name"]
         if key in self._refused:
             raise self._refused[key]
         if key in self._records:
@@ -145,177 +125,133 @@ class _Projections:
 
         # Known before its fields are compiled: a record may contain itself.
         self._records[key] = record
-        given = {field["name"]: field for field in source.schema["fields"]}
+        fields = {field["name"]: field for field in source["fields"]}
         try:
-            parts += [
-                (
-                    field["name"],
-                    self._field(given, source, target.inner(field["type"]), field, _join_path(where, field["name"])),
-                )
-                for field in target.schema["fields"]
-            ]
+            parts += [(f["name"], self._field(fields, f, _join_path(where, f["name"]))) for f in target["fields"]]
         except ProjectionError as err:
             self._refused[key] = err
             raise
+        known = {name for field in target["fields"] for name in _list_names(field)}
+        self.lacking += [_join_path(where, name) for name in fields if name not in known]
         return record
 
-    def _field(
-        self, given: Mapping[str, Any], source: _Place, target: _Place, field: Mapping[str, Any], where: str
-    ) -> Project:
-        for name in (field["name"], *field.get("aliases", ())):
-            if name in given:
-                convert = self.between(source.inner(given[name]["type"]), target, where)
+    def _field(self, fields: Definition, target: Definition, where: str) -> Project:
+        for name in _list_names(target):
+            if name in fields:
+                convert = self.between(fields[name]["type"], target["type"], where)
                 return lambda value: convert(value[name])
-        if "default" not in field:
+        if "default" not in target:
             raise ProjectionError(f"field {where} is in the target schema alone, where it has no default")
-        default = self._default(field["default"], target)
+        default = self.target.physical_default(target["type"], target["default"])
         return lambda _: default
 
-    def _default(self, default: Any, place: _Place) -> Any:
-        """Decode a default of the target schema."""
-        place = self._resolved(place, 1)
-        schema = place.schema
-        if isinstance(schema, list):
-            fitting = (b for b in map(place.inner, schema) if self._fits(b, 1)(self._plain(default, b)))
-            return self._default(default, next(fitting, place.inner(schema[0])))
-        kind = _get_type_name(schema)
-        if kind == "record":
-            inner = place.inner
-            return {
-                f["name"]: self._default(default.get(f["name"], f.get("default")), inner(f["type"]))
-                for f in schema["fields"]
-            }
-        if kind == "array":
-            return [self._default(each, place.inner(schema["items"])) for each in default]
-        if kind == "map":
-            return {key: self._default(each, place.inner(schema["values"])) for key, each in default.items()}
-        return self._plain(default, place)
-
-    def _plain(self, default: Any, place: _Place) -> Any:
-        kind = _get_type_name(self._resolved(place, 1).schema)
-        if kind in ("bytes", "fixed") and isinstance(default, str):
-            return default.encode("latin-1")
-        return default
-
-    def _to_union(self, source: _Place, target: _Place, where: str, *, has_namesakes: bool = False) -> Project:
+    def _to_union(self, source: Definition, target: Sequence[Any], where: str, *, is_among_nameless: bool) -> Project:
         """Choose the branch of the same type, else the first branch that values can be converted to.
 
-        `has_namesakes`: the source is a record of a union with others that have the same name, or none either.
+        `is_among_nameless`: the source is a record without a name, of a union with others that have none either.
         """
-        branches = [self._resolved(target.inner(branch), 1) for branch in _list_branches(target.schema)]
-        kind = _get_type_name(source.schema)
-        if kind == "record":
-            branches = self._choose_records(source, branches, has_namesakes=has_namesakes)
-        for branch in sorted(branches, key=lambda b: _get_type_name(b.schema) != kind):
+        branches = [self.target.resolved(branch) for branch in target]
+        is_choice = sum(branch["type"] != "null" for branch in branches) > 1
+        if source["type"] == "record":
+            branches = _choose_records(source, branches, is_among_nameless=is_among_nameless)
+        for branch in sorted(branches, key=lambda b: bool(b["type"] != source["type"])):
             try:
-                return self.between(source, branch, where)
+                convert = self.between(source, branch, where)
             except ProjectionError:
                 if len(branches) == 1:
                     raise
+                continue
+            return _compile_branch(get_branch_name(branch), convert) if is_choice else convert
         raise _make_mismatch_error(where, _describe_type(source), "any type of the union there")
 
-    def _choose_records(self, source: _Place, branches: Sequence[_Place], *, has_namesakes: bool) -> list[_Place]:
-        """Choose the records that the source may be. Of several with its name, only its fields tell which it is."""
-        named = [b for b in branches if _get_type_name(b.schema) == "record" and _has_same_name(source, b)]
-        if len(named) < 2 and not has_namesakes:
-            return named
-        fields = _list_field_names(source)
-        alike = [b for b in named if _list_field_names(b) == fields]
-        grown = [b for b in named if _list_field_names(b) >= fields or _list_field_names(b) <= fields]
-        found = alike or grown
-        return found if len(found) == 1 else []
-
-    def _from_union(self, source: _Place, target: _Place, where: str) -> Project:
-        branches = [self._resolved(source.inner(branch), 0) for branch in source.schema]
-        records = [branch for branch in branches if _get_type_name(branch.schema) == "record"]
-        tried: list[tuple[Fits, Project]] = []
+    def _from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
+        branches = [self.source.resolved(branch) for branch in source]
+        nameless = [b for b in branches if b["type"] == "record" and _read_given_name(b) is None]
+        projects: dict[str, Project] = {}
         for branch in branches:
-            has_namesakes = branch in records and sum(_has_same_name(branch, other) for other in records) > 1
-            tried.append((self._fits(branch, 0), self._or_refusal(branch, target, where, has_namesakes=has_namesakes)))
+            try:
+                if len(nameless) > 1 and branch in nameless:
+                    others = target if isinstance(target, list) else [target]
+                    made = self._to_union(branch, others, where, is_among_nameless=True)
+                else:
+                    made = self.between(branch, target, where)
+            except ProjectionError as err:
+                made = _compile_refusal(err)
+            projects[get_branch_name(branch)] = made
+        null = projects.pop("null", _compile_refusal(ProjectionError(f"{_name_field(where)} is null")))
+        if len(projects) == 1:
+            (only,) = projects.values()
+            return lambda value: null(value) if value is None else only(value)
 
-        def choose(value: Any) -> Any:
-            # A value may be of several types of its union: then it has to come to the same by each of them.
-            found = [convert(value) for fits, convert in tried if fits(value)]
-            if not found:
-                raise ProjectionError(f"{_name_field(where)} holds {type(value).__name__}, no type of its union")
-            if any(type(each) is not type(found[0]) or each != found[0] for each in found[1:]):
-                raise ProjectionError(f"{_name_field(where)} may be of several types of its union, which differ there")
-            return found[0]
+        def convert(value: Any) -> Any:
+            if value is None:
+                return null(value)
+            if type(value) is not tuple or value[0] not in projects:
+                raise ProjectionError(f"{_name_field(where)} names none of {', '.join(projects)}")
+            return projects[value[0]](value[1])
 
-        return choose
-
-    def _or_refusal(self, source: _Place, target: _Place, where: str, *, has_namesakes: bool) -> Project:
-        """Return a projection. If the branch cannot be projected, it fails for each value of this branch."""
-        try:
-            if has_namesakes:
-                return self._to_union(source, self._resolved(target, 1), where, has_namesakes=True)
-            return self.between(source, target, where)
-        except ProjectionError as err:
-            said = str(err)
-
-        def refuse(_: Any) -> Any:
-            raise ProjectionError(said)
-
-        return refuse
-
-    def _fits(self, place: _Place, side: int) -> Fits:
-        """Return a function that tests whether a value may be of this type."""
-        place = self._resolved(place, side)
-        schema = place.schema
-        kind = _get_type_name(place.schema)
-        if kind == "record":
-            names = {field["name"] for field in schema["fields"]}
-            return lambda value: isinstance(value, Mapping) and value.keys() == names
-        if kind == "enum":
-            return lambda value: value in schema["symbols"]
-        if kind == "fixed":
-            return lambda value: isinstance(value, bytes) and len(value) == schema["size"]
-        return _FITS[kind]
+        return convert
 
 
-_FITS: dict[str, Fits] = {
-    "null": lambda value: value is None,
-    "boolean": lambda value: isinstance(value, bool),
-    "int": lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31,
-    "long": lambda value: type(value) is int,
-    "float": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "double": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "bytes": lambda value: isinstance(value, bytes),
-    "string": lambda value: isinstance(value, str),
-    "array": lambda value: isinstance(value, list),
-    "map": lambda value: isinstance(value, Mapping),
-}
+def _compile_branch(name: str, convert: Project) -> Project:
+    if name == "null":
+        return convert
+    return lambda value: (name, convert(value))
 
 
-def _get_type_name(schema: Any) -> str:
-    kind: str = schema if isinstance(schema, str) else "union" if isinstance(schema, list) else schema["type"]
-    return kind
+def _compile_refusal(err: ProjectionError) -> Project:
+    """Return a projection that fails for each value."""
+    reason = str(err)
+
+    def refuse(_: Any) -> Any:
+        raise ProjectionError(reason)
+
+    return refuse
 
 
-def _list_branches(schema: Any) -> Sequence[Any]:
-    return schema if isinstance(schema, list) else [schema]
+def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
+    """Choose the records that the source may be. Of several without a name, only fields tell which it is."""
+    fitting = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
+    if _read_given_name(source) is not None or (len(fitting) < 2 and not is_among_nameless):
+        return fitting
+    fields = _list_field_names(source)
+    alike = [b for b in fitting if _list_field_names(b) == fields]
+    grown = [b for b in fitting if _list_field_names(b) >= fields or _list_field_names(b) <= fields]
+    likely = alike or grown
+    return likely if len(likely) == 1 else []
 
 
-def _list_field_names(place: _Place) -> set[str]:
-    return {field["name"] for field in place.schema["fields"]}
+def _compile_named(source: Definition, target: Definition, where: str) -> Project:
+    """Return a projection of enums or fixed."""
+    _check_name(source, target, where)
+    if source["type"] == "enum":
+        return _compile_enum(target, where)
+    if source["size"] != target["size"]:
+        raise _make_mismatch_error(where, f"fixed of {source['size']} bytes", target["size"])
+    return _keep_value
 
 
-def _describe_type(place: _Place) -> str:
-    kind = _get_type_name(place.schema)
-    return f"{kind} {place.schema['name']}" if kind in ("record", "enum", "fixed") else kind
+def _list_names(field: Definition) -> Sequence[str]:
+    return field["name"], *field.get("aliases", ())
 
 
-def _check_meaning(source: Any, target: Any, where: str) -> None:
+def _list_field_names(record: Definition) -> set[str]:
+    return {field["name"] for field in record["fields"]}
+
+
+def _describe_type(definition: Definition) -> str:
+    return " ".join([definition["type"], *([definition["name"]] if "name" in definition else [])])
+
+
+def _check_meaning(source: Definition, target: Definition, where: str) -> None:
     """Check that a value of one type stands for the same thing in the other one."""
     here, there = _read_meaning(source), _read_meaning(target)
     if here != there:
         raise _make_mismatch_error(where, *(_describe_meaning(*each) for each in ((source, here), (target, there))))
 
 
-def _read_meaning(schema: Any) -> dict[str, Any]:
+def _read_meaning(schema: Definition) -> dict[str, Any]:
     """Read what a type says of the meaning of its values, beside Avro's own type."""
-    if not isinstance(schema, Mapping):
-        return {}
     names = ["logicalType"]
     if schema.get("logicalType") == "decimal":
         names += ["precision", "scale"]
@@ -324,9 +260,9 @@ def _read_meaning(schema: Any) -> dict[str, Any]:
     return {name: schema[name] for name in names if schema.get(name)}
 
 
-def _describe_meaning(schema: Any, meaning: Mapping[str, Any]) -> str:
+def _describe_meaning(schema: Definition, meaning: Mapping[str, Any]) -> str:
     said = ", ".join(f"{name} {value}" for name, value in meaning.items())
-    return f"{_get_type_name(schema)} ({said})" if said else _get_type_name(schema)
+    return f"{schema['type']} ({said})" if said else str(schema["type"])
 
 
 def _compile_promotion(kind: str, wanted: str, where: str) -> Project:
@@ -364,36 +300,36 @@ def _compile_decoding(where: str) -> Project:
 
 
 def _compile_enum(target: Mapping[str, Any], where: str) -> Project:
-    symbols = {symbol: symbol for symbol in target["symbols"]}
+    symbols = frozenset(target["symbols"])
 
     def convert(value: str) -> str:
-        symbol: str | None = symbols.get(value, target.get("default"))
-        if symbol is None:
+        # The enum's default, which Avro would take, is another value.
+        if value not in symbols:
             raise ProjectionError(f"{_name_field(where)} holds {value!r}, no symbol of enum {target['name']} there")
-        return symbol
+        return value
 
     return convert
 
 
-def _check_name(source: _Place, target: _Place, where: str) -> None:
+def _check_name(source: Definition, target: Definition, where: str) -> None:
     if not _has_same_name(source, target):
         raise _make_mismatch_error(where, _describe_type(source), _describe_type(target))
 
 
-def _has_same_name(source: _Place, target: _Place) -> bool:
-    """Whether the source has a name or an alias of the target. Namespaces do not count, by the specification."""
-    aliases = (alias.rpartition(".")[2] for alias in target.schema.get("aliases", ()))
-    return _read_given_name(source) in {_read_given_name(target), *aliases}
+def _has_same_name(source: Definition, target: Definition) -> bool:
+    """Whether the source has the full name, or an alias, of the target. Records without a name have the same one."""
+    space = target["name"].rpartition(".")[0]
+    return _read_given_name(source) in {
+        _read_given_name(target),
+        *(qualify_name(a, space) for a in target.get("aliases", ())),
+    }
 
 
-def _read_given_name(place: _Place) -> str | None:
-    """Return the name that somebody gave to a type, None if a converter made it up."""
-    schema = place.schema
-    if is_made_up_name(read_full_name(schema, place.around)):
-        return None
+def _read_given_name(definition: Definition) -> str | None:
+    """Return the full name that somebody gave to a type, None if a converter made it up."""
     # A converter numbers a name that another type has taken, and says what the name was.
-    name: str = schema.get("connect.name") or schema["name"]
-    return name.rpartition(".")[2]
+    name: str = definition.get("connect.name") or definition["name"]
+    return None if is_made_up_name(definition["name"]) else name
 
 
 def _join_path(where: str, name: str) -> str:

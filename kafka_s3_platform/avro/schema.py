@@ -98,24 +98,6 @@ def strip_logical_types(schema: Any) -> Any:
     return replace_parts(_drop_defaults(schema), strip_logical_types)
 
 
-def strip_defaults(schema: Any) -> Any:
-    """Return the schema without the defaults of its fields."""
-    return replace_parts(_drop_defaults(schema), strip_defaults)
-
-
-def has_choice_of_records(schema: Any) -> bool:
-    """Whether a union in the schema holds several records, or names of types that may be records."""
-    if isinstance(schema, list) and sum(map(_may_be_record, schema)) > 1:
-        return True
-    return any(map(has_choice_of_records, _list_parts(schema)))
-
-
-def _may_be_record(branch: Any) -> bool:
-    if isinstance(branch, str):
-        return branch not in PRIMITIVE
-    return is_record(branch)
-
-
 def _drop_defaults(schema: Any) -> Any:
     if not is_record(schema):
         return schema
@@ -123,8 +105,6 @@ def _drop_defaults(schema: Any) -> Any:
 
 
 def _drop_default(field: Mapping[str, Any]) -> dict[str, Any]:
-    # With defaults, fastavro would write a large default for each record that lacks the field. In a union, it would
-    # also accept a record as one with more fields.
     return {key: value for key, value in field.items() if key != "default"}
 
 
@@ -133,15 +113,12 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
 
     `resolve` returns the definition of a node: the branches of a union, else an object with its `type`.
     """
-    if default is None:
-        return None
     found = resolve(node)
-    if isinstance(found, list):
+    if isinstance(found, list) and default is not None:
         # A default is of the first branch that it fits. Up to Avro 1.11 that had to be the first branch of all.
-        kinds = map(resolve, found)
-        found = next((kind for kind in kinds if fits_default(default, kind)), {"type": "null"})
+        return _decode_union_default(default, [kind for kind in map(resolve, found) if kind["type"] != "null"], resolve)
     # A default that does not fit its type stays as it is: registries may hold such schemas.
-    match found["type"]:
+    match None if default is None else found["type"]:
         case "array" if isinstance(default, list):
             return [decode_default(each, found["items"], resolve) for each in default]
         case "map" if isinstance(default, Mapping):
@@ -152,6 +129,20 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
             # Bytes are written as characters of code points 0 to 255.
             return default.encode("latin-1")
     return default
+
+
+def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callable[[Any], Any]) -> Any:
+    chosen = next((kind for kind in members if fits_default(default, kind)), None)
+    if chosen is None:
+        return default
+    value = decode_default(default, chosen, resolve)
+    return value if len(members) == 1 else (get_branch_name(chosen), value)
+
+
+def get_branch_name(definition: Mapping[str, Any]) -> str:
+    """Return the name of a branch of a union: a named type's own, which has to be the full one, or that of the type."""
+    name: str = definition.get("name", definition["type"])
+    return name
 
 
 def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Looks up types in Avro schemas, and matches values with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 from fastavro.schema import parse_schema
 
-from kafka_s3_platform.avro.schema import decode_default
+from kafka_s3_platform.avro.schema import decode_default, get_branch_name
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS
 
 VALUE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException)
 """The errors for a value that does not fit its schema, or that a format cannot hold."""
-
-_INT = range(-(2**31), 2**31)
 
 
 class AvroSchema:
@@ -64,33 +62,21 @@ class AvroSchema:
         others = [node for node in union if self.kind(node) != "null"]
         return others, len(others) < len(union)
 
-    def member_of(self, members: Sequence[Any], value: Any) -> tuple[int, Any]:
-        """Return the index of the member that a value belongs to, and the value.
+    def compile_choice(self, members: Sequence[Any]) -> Callable[[Any], tuple[int, Any]]:
+        """Return a function that returns the index of the member that a value `(branch, value)` names, and the value.
 
-        A tuple `(name, value)` names its member. Any other value belongs to the first member whose type fits.
-
-        Raises:
-            TypeError: none fits.
+        The function raises TypeError for a value that names no branch, LookupError for a branch of another union.
         """
-        if isinstance(value, tuple):
-            names = [self.resolved(m).get("name", self.kind(m)) for m in members]
-            return names.index(value[0]), value[1]
-        for index, member in enumerate(members):
-            if self._fits(self.resolved(member), value):
-                return index, value
-        raise TypeError(f"a value of type {type(value).__name__} is none of {[self.kind(m) for m in members]}")
+        places = {get_branch_name(self.resolved(member)): at for at, member in enumerate(members)}
 
-    def _fits(self, node: Mapping[str, Any], value: Any) -> bool:
-        match node["type"]:
-            case "record":
-                return isinstance(value, Mapping) and value.keys() == {f["name"] for f in node["fields"]}
-            case "enum":
-                return value in node["symbols"]
-            case "fixed":
-                return isinstance(value, bytes) and len(value) == node["size"]
-            case "int":
-                return type(value) is int and value in _INT
-        return isinstance(value, _PYTHON_TYPES[node["type"]]) and not (isinstance(value, bool) and node["type"] in _NUM)
+        def choose(value: Any) -> tuple[int, Any]:
+            if type(value) is not tuple:
+                raise TypeError(
+                    f"a value of type {type(value).__name__} names none of the branches {', '.join(places)}"
+                )
+            return places[value[0]], value[1]
+
+        return choose
 
     def physical_default(self, node: Any, default: Any) -> Any:
         """Decode a default, which Avro writes as JSON."""
@@ -103,19 +89,6 @@ def is_text(schema: Schema) -> bool:
     found = avro.resolved(avro.root)
     kinds = [avro.kind(node) for node in found] if isinstance(found, list) else [avro.kind(avro.root)]
     return {"string", "bytes"}.issuperset(set(kinds) - {"null"}) and kinds != ["null"]
-
-
-_NUM = ("long", "float", "double")
-_PYTHON_TYPES: Mapping[str, Any] = {
-    "boolean": bool,
-    "long": int,
-    "float": float,
-    "double": float,
-    "string": str,
-    "bytes": bytes,
-    "array": list,
-    "map": Mapping,
-}
 
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)

@@ -1,9 +1,7 @@
 """Converter of Avro in Confluent's wire format. It checks the bytes and keeps them, and decodes objects when needed."""
 
-import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +9,8 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.avro.schema import collect_definitions, make_self_contained, narrow_to_field, strip_logical_types
+from kafka_s3_platform.avro.objects import AvroObjects
+from kafka_s3_platform.avro.schema import collect_definitions, make_self_contained, narrow_to_field
 from kafka_s3_platform.avro.walk import Datum, check_bodies, read_columns
 from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, explain_unframed, read_schema_ids
 from kafka_s3_platform.config.settings import RegistrySettings
@@ -60,23 +59,10 @@ class AvroPayload(Payload):
             values = [value if there else MISSING for value, there in zip(values, known, strict=True)]
         return values
 
-    def _read(self, readers: Sequence["_Reader | None"]) -> list[Any]:
+    def _read(self, readers: Sequence[AvroObjects | None]) -> list[Any]:
         rows = pa.array(self.raw).to_numpy(zero_copy_only=False)
         chosen = [readers[code] if code != NO_SCHEMA else None for code in self.codes.tolist()]
-        return [None if r is None else r.read(row) for r, row in zip(chosen, rows, strict=True)]
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the data of one schema with fastavro. `wanted` is the schema of the wanted part, None for all of it."""
-
-    written: Any
-    wanted: Any = None
-
-    def read(self, row: bytes) -> Any:
-        body = io.BytesIO(row)
-        body.seek(PREFIX_BYTES)
-        return fastavro.schemaless_reader(body, self.written, self.wanted)
+        return [None if r is None else r.read(row, PREFIX_BYTES) for r, row in zip(chosen, rows, strict=True)]
 
 
 class AvroConverter:
@@ -121,6 +107,7 @@ def parse_avro_schema(registered: RegistrySchema) -> Schema:
         text = _inline_references(registered.text, registered.references)
         Datum(json.loads(text))
         fastavro.parse_schema(json.loads(text))
+        AvroObjects(json.loads(text))
     except _NO_SCHEMA as err:
         raise BadRecordError(f"{name}, which cannot be used: {type(err).__name__}: {err}") from err
     return Schema(text, registered.schema_id, registered.subject, registered.version)
@@ -143,14 +130,12 @@ def _inline_references(text: str, references: Mapping[str, str]) -> str:
 
 
 @lru_cache
-def _compile_reader(text: str) -> _Reader:
-    return _Reader(fastavro.parse_schema(strip_logical_types(json.loads(text))))
+def _compile_reader(text: str) -> AvroObjects:
+    return AvroObjects(json.loads(text))
 
 
 @lru_cache
-def _compile_field_reader(text: str, path: tuple[str, ...]) -> _Reader | None:
-    schema = strip_logical_types(json.loads(text))
+def _compile_field_reader(text: str, path: tuple[str, ...]) -> AvroObjects | None:
+    schema = json.loads(text)
     wanted = narrow_to_field(schema, path)
-    if wanted is None:
-        return None
-    return _Reader(fastavro.parse_schema(schema), fastavro.parse_schema(wanted))
+    return None if wanted is None else AvroObjects(schema, wanted)

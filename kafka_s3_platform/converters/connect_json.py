@@ -145,24 +145,26 @@ class Readers:
 
         As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present.
         """
-        simple: list[ReadConnectJson] = []
-        structs: list[tuple[ReadConnectJson, set[str]]] = []
+        simple: list[tuple[ConnectType, ReadConnectJson]] = []
+        structs: list[tuple[ConnectType, ReadConnectJson]] = []
         for branch in kind.branches:
-            reader = self.slot(branch, where)
-            if branch.type.kind == "struct":
-                structs.append((reader, {field.name for field in branch.type.fields}))
-            else:
-                simple.append(reader)
+            (structs if branch.type.kind == "struct" else simple).append((branch.type, self.slot(branch, where)))
 
         def read(given: Any) -> Any:
-            ranked = sorted(structs, key=lambda s: -len(s[1] & given.keys())) if isinstance(given, Mapping) else []
+            ranked = structs if isinstance(given, Mapping) else []
+            if len(ranked) > 1:
+                ranked = sorted(ranked, key=lambda s: -sum(field.name in given for field in s[0].fields))
             left_out = self.left_out
-            for each in [*simple, *(reader for reader, _ in ranked)]:
+            for branch, each in [*simple, *ranked]:
                 try:
-                    return each(given)
+                    value = each(given)
                 except BadRecordError:
                     self.left_out = left_out
                     self._spend(_MISFIT)
+                    continue
+                if branch.branch_name is None:
+                    raise BadRecordError(f"has as {where} an object of one of several types, which is not supported")
+                return branch.branch_name, value
             raise _make_misfit_error(where, given, "of any of its types")
 
         return read

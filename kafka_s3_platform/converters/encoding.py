@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-import fastavro
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.avro.plain_json import DecimalFormat, compile_plain_json
-from kafka_s3_platform.avro.schema import strip_logical_types
 from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.avro.wire import PREFIX_BYTES, write_schema_ids
 from kafka_s3_platform.config.keys.converters import DECIMAL_FORMAT
@@ -26,7 +25,7 @@ from kafka_s3_platform.converters.json_envelope.encode import NO_SCHEMA_PREFIX, 
 from kafka_s3_platform.converters.plain import StringPayload
 from kafka_s3_platform.converters.registry import NewSchema, Registration, open_registry
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema, strip_branch
 
 Body = Callable[[Any], bytes]
 
@@ -95,12 +94,11 @@ class _Writer:
 
 
 def _compile_avro(schema: Schema) -> _Writer:
-    parsed = fastavro.parse_schema(strip_logical_types(schema.avro))
+    objects = AvroObjects(schema.avro)
 
     def body(value: Any) -> bytes:
         buffer = io.BytesIO()
-        # Not strict, fastavro would drop fields that the schema does not have.
-        fastavro.schemaless_writer(buffer, parsed, value, strict=True)
+        objects.write(buffer, value)
         return buffer.getvalue()
 
     return _Writer("AVRO", schema.text, body)
@@ -256,12 +254,14 @@ class _PlainEncoder:
 
 
 def _encode_bytes(value: Any) -> bytes:
+    value = strip_branch(value)
     if not isinstance(value, bytes):
         raise TypeError(f"a value of type {type(value).__name__} is not of bytes")
     return value
 
 
 def _encode_text(value: Any) -> bytes:
+    value = strip_branch(value)
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bool | int):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, PermanentError
-from kafka_s3_platform.model.connect import DATA_EXCEPTION, ConnectBatch, Payload, RecordFailure, Schema
+from kafka_s3_platform.model.connect import DATA_EXCEPTION, ConnectBatch, Payload, RecordFailure, Schema, strip_branch
 
 ObjectPart = Literal["value", "key", "headers"]
 
@@ -121,11 +121,13 @@ def read_plain_bytes(payload: Payload) -> pa.BinaryArray:
     """
     if payload.raw is not None and payload.raw_is_value:
         return payload.raw
-    return pa.array([encode_bytes(o) if isinstance(o, bytes | str) else None for o in payload.objects], pa.binary())
+    values = map(strip_branch, payload.objects)
+    return pa.array([encode_bytes(o) if isinstance(o, bytes | str) else None for o in values], pa.binary())
 
 
 def encode_bytes(value: Any) -> bytes:
     """Return bytes unchanged, and text as UTF-8."""
+    value = strip_branch(value)
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

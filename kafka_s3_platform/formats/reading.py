@@ -1,16 +1,13 @@
 """What readers of objects return: payloads, batch by batch."""
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from fastavro import schemaless_reader
-from fastavro.schema import parse_schema
 
-from kafka_s3_platform.avro.schema import strip_logical_types
+from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.config.codecs import READ_CODECS
 from kafka_s3_platform.formats.compression import decompress_lines
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
@@ -86,10 +83,10 @@ class DatumPayload(Payload):
     avro_start = 0
 
     def _decode(self) -> Sequence[object]:
-        parsed = [parse_schema(strip_logical_types(schema.avro), _ignore_default_error=True) for schema in self.schemas]
+        readers = [AvroObjects(schema.avro) for schema in self.schemas]
         rows = pa.array(self.raw).to_pylist()
         return [
-            None if row is None else schemaless_reader(io.BytesIO(row), parsed[code], None)
+            None if row is None else readers[code].read(row)
             for row, code in zip(rows, self.codes.tolist(), strict=True)
         ]
 

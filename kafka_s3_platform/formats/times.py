@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kafka_s3_platform.avro.values import AvroSchema
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 
@@ -28,14 +29,19 @@ def convert_to_ms(value: Any, unit: int = 1) -> int | None:
 
 
 def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
-    """Return how many units of an Avro field are a millisecond: 1 if the field has no smaller logical type."""
+    """Return how many units of an Avro field are a millisecond: 1 if the field has no smaller logical type.
+
+    Raise ConfigError if the field's values may have several units.
+    """
     avro = AvroSchema(schema.avro)
     node: Any = avro.root
     for step in (*path, None):
         found = avro.resolved(node)
         if isinstance(found, list):
-            members, _ = avro.members(found)
-            found = avro.resolved(members[0]) if len(members) == 1 else {}
+            members = [avro.resolved(member) for member in avro.members(found)[0]]
+            if len({_IN_A_MILLISECOND.get(member.get("logicalType", "")) for member in members}) > 1:
+                raise ConfigError(f"the field {'.'.join(path)} holds times in several units: name another field")
+            found = members[0] if members else {}
         if step is None:
             return _IN_A_MILLISECOND.get(found.get("logicalType", ""), 1)
         node = next((f["type"] for f in found.get("fields", ()) if f["name"] == step), "null")

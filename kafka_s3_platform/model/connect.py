@@ -3,6 +3,8 @@
 Every schema is held as an Avro schema. It may come from the Registry's Avro, JSON Schema or Protobuf, or from the
 envelope of Connect's JsonConverter. Decoded values are plain objects in Avro's physical form, so that no detail gets
 lost between two formats: a timestamp-millis is an int, a decimal is bytes, an enum is a str, a map or record is a dict.
+A value of a union of several types besides null keeps its branch: it is the tuple `(branch, value)`. A branch has
+Avro's name: the full name of a record, enum or fixed, else that of the type. A union of one type and null has none.
 """
 
 import json
@@ -149,12 +151,18 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
 
 
 def get_field(value: Any, path: Sequence[str]) -> Any:
-    """Return the field at `path` of a decoded value, MISSING if it does not exist."""
+    """Return the field at `path` of a decoded value, MISSING if it does not exist. No branch of a union is named."""
     for name in path:
+        value = strip_branch(value)
         if not isinstance(value, Mapping) or name not in value:
             return MISSING
         value = value[name]
-    return value
+    return strip_branch(value)
+
+
+def strip_branch(value: Any) -> Any:
+    """Return a decoded value without the branch of its union."""
+    return value[1] if type(value) is tuple else value
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from kafka_s3_platform.java.joda_iso8601 import parse_texts
 from kafka_s3_platform.java.zones import convert_local_times
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions, describe_batch
 from kafka_s3_platform.model.times import DAY_MS
-from kafka_s3_platform.partitioners.field_types import find_logical_type
+from kafka_s3_platform.partitioners.field_types import MIXED_TYPES, find_logical_type
 
 SECONDS_BELOW = 100_000_000_000
 """Numbers nearer to 0 are seconds, others milliseconds: this is 5138-11-16 in seconds, 1973-03-03 in milliseconds."""
@@ -31,7 +31,7 @@ SECONDS_BELOW = 100_000_000_000
 _MANY_DAYS = 10**8
 _UNITS_PER_MS = {"millis": 1, "micros": 1_000, "nanos": 1_000_000}
 # Times of day: they have no date, so they are no instant.
-_TIMELESS = ("time-millis", "time-micros")
+_TIMELESS = ("time-millis", "time-micros", MIXED_TYPES)
 
 Found = tuple[Int64s, npt.NDArray[np.bool_], str]
 """Times (epoch ms), a mask of the known ones, and why the others are unknown."""

@@ -9,9 +9,12 @@ from kafka_s3_platform.avro.schema import is_record
 from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.model.connect import Schema
 
+MIXED_TYPES = "a number of one of several logical types"
+"""The logical type of a field that may be of several: what a number means there depends on the record."""
+
 
 def find_logical_type(schema: Schema, path: Sequence[str]) -> str | None:
-    """Return the logical type of the field at `path` (outermost name first), None if it has none."""
+    """Return the logical type of the field at `path` (outermost name first), None if it has none, or MIXED_TYPES."""
     return _look_up_logical_type(schema.text, tuple(path))
 
 
@@ -22,7 +25,10 @@ def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
     for name in path:
         members = [member for found in types for member in _list_members(found, name)]
         types = [branch for member in members for branch in _list_branches(avro, member)]
-    return next((found["logicalType"] for found in types if "logicalType" in found), None)
+    numbers = {each.get("logicalType") for each in types if each["type"] in {"int", "long"}}
+    if len(numbers) > 1:
+        return MIXED_TYPES
+    return next((each["logicalType"] for each in types if "logicalType" in each), None)
 
 
 def _list_branches(avro: AvroSchema, node: Any) -> list[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_re
 from kafka_s3_platform.formats.field_reader import FieldReader
 from kafka_s3_platform.formats.format_io import ReadRequest, load_format_io
 from kafka_s3_platform.formats.json.read import JsonLinePayload
+from kafka_s3_platform.formats.parts import encode_bytes
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, build_bytes_payload
 from kafka_s3_platform.formats.sink_lines import Base64Headers, Base64Lines, JsonTexts, NullLines
 from kafka_s3_platform.model.batches import read_offset_column
@@ -198,7 +199,7 @@ def restore_kafka_bytes(payload: Payload, converter: ConverterSettings) -> Paylo
         return payload
     if isinstance(payload, DatumPayload) and all(map(is_text, payload.schemas)):
         return build_bytes_payload(
-            pa.array([o.encode() if isinstance(o, str) else o for o in payload.objects], pa.binary())
+            pa.array([None if o is None else encode_bytes(o) for o in payload.objects], pa.binary())
         )
     if isinstance(payload, JsonLinePayload) and converter.format == "STRING":
         texts = zip(payload.objects, pa.array(payload.raw).to_pylist(), strict=True)

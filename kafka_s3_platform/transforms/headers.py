@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.avro.plain_json import compile_plain_json
 from kafka_s3_platform.avro.structs import Avro
 from kafka_s3_platform.java.numbers import format_json, format_text
 from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Schema, Side
@@ -174,4 +175,5 @@ def _compile_header_writer(avro: Avro, node: Any) -> Any:
     if avro.logical_of(node) or avro.type_of(node) == "float32":
         cast = compile_cast(avro, node, "string")
         return lambda value: encode_header(cast(value))
-    return encode_header
+    plain = compile_plain_json(replace(avro, root=node).schema(), "BASE64")
+    return encode_header if plain is None else lambda value: encode_header(None if value is None else plain(value))

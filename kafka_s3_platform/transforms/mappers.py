@@ -31,9 +31,9 @@ from kafka_s3_platform.transforms.headers import HEADERS, replace_column
 class MappedRecord:
     """The input of RecordMapper.map, and a possible output: `dataclasses.replace(record, value=...)`.
 
-    `key` and `value` are decoded: bytes, str, a number, a list or dict, None. A changed key or value must fit
-    `key_schema` or `value_schema`; None: it has no schema. The kafka partition, offset and timestamp (epoch ms)
-    identify the source record and must not change.
+    `key` and `value` are decoded: bytes, str, a number, a list or dict, None; a value of a union of several types is a
+    tuple `(branch, value)`. A changed key or value must fit `key_schema` or `value_schema`; None: it has no schema. The
+    kafka partition, offset and timestamp (epoch ms) identify the source record and must not change.
     """
 
     key: Any

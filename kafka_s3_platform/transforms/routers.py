@@ -16,7 +16,15 @@ from kafka_s3_platform.config.keys.transforms.options import split_json_path
 from kafka_s3_platform.config.keys.values import is_topic_name
 from kafka_s3_platform.java.regex import compile_java_replacement
 from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
-from kafka_s3_platform.model.connect import DATA_EXCEPTION, ConnectBatch, DataError, Mask, Outcome, RecordFailure
+from kafka_s3_platform.model.connect import (
+    DATA_EXCEPTION,
+    ConnectBatch,
+    DataError,
+    Mask,
+    Outcome,
+    RecordFailure,
+    strip_branch,
+)
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.transforms.headers import replace_column
 
@@ -160,6 +168,7 @@ def _map_headers(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
 
 def _take_step(value: Any, step: str | int) -> Any:
     """Return the member or item of a value, None if there is none."""
+    value = strip_branch(value)
     if isinstance(step, str):
         return value.get(step) if isinstance(value, Mapping) else None
     if isinstance(value, list) and step < len(value):
@@ -168,6 +177,7 @@ def _take_step(value: Any, step: str | int) -> Any:
 
 
 def _decode_text(value: Any) -> str | None:
+    value = strip_branch(value)
     try:
         if isinstance(value, bytes):
             return value.decode()

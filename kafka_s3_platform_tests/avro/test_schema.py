@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafka_s3_platform.avro.schema import collect_definitions, strip_defaults, strip_logical_types
+from kafka_s3_platform.avro.schema import collect_definitions, strip_logical_types
 from kafka_s3_platform.avro.structs import Avro
 from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
@@ -24,7 +24,7 @@ def test_a_record_of_a_union_is_not_taken_for_one_whose_further_fields_have_defa
     schema = Schema(json.dumps([wider, record("Narrow", {"name": "y", "type": "int"})]))
     settings = ConverterSettings(format="AVRO", registry=RegistrySettings(url="http://localhost:1"))
     encoder = new_encoder(settings, "t", is_key=False, registers=False)
-    found = encoder.encode(Payload(None, np.zeros(1, np.int32), [schema], [{"y": 1}]))
+    found = encoder.encode(Payload(None, np.zeros(1, np.int32), [schema], [("Narrow", {"y": 1})]))
     assert found.bad == {}
     assert found.column.to_pylist() == [b"\0\0\0\0\0" + b"\x02" + b"\x02"]
 
@@ -53,11 +53,11 @@ def test_a_default_of_a_union_is_of_the_first_branch_that_it_fits() -> None:
     narrow = record("Narrow", {"name": "a", "type": "bytes"})
     wider = record("Wider", {"name": "b", "type": "bytes"})
     fields: list[tuple[Any, Any, Any]] = [
-        (["null", {"type": "array", "items": "bytes"}, "int"], 5, 5),
-        (["null", {"type": "map", "values": "bytes"}, "string"], "\x01", "\x01"),
-        (["null", narrow, wider], {"b": "\x01"}, {"b": b"\x01"}),
-        (["null", {"type": "enum", "name": "Kind", "symbols": ["A"]}, "bytes"], "B", b"B"),
-        (["null", "int", "boolean"], True, True),
+        (["null", {"type": "array", "items": "bytes"}, "int"], 5, ("int", 5)),
+        (["null", {"type": "map", "values": "bytes"}, "string"], "\x01", ("string", "\x01")),
+        (["null", narrow, wider], {"b": "\x01"}, ("Wider", {"b": b"\x01"})),
+        (["null", {"type": "enum", "name": "Kind", "symbols": ["A"]}, "bytes"], "B", ("bytes", b"B")),
+        (["null", "int", "boolean"], True, ("boolean", True)),
         ({"type": "array", "items": "bytes"}, "no list", "no list"),
     ]
     root = record("Root", *({"name": f"f{i}", "type": t, "default": d} for i, (t, d, _) in enumerate(fields)))
@@ -78,7 +78,7 @@ def test_an_attribute_fields_of_a_type_that_is_no_record_means_nothing(odd: dict
     """Registries may hold such schemas: Avro's libraries ignore the attribute."""
     root = record("Root", {"name": "odd", "type": odd}, {"name": "n", "type": "int"})
     schema = Schema(json.dumps(root))
-    assert strip_logical_types(root) == strip_defaults(root) == root
+    assert strip_logical_types(root) == root
     structs = Avro.of(schema)
     assert [field.name for field in structs.fields(structs.root, "a test")] == ["odd", "n"]
     assert structs.schema().avro == root

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.partitioners.field_types import find_logical_type
+from kafka_s3_platform.partitioners.field_types import MIXED_TYPES, find_logical_type
 
 DATE = {"type": "int", "logicalType": "date"}
 
@@ -35,6 +35,14 @@ def test_a_name_means_the_type_of_its_own_namespace() -> None:
 
     assert find(root, "again", "at") == find(root, "one", "at") == "timestamp-millis"
     assert find(root, "other", "at") == "date"
+
+
+def test_numbers_of_several_logical_types_have_none_that_could_be_told() -> None:
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    root = record("R", ("mixed", [DATE, moment]), ("text", ["null", "string", DATE]), ("plain", ["int", moment]))
+
+    assert find(root, "mixed") == find(root, "plain") == MIXED_TYPES
+    assert find(root, "text") == "date"
 
 
 @pytest.mark.parametrize("name", ["fields", "items", "values"])

@@ -67,7 +67,9 @@ riches = st.fixed_dictionaries(
         "list": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
         "map": st.dictionaries(st.text(max_size=2), st.floats(allow_nan=False), max_size=2),
         "inner": st.fixed_dictionaries({"b": st.binary(max_size=3)}),
-        "either": st.none() | st.text(max_size=2) | st.integers(-(2**40), 2**40),
+        "either": st.none()
+        | st.tuples(st.just("string"), st.text(max_size=2))
+        | st.tuples(st.just("long"), st.integers(-(2**40), 2**40)),
     }
 )
 

@@ -104,7 +104,8 @@ class _ConnectSchemas:
         members, has_null = self._avro.members(union)
         if len(members) == 1 and has_null:
             return self.schema(members[0], optional=True)
-        fields = [{**self.schema(m, optional=True), "field": self._plain.member_name(m)} for m in members]
+        names = self._plain.member_names(members)
+        fields = [{**self.schema(m, optional=True), "field": name} for m, name in zip(members, names, strict=True)]
         made: dict[str, Any] = {"type": "struct", "fields": fields, "optional": has_null or optional}
         made |= {"name": f"{NAMESPACE}.Union"}
         if default is MISSING:

@@ -20,7 +20,15 @@ from referencing import Resource
 from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from kafka_s3_platform.avro.connect_schema import AVRO_TYPES, OTHER_PROPERTIES, ConnectType, Slot, write_avro_schema
+from kafka_s3_platform.avro.connect_schema import (
+    AVRO_TYPES,
+    DECIMAL,
+    LOGICAL,
+    OTHER_PROPERTIES,
+    ConnectType,
+    Slot,
+    write_avro_schema,
+)
 from kafka_s3_platform.config.keys.converters import PRESERVE_OTHERS
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, Origin, check_walkable
@@ -369,15 +377,31 @@ def _is_null_schema(schema: Any) -> bool:
 
 
 def _join_types(slots: Sequence[Slot]) -> ConnectType:
-    """Return the type of values that belong into any of the slots."""
+    """Return the type of values that belong into any of the slots.
+
+    It may be anything if Avro's union could not keep two types apart, such as two arrays with other items.
+    """
     distinct: dict[object, Slot] = {}
     for slot in slots:
-        kind = slot.type
-        is_simple = kind.kind in AVRO_TYPES
-        distinct.setdefault((kind.kind, kind.name, str(kind.parameters)) if is_simple else kind, slot)
-    if len(distinct) == 1:
-        return slots[0].type
-    return ConnectType("union", branches=[*distinct.values()])
+        is_union = slot.type.kind == "union"
+        for branch in slot.type.branches if is_union else [slot]:
+            shape = _describe_shape(branch.type)
+            known = distinct.setdefault(shape, branch)
+            if known.type.name != branch.type.name and branch.type.kind in SIMPLE.values():
+                distinct[shape] = replace(known, type=ConnectType(branch.type.kind))
+    types = [branch.type for branch in distinct.values()]
+    if len(types) == 1:
+        return types[0]
+    names = [each.branch_name or each for each in types]
+    return ConnectType("union", branches=[*distinct.values()]) if len(set(names)) == len(names) else _make_any_type()
+
+
+def _describe_shape(kind: ConnectType) -> object:
+    """Return what decides how values of a type are read, the same for types that read them in the same way."""
+    if kind.kind == "struct":
+        return kind
+    parts = [(_describe_shape(slot.type), slot.optional) for slot in (kind.key, kind.values, *kind.branches) if slot]
+    return kind.kind, kind.name in (DECIMAL, *LOGICAL) and (kind.name, kind.scale), kind.is_closed, *parts
 
 
 def _make_any_type() -> ConnectType:

@@ -112,16 +112,21 @@ class _Compiler:
         members, has_null = self.avro.members(union)
         parts = [self.part(member) for member in members]
         documents = [NULL] * has_null + [part.document for part in parts]
-        plain = parts[0].plain if len(parts) == 1 else lambda value: self._one(members, parts, value)
+        plain = parts[0].plain if len(parts) == 1 else self._one_of(members, parts)
         if len(documents) == 1:
             return _Part(documents[0], plain)
         kinds = [d.get("type", d.get("$ref")) for d in documents]
         told_apart = len(set(map(_find_json_kind, kinds))) == len(kinds) and ANY not in documents
         return _Part({"oneOf" if told_apart else "anyOf": documents}, _allow_null(plain))
 
-    def _one(self, members: Sequence[Any], parts: Sequence[_Part], value: Any) -> Any:
-        at, value = self.avro.member_of(members, value)
-        return parts[at].plain(value)
+    def _one_of(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
+        choose = self.avro.compile_choice(members)
+
+        def plain(value: Any) -> Any:
+            at, value = choose(value)
+            return parts[at].plain(value)
+
+        return plain
 
     def _array(self, node: Mapping[str, Any]) -> _Part:
         items = self.part(node["items"])

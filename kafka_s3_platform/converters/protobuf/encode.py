@@ -213,8 +213,10 @@ class _Compiler:
         scope.nested += _write_block("message", title, [*inner.nested, *_write_block("oneof", "value", lines)])
         puts = [_put_single(each, kind) for each, kind in zip(names, kinds, strict=True)]
 
+        choose = self.avro.compile_choice(members)
+
         def fill(message: Any, value: Any) -> None:
-            at, value = self.avro.member_of(members, value)
+            at, value = choose(value)
             puts[at](message, value)
 
         return _Kind(inner.path, fill=fill)

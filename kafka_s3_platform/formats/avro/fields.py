@@ -1,16 +1,13 @@
 """Cuts the fields out of Avro records. Their bytes stay as they are, with the branches of unions."""
 
-import io
 import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from fastavro import schemaless_reader
-from fastavro.schema import parse_schema
 
-from kafka_s3_platform.avro.schema import strip_logical_types
+from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.avro.walk import Datum
 from kafka_s3_platform.model.connect import Schema
@@ -54,9 +51,8 @@ class AvroFields:
 
 def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
     """Decode the values of a field to Avro's physical types."""
-    parsed = parse_schema(strip_logical_types(schema.avro), _ignore_default_error=True)
-    data = column.to_pylist()
-    return [None if one is None else schemaless_reader(io.BytesIO(one), parsed, None) for one in data]
+    reader = AvroObjects(schema.avro)
+    return [None if one is None else reader.read(one) for one in column.to_pylist()]
 
 
 def _find_null(schema: Schema) -> bytes | None:

@@ -6,15 +6,11 @@ Sources: Avro specification, "Object Container Files" and "Required Codecs"; Con
 import hashlib
 import io
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from fastavro import schemaless_writer
-from fastavro.schema import parse_schema
-from fastavro.write import LOGICAL_WRITERS
 
-from kafka_s3_platform.avro.schema import has_choice_of_records, is_record, strip_defaults
+from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.config.codecs import AVRO_CODECS
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.avro.codecs import new_compress
@@ -100,9 +96,7 @@ class AvroWriter:
     def __init__(self, sink: Sink, schema: Schema, codec: str, level: int | None = None) -> None:
         self._blocks = AvroBlocks(sink, schema.text, codec, level)
         self._schema = schema
-        # With defaults, fastavro takes a record of a union for one that has more fields, and adds those.
-        written = strip_defaults(schema.avro) if has_choice_of_records(schema.avro) else schema.avro
-        self._parsed = parse_schema(_add_ranges(written), _ignore_default_error=True)
+        self._objects = AvroObjects(schema.avro)
 
     @property
     def buffered_bytes(self) -> int:
@@ -144,7 +138,7 @@ class AvroWriter:
         reasons = {}
         for row, value in enumerate(payload.objects):
             try:
-                schemaless_writer(body, self._parsed, value)
+                self._objects.write(body, value)
             # All that fastavro raises for a value that does not fit.
             except (ValueError, TypeError, KeyError, OverflowError, AttributeError, IndexError) as err:
                 reasons[row] = f"{type(err).__name__}: {err}"
@@ -170,32 +164,6 @@ def _cut_start(column: pa.BinaryArray, size: int) -> pa.BinaryArray:
     turns[1::2] = bounds[1:]
     spaced = pa.Array.from_buffers(column.type, len(turns) - 1, [None, pa.py_buffer(turns), column.buffers()[2]])
     return spaced.take(pa.array(np.arange(0, len(turns), 2)))
-
-
-def _add_ranges(avro: Any) -> Any:
-    """Return the schema with a check at each int: fastavro also writes larger numbers, which other readers refuse."""
-    if isinstance(avro, list):
-        return [_add_ranges(branch) for branch in avro]
-    if avro == "int":
-        return {"type": "int", "logicalType": _RANGE}
-    if not isinstance(avro, Mapping) or "logicalType" in avro:
-        return avro
-    inner = {key: _add_ranges(avro[key]) for key in ("type", "items", "values") if key in avro}
-    if avro["type"] == "int":
-        return inner["type"]
-    if is_record(avro):
-        inner["fields"] = [{**field, "type": _add_ranges(field["type"])} for field in avro["fields"]]
-    return {**avro, **inner}
-
-
-def _check_range(value: Any, schema: Any) -> Any:  # noqa: ARG001 - fastavro passes it
-    if isinstance(value, int) and not -(2**31) <= value < 2**31:
-        raise OverflowError(f"{value} is no int of 32 bits")
-    return value
-
-
-_RANGE = "kafka-s3-platform-range"
-LOGICAL_WRITERS[f"int-{_RANGE}"] = _check_range
 
 
 def _encode_string(data: bytes) -> bytes:

@@ -24,7 +24,7 @@ from kafka_s3_platform.formats.parts import (
     find_payload,
     require_no_null,
 )
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.model.connect import ConnectBatch, Schema, strip_branch
 
 
 def new_json_framing(
@@ -68,9 +68,9 @@ def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Ca
     def text(value: Any) -> bytes:
         if value is None and is_null_text:
             raise TypeError("a null in a schema of text would read back as the text null")
-        return (
-            encode_bytes(value) if isinstance(value, bytes | str) else _ENCODER.encode(plain(value) if plain else value)
-        )
+        if isinstance(strip_branch(value), bytes | str):
+            return encode_bytes(value)
+        return _ENCODER.encode(plain(value) if plain else value)
 
     def found(batch: ConnectBatch) -> pa.BinaryArray:
         payload = require_no_null(batch, batch.value)

@@ -92,8 +92,10 @@ class ArrowColumns:
         )
 
     def _member(self, members: Sequence[Any], shapes: Sequence[Shape | None]) -> Shape:
+        choose = self._avro.compile_choice(members)
+
         def shaped(value: Any) -> dict[str, Any]:
-            index, value = self._avro.member_of(members, value)
+            index, value = choose(value)
             shape = shapes[index]
             return {f"member{index}": value if shape is None else shape(value)}
 

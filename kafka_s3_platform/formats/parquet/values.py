@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from fastavro import schemaless_writer
-from fastavro.schema import parse_schema
 
-from kafka_s3_platform.avro.schema import strip_logical_types
-from kafka_s3_platform.avro.values import encode_unscaled
+from kafka_s3_platform.avro.objects import AvroObjects
+from kafka_s3_platform.avro.schema import get_branch_name
+from kafka_s3_platform.avro.values import AvroSchema, encode_unscaled
 from kafka_s3_platform.model.connect import Schema
 
 MEMBER = re.compile(r"member(\d+)")
@@ -30,18 +29,18 @@ class ParquetValues:
     """Encodes columns as Avro data of `schema`."""
 
     def __init__(self, schema: Schema) -> None:
-        self._named: dict[str, Any] = {}
-        self._root = parse_schema(strip_logical_types(schema.avro), self._named, _ignore_default_error=True)
+        self._avro = AvroSchema(schema.avro)
+        self._objects = AvroObjects(schema.avro)
 
     def data(self, column: pa.Array) -> pa.BinaryArray:
         """Encode each value; a null stays null. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
         # All into one buffer, which becomes the array's: large values are copied once.
         body = io.BytesIO()
-        values = self._values(column, self._root)
+        values = self._values(column, self._avro.root)
         ends = np.zeros(len(values) + 1, np.int32)
         for row, value in enumerate(values):
             if value is not None:
-                schemaless_writer(body, self._root, value)
+                self._objects.write(body, value)
             ends[row + 1] = body.tell()
         is_there = pa.array([value is not None for value in values]).buffers()[1]
         return pa.BinaryArray.from_buffers(
@@ -49,19 +48,16 @@ class ParquetValues:
         )
 
     def _values(self, column: pa.Array, node: Any) -> list[Any]:
-        """Convert the values of a column to those that fastavro writes for the type `node`."""
+        """Convert the values of a column to plain objects of the type `node`."""
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        node = self._named.get(node, node) if isinstance(node, str) else node
-        if isinstance(node, list):
-            return self._of_union(column, node)
-        kind = node["type"] if isinstance(node, Mapping) else node
-        if isinstance(kind, Mapping | list):
-            return self._values(column, kind)
+        definition = self._avro.resolved(node)
+        if isinstance(definition, list):
+            return self._of_union(column, definition)
         nulls = column.is_null().to_pylist() if column.null_count else None
-        found = self._of_kind(column, kind, node)
+        found = self._of_kind(column, definition["type"], definition)
         if nulls is None:
             return found
         return [None if null else value for null, value in zip(nulls, found, strict=True)]
@@ -79,14 +75,13 @@ class ParquetValues:
         return _convert_scalars(column, kind, node["size"] if kind == "fixed" else None)
 
     def _of_union(self, column: pa.Array, union: Sequence[Any]) -> list[Any]:
-        others = [branch for branch in union if branch != "null"]
+        others, _ = self._avro.members(union)
         if len(others) == 1:
             return self._values(column, others[0])
         members = {field.name: column.field(at) for at, field in enumerate(column.type)} if _is_struct(column) else {}
         if not others or len(members) != len(others) or not all(map(MEMBER.fullmatch, members)):
             raise ValueError(f"a column of type {column.type} is no union of {len(others)} types")
-        # fastavro chooses a branch by its name: the name of a record, and the type itself for all others.
-        names = [b["name"] if isinstance(b, Mapping) and b["type"] == "record" else b for b in others]
+        names = [get_branch_name(self._avro.resolved(branch)) for branch in others]
         found = [self._values(members[f"member{at}"], branch) for at, branch in enumerate(others)]
         rows = zip(*found, strict=True)
         picked = [next(((name, v) for name, v in zip(names, row, strict=True) if v is not None), None) for row in rows]
@@ -99,14 +94,15 @@ class ParquetValues:
         if len(children) != column.type.num_fields:
             raise ValueError(f"two columns of {', '.join(children)} have one name")
         # parquet-avro writes no column for a field that is always null.
-        missing = [f["name"] for f in fields if f["name"] not in children and f["type"] != "null"]
+        absent = {f["name"]: None for f in fields if f["name"] not in children}
+        missing = [f["name"] for f in fields if f["name"] in absent and self._avro.kind(f["type"]) != "null"]
         others = children.keys() - {f["name"] for f in fields}
         if missing or others:
             raise ValueError(f"its schema and its columns differ in {', '.join([*missing, *sorted(others)])}")
         names = [name for f in fields if (name := f["name"]) in children]
         columns = [self._values(children[f["name"]], f["type"]) for f in fields if f["name"] in children]
         rows: Iterator[tuple[Any, ...]] = zip(*columns, strict=True) if columns else iter([()] * len(column))
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [absent | dict(zip(names, row, strict=True)) for row in rows]
 
     def _maps(self, column: pa.MapArray, values: Any) -> list[Any]:
         keys = _convert_scalars(column.keys, "string", None)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.keys.transforms.steps import keeps_content
 from kafka_s3_platform.config.settings import RecordSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, RecordError
-from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform
+from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform, strip_branch
 from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.restore.outgoing.values import Rewritten
@@ -254,7 +254,7 @@ def _sees_values(step: TransformSettings) -> bool:
 def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
     if payload.raw is not None:
         return payload.raw
-    values = [each.encode() if isinstance(each, str) else each for each in payload.objects]
+    values = [each.encode() if isinstance(each, str) else each for each in map(strip_branch, payload.objects)]
     if kinds := {type(each).__name__ for each in values if not isinstance(each, bytes | None)}:
         raise ConfigError(
             f"a transform made {' and '.join(sorted(kinds))} of the {side}, and nothing says how to write that: set "

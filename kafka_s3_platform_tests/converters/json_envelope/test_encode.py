@@ -81,7 +81,7 @@ VALUE: dict[str, Any] = {
     "state": "NEW",
     "nan": float("nan"),
     "far": float("-inf"),
-    "either": "s",
+    "either": ("string", "s"),
     "spare": 8,
     "bits": b"\x01",
     "kept": None,

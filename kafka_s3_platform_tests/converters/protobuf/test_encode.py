@@ -122,7 +122,7 @@ def test_a_union_is_a_message_with_a_oneof() -> None:
         "  }",
         "  .R.WhatUnion what = 1;",
     ]
-    done = read_back(made, *(made.body({"what": value}) for value in (None, 0, "s")))
+    done = read_back(made, *(made.body({"what": value}) for value in (None, ("int", 0), ("string", "s"))))
     assert [o["what"] and o["what"]["value_0"] for o in done.payload.objects] == [
         None,
         {"int": 0, "string": None, "X": None},

@@ -338,7 +338,7 @@ def test_a_record_of_a_union_is_not_written_as_one_whose_further_fields_have_def
     schema = Schema(json.dumps({"type": "array", "items": [wider, narrow]}))
     sink = io.BytesIO()
     writer = AvroWriter(sink, schema, "null")
-    writer.write(Payload(None, np.zeros(1, np.int32), [schema], [[{"y": 5}, {"x": 1, "y": 5}]]))
+    writer.write(Payload(None, np.zeros(1, np.int32), [schema], [[("Narrow", {"y": 5}), ("Wider", {"x": 1, "y": 5})]]))
     writer.close({})
     found = list(fastavro.reader(io.BytesIO(sink.getvalue()), return_record_name=True))
     assert found == [[("Narrow", {"y": 5}), ("Wider", {"x": 1, "y": 5})]]

@@ -123,8 +123,8 @@ MAP_ENTRY = {
         (math.nan, ["null", "double"], '"NaN"'),
         ([math.nan, 1.0], {"type": "array", "items": "double"}, '["NaN",1.0]'),
         ({"a": math.inf}, {"type": "map", "values": "float"}, '{"a":"Infinity"}'),
-        (7, ["null", "int", "string"], '{"int":7,"string":null}'),
-        ("x", ["null", "int", "string"], '{"int":null,"string":"x"}'),
+        (("int", 7), ["null", "int", "string"], '{"int":7,"string":null}'),
+        (("string", "x"), ["null", "int", "string"], '{"int":null,"string":"x"}'),
         (None, ["null", "int", "string"], "null"),
         ([{"key": 1, "value": math.nan}], {"type": "array", "items": MAP_ENTRY}, '[[1,"NaN"]]'),
     ],
@@ -159,8 +159,13 @@ def test_members_of_a_union_have_the_short_names_of_their_types() -> None:
         {"type": "record", "name": "a.b.Left", "fields": [{"name": "x", "type": "double"}]},
         {"type": "record", "name": "a.b.Right", "fields": [{"name": "y", "type": "double"}]},
     ]
-    assert line({"y": math.nan}, union) == '{"Left":null,"Right":{"y":"NaN"}}'
+    assert line(("a.b.Right", {"y": math.nan}), union) == '{"Left":null,"Right":{"y":"NaN"}}'
     assert line(("a.b.Left", {"x": 1.0}), union) == '{"Left":{"x":1.0},"Right":null}'
+
+
+def test_members_of_a_union_have_full_names_where_two_types_have_one_short_name() -> None:
+    union = [{"type": "enum", "name": f"{space}.Kind", "symbols": ["A"]} for space in ("a", "b")]
+    assert line(("b.Kind", "A"), [*union, "long"]) == '{"a.Kind":null,"b.Kind":"A","long":null}'
 
 
 def test_a_type_that_holds_itself_is_followed() -> None:
