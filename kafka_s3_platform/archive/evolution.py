@@ -1,16 +1,17 @@
 """Choose the schema that each record is written with: Connect's `schema.compatibility`.
 
 Each range that is scanned starts without a schema, and the Registry's versions order the schemas. So hours can be
-archived in any order. A record whose schema is not that of its object is projected (Confluent S3 sink, "Schema
-Evolution"). One that cannot be projected keeps its own schema, as under NONE: what came first into a range decides
-which schema is the newest so far, and no record may wait for ever for what others have.
+archived in any order. Versions mean something within one subject: each subject of a range has a schema of its own.
+A record whose schema is not that of its object is projected (Confluent S3 sink, "Schema Evolution"). One that cannot
+be projected keeps its own schema, as under NONE: what came first into a range decides which schema is the newest so
+far, and no record may wait for ever for what others have.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from kafka_s3_platform.avro.projection import ProjectionError, project_values
+from kafka_s3_platform.avro.projection import ProjectionError, list_lacking_fields, project_values
 from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int32s, Int64s, Payload, Schema
 from kafka_s3_platform.model.notes import Notes
@@ -23,12 +24,12 @@ class SchemaTargets:
     """Chooses the schema that each record of one range is written with.
 
     NONE: the record's own schema. Each schema has its own open objects, so two schemas that alternate do not start a
-    new object at each change. BACKWARD and FULL: the newest schema so far. FORWARD: the oldest so far.
+    new object at each change. BACKWARD and FULL: the newest schema so far of its subject. FORWARD: the oldest so far.
     """
 
     def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
         self._compatibility = compatibility
-        self._reached: Schema | None = None
+        self._reached: dict[str | None, Schema] = {}
         self._notes = Notes() if notes is None else notes
 
     def project(self, values: Payload) -> Payload:
@@ -48,6 +49,7 @@ class SchemaTargets:
                 else:
                     codes[row] = target
                     objects[row] = value
+            self._note_lacking(*pair, int((codes[rows] == target).sum()))
         return Payload(None, codes, [s for s in schemas if s is not None], objects)
 
     def _note_kept(self, source: Schema, target: Schema, err: ProjectionError) -> None:
@@ -56,6 +58,16 @@ class SchemaTargets:
             f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
             str(err),
         )
+
+    def _note_lacking(self, source: Schema, target: Schema, records: int) -> None:
+        fields = list_lacking_fields(source, target) if records else ()
+        if fields:
+            self._notes.note(
+                f"of version {source.version} of subject {source.subject} are written without the fields that version"
+                f" {target.version} lacks, which schema.compatibility={self._compatibility} chose for them",
+                ", ".join(fields),
+                records,
+            )
 
     def choose(self, values: Payload) -> Targets:
         """Choose the targets of the next batch."""
@@ -72,32 +84,35 @@ class SchemaTargets:
         return found
 
     def _by_order(self, values: Payload) -> Targets:
-        schemas = list(values.schemas)
-        if self._reached is not None and self._reached not in schemas:
-            schemas.append(self._reached)
-        carried = len(schemas) if self._reached is None else schemas.index(self._reached)
-        has_schema = values.codes != NO_SCHEMA
-        sources = self._find_sources(values, has_schema)
-        codes = np.where(sources > 0, values.codes[sources - 1], carried)
-        if has_schema.any():
-            self._reached = schemas[codes[-1]]
-        return [*schemas, None], np.where(has_schema, codes, len(schemas)).astype(np.int32)
+        schemas = [*values.schemas, *(s for s in self._reached.values() if s not in values.schemas)]
+        subjects = [schema.subject for schema in values.schemas]
+        chosen = np.full(len(values), len(schemas), np.int32)
+        for subject in dict.fromkeys(subjects):
+            codes = [code for code, each in enumerate(subjects) if each == subject]
+            rows = np.flatnonzero(np.isin(values.codes, codes))
+            if not len(rows):
+                continue
+            sources = self._find_sources(values, rows, self._reached.get(subject))
+            carried = schemas.index(self._reached[subject]) if subject in self._reached else 0
+            chosen[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], carried)
+            self._reached[subject] = schemas[chosen[rows[-1]]]
+        return [*schemas, None], chosen
 
-    def _find_sources(self, values: Payload, has_schema: np.ndarray) -> Int64s:
-        """Return for each record the number, from 1, of the last one so far of the newest (FORWARD: oldest) version.
+    def _find_sources(self, values: Payload, rows: Int64s, reached: Schema | None) -> Int64s:
+        """Return for each of `rows`, which are of one subject, the number of the row, from 1, that gives it its schema.
 
-        0: it came in an earlier batch. A transform may make several schemas of one version: so a record of that version
-        is written with its own.
+        That is the last one so far of the newest (FORWARD: oldest) version. 0: it came in an earlier batch, `reached`.
+        A transform may make several schemas of one version: so a record of that version is written with its own.
         """
         forward = self._compatibility == "FORWARD"
-        versions = np.array([*(s.version or 0 for s in values.schemas), 0], np.int64)[values.codes]
+        versions = np.array([s.version or 0 for s in values.schemas], np.int64)[values.codes[rows]]
         # A key is a version and, as its rest, the number of a record.
-        size = len(values) + 1
+        size = len(rows) + 1
         numbers = np.arange(1, size)
         keys = versions * size + (-numbers if forward else numbers)
         neutral = np.iinfo(np.int64).max if forward else -1
-        start = neutral if self._reached is None else (self._reached.version or 0) * size
+        start = neutral if reached is None else (reached.version or 0) * size
         pick = np.minimum if forward else np.maximum
-        reached: Int64s = pick.accumulate(np.append(start, np.where(has_schema, keys, neutral)))[1:]
-        sources: Int64s = (-reached if forward else reached) % size
+        best: Int64s = pick.accumulate(np.append(start, keys))[1:]
+        sources: Int64s = (-best if forward else best) % size
         return sources

@@ -80,6 +80,50 @@ def test_a_record_of_the_version_that_is_reached_keeps_its_own_schema(compatibil
     assert written == [one, changed, one, changed, one, changed]
 
 
+SUBJECTS = [("shop.Placed", 1), ("shop.Paid", 2), ("shop.Placed", 1), ("shop.Paid", 1), ("shop.Placed", 3)]
+"""Subjects and versions of the records of a topic with several types of events."""
+
+
+@pytest.mark.parametrize(
+    ("compatibility", "written"),
+    [("BACKWARD", [1, 2, 1, 2, 3]), ("FULL", [1, 2, 1, 2, 3]), ("FORWARD", [1, 2, 1, 1, 1]), ("NONE", [1, 2, 1, 1, 3])],
+)
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_versions_are_compared_within_one_subject(compatibility: Compatibility, written: list[int], size: int) -> None:
+    """The value of one type was written with the newer version of another, and lost its own fields."""
+    chooser = SchemaTargets(compatibility)
+    chosen: list[Schema | None] = []
+    for start in range(0, len(SUBJECTS), size):
+        schemas = [replace(version(number), subject=subject) for subject, number in SUBJECTS[start : start + size]]
+        codes = np.arange(len(schemas), dtype=np.int32)
+        found, targets = chooser.choose(Payload(None, codes, schemas, [{}] * len(schemas)))
+        chosen += [found[code] for code in targets]
+    assert [(s.subject, s.version) for s in chosen if s] == [
+        (subject, number) for (subject, _), number in zip(SUBJECTS, written, strict=True)
+    ]
+
+
+def test_fields_that_the_chosen_version_lacks_are_told() -> None:
+    notes = Notes()
+    SchemaTargets("FORWARD", notes).project(payload([1, 3, 1, 3]))
+    [said] = notes.sentences
+    assert said == (
+        "2 records of version 3 of subject t-value are written without the fields that version 1 lacks, which"
+        " schema.compatibility=FORWARD chose for them (the first one: f2, f3)"
+    )
+
+
+def test_a_value_keeps_the_branch_of_its_union_in_an_older_and_in_the_newest_version() -> None:
+    """The first type that fits was taken, also for the records of the newest version of the same batch."""
+    card, cash = ({"type": "record", "name": name, "fields": []} for name in ("Card", "Cash"))
+    old, new = (
+        {"type": "record", "name": "Paid", "fields": [{"name": "by", "type": [card, cash]}, *more]}
+        for more in ([], [{"name": "at", "type": "long", "default": 0}])
+    )
+    records: list[tuple[int, Any]] = [(2, {"by": ("Cash", {}), "at": 5}), (1, {"by": ("Cash", {})})]
+    assert write(("AVRO", [old, new]), *records) == [records[0], (2, {"by": ("Cash", {}), "at": 0})]
+
+
 def test_tombstones_have_no_schema_and_change_none() -> None:
     assert targets("BACKWARD", [2, None, 1], [None, 1]) == [2, None, 2, None, 2]
 
