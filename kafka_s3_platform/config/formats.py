@@ -310,7 +310,7 @@ _ROWS = (
         extensions=_PARQUET_EXTENSIONS,
         kind="parquet",
         container=("a Parquet file", re.compile(PARQUET_MAGIC)),
-        not_kept="the schema's id and subject; enums are text; the names of a union's types",
+        not_kept="the schema's id and subject",
     ),
     Format(
         "block_gzip",

@@ -1,8 +1,8 @@
 """Reads Parquet objects of decoded records. Columns become Avro data, by the schema of the file or of its columns.
 
-parquet-avro, and so Confluent's and Aiven's sinks, keep the Avro schema in the file (`parquet.avro.schema`, in older
-ones `avro.schema`). Without one, the schema is made from the columns. It is the one that ParquetFormat wrote, except
-for the names of types, fixed and enum (which come back as bytes and string), and defaults.
+ParquetFormat keeps the Avro schema in the file, as parquet-avro and so Confluent's and Aiven's sinks do
+(`parquet.avro.schema`, in older ones `avro.schema`). Without one, the schema is made from the columns: it has no names
+of types, no fixed, no enum (which come back as bytes and string), and no defaults.
 """
 
 import json
@@ -21,12 +21,13 @@ from kafka_s3_platform.formats.damage import build_damage_error, build_limit_err
 from kafka_s3_platform.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.formats.parquet.pages import CheckedFile, ColumnChunk, open_checked
 from kafka_s3_platform.formats.parquet.values import MEMBER, ParquetValues
+from kafka_s3_platform.formats.parquet.write import KEPT_SCHEMA, WRAPPER
 from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.formats.reading import BATCH_RECORDS, ReadBatch, build_datum_payload
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
-_KEPT = (b"parquet.avro.schema", b"avro.schema")
+_KEPT = (KEPT_SCHEMA.encode(), b"avro.schema")
 _TEXTS = {"ENUM", "JSON"}
 """The logical types that hold text, but that pyarrow reads as bytes."""
 
@@ -66,7 +67,8 @@ class ParquetReader:
         file = checked.file
         _check_types(checked)
         columns = file.schema_arrow
-        wrapped = self._part != "value" or (self._wrapped and columns.names == ["value"])
+        is_value_alone = columns.names == ["value"] and (self._wrapped or _is_wrapper(_find_kept_schema(file)))
+        wrapped = self._part != "value" or is_value_alone
         schema = Schema(self._wrapped_text(file) if wrapped else _build_schema_text(file))
         values = ParquetValues(schema)
         read = 0
@@ -104,6 +106,11 @@ class ParquetReader:
         if kept is None:
             return json.dumps(_Names(_list_texts(file)).nullable(columns.field(0)))
         return AvroFields(Schema(kept), self._limits).schemas[self._part].text
+
+
+def _is_wrapper(kept: str | None) -> bool:
+    root = None if kept is None else json.loads(kept)
+    return isinstance(root, dict) and root.get("name") == WRAPPER
 
 
 def _count_values(column: pa.Array) -> int:
@@ -178,9 +185,9 @@ class _Names:
         self._texts = texts
         self._column = 0
 
-    def nullable(self, field: pa.Field) -> Any:
+    def nullable(self, field: pa.Field, type_name: str | None = None) -> Any:
         """Return the schema of a field: a union with null if the field may be null."""
-        found = self.avro(field.type, field.name)
+        found = self.avro(field.type, type_name or field.name)
         if not field.nullable or found == "null":
             return found
         return ["null", *(found if isinstance(found, list) else [found])]
@@ -200,16 +207,25 @@ class _Names:
         return _find_scalar_type(kind)
 
     def _record(self, kind: pa.StructType, name: str) -> Any:
-        if len(kind) and all(MEMBER.fullmatch(field.name) for field in kind):
-            return [self.avro(field.type, f"{name}_{field.name}") for field in kind]
+        fields = [self._field(field, f"{name}_{field.name}" if _is_member(field) else field.name) for field in kind]
+        if len(kind) and all(map(_is_member, kind)):
+            branches = [field["type"][-1] for field in fields]
+            names = {each if isinstance(each, str) else each.get("name", each["type"]) for each in branches}
+            # Types that Avro cannot tell apart, such as two enums, which are text here, are no union, but members.
+            if len(names) == len(fields) == sum(len(field["type"]) == 2 for field in fields):
+                return branches
         safe = re.sub(r"\W", "_", name, flags=re.ASCII)
         self._used[safe] = self._used.get(safe, 0) + 1
         own = safe if self._used[safe] == 1 else f"{safe}_{self._used[safe]}"
-        return {"type": "record", "name": own, "fields": [self._field(field) for field in kind]}
+        return {"type": "record", "name": own, "fields": fields}
 
-    def _field(self, field: pa.Field) -> Mapping[str, Any]:
-        found = {"name": field.name, "type": self.nullable(field)}
+    def _field(self, field: pa.Field, type_name: str) -> Mapping[str, Any]:
+        found = {"name": field.name, "type": self.nullable(field, type_name)}
         return {**found, "default": None} if field.nullable else found
+
+
+def _is_member(field: pa.Field) -> bool:
+    return field.nullable and MEMBER.fullmatch(field.name) is not None
 
 
 def _find_scalar_type(kind: pa.DataType) -> Any:

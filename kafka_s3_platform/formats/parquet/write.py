@@ -6,6 +6,7 @@ types. A value that is no record becomes the column `value`; keys are the column
 Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -32,6 +33,11 @@ from kafka_s3_platform.model.connect import ConnectBatch, Schema
 ROW_GROUP_BYTES = 33_554_432
 ROW_GROUP_RECORDS = 131_072
 
+KEPT_SCHEMA = "parquet.avro.schema"
+"""The metadata in which parquet-avro, and so Confluent's sink, keeps the Avro schema."""
+WRAPPER = "KafkaS3PlatformWrapper"
+"""The record around values that are none: its one field is the value. No namespace, which types inside would have."""
+
 
 class ParquetWriter:
     """Writes decoded records of one schema. The same records give the same bytes, however they are batched.
@@ -48,7 +54,9 @@ class ParquetWriter:
         avro = AvroSchema(schema.avro)
         self._part = part
         self._is_wrapped = part != "value" or avro.kind(avro.root) != "record"
-        root = {"type": "record", "name": f"({part})", "fields": [{"name": part, "type": avro.root}]}
+        root = {"type": "record", "name": WRAPPER, "fields": [{"name": part, "type": avro.root}]}
+        written = {**root, "fields": [{"name": part, "type": schema.avro}]} if self._is_wrapped else schema.avro
+        self._kept = {KEPT_SCHEMA: json.dumps(written, separators=(",", ":")) if self._is_wrapped else schema.text}
         try:
             self._columns = ArrowColumns(avro, root if self._is_wrapped else avro.root)
         except UnwritableSchemaError as err:
@@ -80,7 +88,7 @@ class ParquetWriter:
 
     def close(self, facts: Mapping[str, str]) -> None:
         """Write the records that are still buffered, `facts` and the footer. The sink stays open."""
-        self._groups.close(facts)
+        self._groups.close({**facts, **self._kept})
 
     def _rows(self, batch: ConnectBatch) -> pa.StructArray:
         payload = require_no_null(batch, find_payload(batch, self._part))
