@@ -161,11 +161,20 @@ def convert_type(found: pa.Array, wanted: pa.DataType) -> pa.Array:
     if found.type.equals(wanted):
         return found
     if pa.types.is_struct(wanted):
-        children = [convert_type(found.field(field.name), field.type) for field in wanted]
+        children = [_fill_required(convert_type(found.field(field.name), field.type), field, found) for field in wanted]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=found.is_null())
     if pa.types.is_decimal(wanted):
         return pa.array([v if v is None else decode_decimal(v, wanted.scale) for v in found.to_pylist()], wanted)
     return found.cast(wanted)
+
+
+def _fill_required(child: pa.Array, field: pa.Field, around: pa.StructArray) -> pa.Array:
+    """Return a required field without its nulls where the record around it is null: Parquet refuses these."""
+    if field.nullable or child.null_count != around.null_count or not child.null_count:
+        return child
+    if pa.types.is_struct(child.type):
+        return pa.StructArray.from_arrays([child.field(at) for at in range(len(child.type))], fields=list(child.type))
+    return pa.Array.from_buffers(child.type, len(child), [None, *child.buffers()[1:]], offset=child.offset)
 
 
 def _keep_null(shape: Shape) -> Shape:

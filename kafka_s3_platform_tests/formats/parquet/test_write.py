@@ -5,6 +5,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -14,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.converters.avro import AvroPayload
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.parquet import write as parquet
 from kafka_s3_platform.formats.parts import UnwritableRecordsError, UnwritableSchemaError
@@ -309,6 +312,24 @@ def test_a_key_record_may_be_named_like_its_column() -> None:
     assert read(written(layout, decoded([{"key": 1}], named, keys=True), part="key", schema=named)) == [
         {"key": {"key": 1}}
     ]
+
+
+def test_a_nullable_record_may_be_null_whatever_fields_it_requires() -> None:
+    """Arrow's error for the nulls under a null ended the run, where data became columns without objects."""
+    part = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "string"}]}
+    inner = [("id", "string"), ("day", logical("int", "date")), ("part", part)]
+    found = schema(("who", ["null", schema(*inner).avro | {"name": "I"}]), ("n", "int"))
+    rows = [{"who": None, "n": 1}, {"who": {"id": "a", "day": 1, "part": {"id": "b"}}, "n": 2}]
+    batch = came([b"\0" * 5 + encoded(row, found) for row in rows], schema=found)
+    columns = replace(batch, value=AvroPayload(batch.value.raw, batch.value.codes, [found]))
+    expected = [rows[0], {"who": {"id": "a", "day": date(1970, 1, 2), "part": {"id": "b"}}, "n": 2}]
+    assert read(written(PARQUET, columns, schema=found)) == expected
+
+
+def encoded(value: Any, of: Schema) -> bytes:
+    body = io.BytesIO()
+    schemaless_writer(body, parse_schema(of.avro), value)
+    return body.getvalue()
 
 
 # What Parquet cannot hold
