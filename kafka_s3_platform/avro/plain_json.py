@@ -74,7 +74,7 @@ class PlainJson:
         found = self._avro.resolved(node)
         if isinstance(found, list):
             return self._union(found)
-        if found.get("logicalType") == "decimal":
+        if found.get("logicalType") == "decimal" and found["type"] in ("bytes", "fixed"):
             return self._decimal(found)
         match found["type"]:
             case "array":

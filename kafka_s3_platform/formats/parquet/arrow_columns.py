@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_s3_platform.avro.connect_schema import DEFAULT_PRECISION
 from kafka_s3_platform.avro.values import AvroSchema, decode_decimal
 from kafka_s3_platform.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
@@ -125,17 +126,18 @@ _LOGICAL_TYPES: Mapping[tuple[Any, Any], pa.DataType] = {
 
 def _convert_primitive(node: Mapping[str, Any]) -> tuple[pa.DataType, bool, Shape | None]:
     logical = node.get("logicalType")
-    if logical == "decimal":
+    if logical == "decimal" and node["type"] in ("bytes", "fixed"):
         scale = node.get("scale", 0)
-        return _convert_decimal(node["precision"], scale), False, lambda value: decode_decimal(value, scale)
+        precision = node.get("precision", DEFAULT_PRECISION)
+        return _convert_decimal(precision, scale), False, lambda value: decode_decimal(value, scale)
     if node["type"] == "fixed":
         return pa.binary(node["size"]), False, None
     return _LOGICAL_TYPES.get((node["type"], logical), _TYPES[node["type"]]), node["type"] == "null", None
 
 
 def _convert_decimal(precision: int, scale: int) -> pa.DataType:
-    if precision > _MAX_PRECISION_256:
-        raise UnwritableSchemaError(f"a decimal of {precision} digits: columns have {_MAX_PRECISION_256} at most")
+    if not 1 <= precision <= _MAX_PRECISION_256:
+        raise UnwritableSchemaError(f"a decimal of {precision} digits: columns have 1 to {_MAX_PRECISION_256}")
     if precision <= _MAX_PRECISION_128:
         return pa.decimal128(precision, scale)
     return pa.decimal256(precision, scale)

@@ -81,6 +81,8 @@ def logical(type_: str, name: str, **more: Any) -> dict[str, Any]:
         ),
         (1, logical("long", "local-timestamp-millis"), pa.timestamp("ms"), datetime(1970, 1, 1, 0, 0, 0, 1000)),  # noqa: DTZ001
         (b"\xfb\x2e", logical("bytes", "decimal", precision=9, scale=2), pa.decimal128(9, 2), Decimal("-12.34")),
+        (b"\xfb\x2e", logical("bytes", "decimal", scale=1), pa.decimal256(64, 1), Decimal("-123.4")),
+        ("12", logical("string", "decimal", precision=9), pa.string(), "12"),
         (
             b"\x01\x00",
             {"type": "fixed", "name": "D", "size": 2, "logicalType": "decimal", "precision": 4},
@@ -344,7 +346,8 @@ def encoded(value: Any, of: Schema) -> bytes:
             r"holds itself \(n\.R > n\.I > n\.R\)",
         ),
         ({"type": "record", "name": "n.E", "fields": []}, r"the record n\.E has no fields: Parquet has"),
-        (logical("bytes", "decimal", precision=77), "a decimal of 77 digits: columns have 76 at most"),
+        (logical("bytes", "decimal", precision=77), "a decimal of 77 digits: columns have 1 to 76"),
+        (logical("bytes", "decimal", precision=0), "a decimal of 0 digits"),
     ],
 )  # fmt: skip
 def test_a_schema_that_columns_cannot_have_is_refused(type_: Any, message: str) -> None:
