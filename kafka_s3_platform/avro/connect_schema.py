@@ -1,7 +1,8 @@
 """Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
 
 The Avro schemas are the ones that Confluent's AvroData makes, but of its `connect.*` properties only those that tell
-what values mean: names and parameters that no logical type of Avro has, and a name that a record could not have.
+what values mean: names and parameters that no logical type of Avro has, a name that a record could not have, and that
+an integer has 8 or 16 bits.
 """
 
 import json
@@ -233,6 +234,8 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
         return {"type": physical, "logicalType": logical}
     name = JSON_TEXT if kind.kind == "json" else kind.name
     said = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
+    # Avro has no smaller integers: AvroData's property keeps them.
+    said |= {"connect.type": kind.kind} if kind.kind in ("int8", "int16") else {}
     told = {key: value for key, value in said.items() if value}
     return {"type": AVRO_TYPES[kind.kind], **told} if told else AVRO_TYPES[kind.kind]
 

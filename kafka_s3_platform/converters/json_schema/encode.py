@@ -232,7 +232,7 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Part:
         return _compile_decimal(node)
     if kind == "string" and node.get("connect.name") == JSON_TEXT:
         return _Part(ANY, _read_json)
-    document: dict[str, Any] = dict(SIMPLE[kind])
+    document: dict[str, Any] = {**SIMPLE[kind], **{n: node[n] for n in ("connect.type",) if n in node}}
     if name := LOGICAL_NAMES.get((kind, logical)):
         document |= {"title": name, "connect.version": 1}
     return _Part(document, _PLAIN[kind])

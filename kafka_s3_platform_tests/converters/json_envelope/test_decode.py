@@ -44,7 +44,7 @@ def test_a_schema_beside_the_value_becomes_avro() -> None:
     assert schema.avro["namespace"] == "shop"
     assert {field["name"]: field["type"] for field in schema.avro["fields"]} == {
         "id": "long",
-        "small": ["null", "int"],
+        "small": ["null", {"type": "int", "connect.type": "int8"}],
         "price": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}],
         "at": {"type": "long", "logicalType": "timestamp-millis"},
         "counts": {"type": "map", "values": ["null", "int"]},

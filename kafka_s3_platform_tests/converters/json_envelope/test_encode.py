@@ -11,6 +11,7 @@ import pytest
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.encoding import Encoded, new_encoder
+from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "json_envelopes.jsonl"
@@ -149,3 +150,16 @@ def test_json_without_a_schema_goes_into_its_envelope_byte_for_byte() -> None:
 )
 def test_a_schema_that_connect_cannot_have_is_the_fault_of_its_values(schema: Any, value: Any, told: str) -> None:
     assert told in encoded(schema, value).bad[0]
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32"])
+def test_a_small_integer_is_one_when_its_value_is_written_anew(kind: str) -> None:
+    """It became one of 32 bits, since Avro's schemas have no others."""
+    schema = {"type": "struct", "fields": [{"field": "n", "type": kind}]}
+    settings = ConverterSettings(format="JSON", schemas_enable=True)
+    raw = pa.array([json.dumps({"schema": schema, "payload": {"n": 5}}).encode()])
+    payload = new_converter(settings, "t", is_key=False).convert(raw, np.arange(1)).payload
+    [sent] = new_encoder(settings, "t", is_key=False).encode(payload).column.to_pylist()
+    assert json.loads(sent)["schema"]["fields"][0]["type"] == kind
+    written = json.loads(compile_json_schema(payload.schemas[0].avro).text)
+    assert written["properties"]["n"]["connect.type"] == kind
