@@ -103,7 +103,7 @@ WORKER_WITHOUT_MEANING_KEYS = (
         "response.http.headers.config",
     ),
     *declare_without_meaning("No Java plugin is loaded.", "plugin.path", "plugin.discovery"),
-    *declare_without_meaning("Header values are written as they are, as bytes.", "header.converter.*"),
+    *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
     *declare_without_meaning(
         "Connect's own state is not kept.",
         "internal.key.converter",

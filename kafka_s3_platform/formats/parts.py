@@ -5,6 +5,7 @@ Source: Confluent S3 sink, `store.kafka.keys` and `store.kafka.headers`.
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,9 @@ HEADERS_SCHEMA = Schema(
     '"fields":[{"name":"key","type":"string"},{"name":"value","type":["null","string"],"default":null}]}}'
 )
 """The schema of a record's headers: key and value as text, as the sink writes them. It is the same for all topics."""
+
+HEADER_DATA_URI = "data:application/x-kafka-header;base64,"
+"""What a header's value begins with in our objects if it was no UTF-8, or a text that begins so: a URI of RFC 2397."""
 
 
 class UnwritableRecordsError(PermanentError):
@@ -136,14 +140,21 @@ def encode_bytes(value: Any) -> bytes:
 
 
 def _convert_headers(found: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:
-    return [{"key": header["key"], "value": _decode_text(header["value"])} for header in found or ()]
+    return [{"key": header["key"], "value": _make_header_text(header["value"])} for header in found or ()]
 
 
-def _decode_text(value: bytes | None) -> str | None:
-    """Return bytes as text, or as base64 if they are no UTF-8. Connect turns headers of bytes into base64, too."""
+def _make_header_text(value: bytes | None) -> str | None:
+    """Return the text of a header's value. `decode_header_text` gives its bytes back."""
     if value is None:
         return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(value).decode()
+    with suppress(UnicodeDecodeError):
+        if not (text := value.decode()).startswith(HEADER_DATA_URI):
+            return text
+    return HEADER_DATA_URI + base64.b64encode(value).decode()
+
+
+def decode_header_text(text: str) -> bytes:
+    """Return the bytes of a header's value that this platform wrote as text. ValueError: it did not write this."""
+    if text.startswith(HEADER_DATA_URI):
+        return base64.b64decode(text.removeprefix(HEADER_DATA_URI), validate=True)
+    return text.encode()

@@ -1,7 +1,7 @@
-"""Decodes what other sinks write: base64 in place of bytes, the line `null` in place of a null, values of headers."""
+"""Decodes what sinks write: base64 in place of bytes, the line `null` in place of a null, values of headers."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.formats.json.read import JsonLinePayload, build_json_payload, find_faults
-from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
+from kafka_s3_platform.formats.parts import HEADER_DATA_URI, HEADERS_SCHEMA
 from kafka_s3_platform.formats.reading import BatchReader, ReadBatch, build_bytes_payload
 from kafka_s3_platform.model.connect import Payload
 
@@ -106,28 +106,49 @@ class Base64Lines:
             at += len(batch)
 
 
-class Base64Headers:
-    """Reads the headers of `reader`, and decodes their values from base64."""
+class HeaderTexts:
+    """Reads the headers of `reader`, whose values are texts, and makes bytes of each with `decode`."""
 
-    def __init__(self, reader: BatchReader) -> None:
+    def __init__(self, reader: BatchReader, decode: Callable[[str], bytes]) -> None:
         self._reader = reader
+        self._decode = decode
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the headers in batches. Those that are no base64 are `bad`. Errors of `reader` pass through."""
+        """Return the headers in batches. Those that `decode` refuses are `bad`. Errors of `reader` pass through."""
         for batch in self._reader.batches():
             found = list[Any]()
             bad = dict(batch.bad)
             for row, one in enumerate(batch.value.objects):
                 found.append([])
                 try:
-                    found[row] = _read_headers(one)
+                    found[row] = self._read_headers(one)
                 except (TypeError, ValueError, LookupError) as err:
-                    bad[row] = f"headers of record {row + 1} are no base64, as which sinks write them: {err}"
+                    bad[row] = f"headers of record {row + 1} are {err}"
             yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], found), bad)
 
+    def _read_headers(self, one: Any) -> list[dict[str, Any]]:
+        headers = one["headers"] if isinstance(one, dict) else one
+        return [{"key": h["key"], "value": self._read_value(h["value"])} for h in headers]
 
-def _read_headers(one: Any) -> list[dict[str, Any]]:
-    headers = one["headers"] if isinstance(one, dict) else one
-    return [
-        {**h, "value": None if h["value"] is None else base64.b64decode(h["value"], validate=True)} for h in headers
-    ]
+    def _read_value(self, value: Any) -> bytes | None:
+        if not isinstance(value, str | None):
+            raise TypeError(f"no texts: a value is of type {type(value).__name__}")
+        return None if value is None else self._decode(value)
+
+
+def decode_base64_header(text: str) -> bytes:
+    """Decode the value of a header that the sink's ByteArrayConverter read."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as err:
+        raise ValueError(f"no base64, as which sinks write them: {err}") from err
+
+
+def encode_foreign_header(text: str) -> bytes:
+    """Return a text as UTF-8. Refuse one that only this platform writes: nothing proves what its bytes were."""
+    if text.startswith(HEADER_DATA_URI):
+        raise ValueError(
+            f"not sure: the text {HEADER_DATA_URI}... is what this platform writes for bytes, and the object lacks the "
+            f"metadata by which its objects are known. Copy it again with its metadata"
+        )
+    return text.encode()

@@ -19,9 +19,16 @@ from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_re
 from kafka_s3_platform.formats.field_reader import FieldReader
 from kafka_s3_platform.formats.format_io import ReadRequest, load_format_io
 from kafka_s3_platform.formats.json.read import JsonLinePayload
-from kafka_s3_platform.formats.parts import encode_bytes
+from kafka_s3_platform.formats.parts import decode_header_text, encode_bytes
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, build_bytes_payload
-from kafka_s3_platform.formats.sink_lines import Base64Headers, Base64Lines, JsonTexts, NullLines
+from kafka_s3_platform.formats.sink_lines import (
+    Base64Lines,
+    HeaderTexts,
+    JsonTexts,
+    NullLines,
+    decode_base64_header,
+    encode_foreign_header,
+)
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import Payload
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
@@ -106,13 +113,12 @@ class Contents:
             reader = self._typed(reader)
         if item.part == "value" and (source.offset_field or source.timestamp_field):
             reader = FieldReader(reader, source)
+        if item.part == "headers":
+            # Our own sink, whose objects have metadata, writes headers in its own way, whatever the file's converter.
+            foreign = decode_base64_header if "headers" in source.base64 else encode_foreign_header
+            return HeaderTexts(reader, decode_header_text if is_own else foreign)
         if item.part not in source.base64:
             return NullLines(reader) if bare else reader
-        if item.part == "headers":
-            # Our own sink, whose objects have metadata, writes headers as text where it can.
-            if is_own:
-                return reader
-            return Base64Headers(reader)
         return Base64Lines(reader) if row.has_base64 else reader
 
     def _typed(self, reader: BatchReader) -> BatchReader:
@@ -250,15 +256,8 @@ def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
 
 
 def _convert_headers(payload: Payload) -> pa.Array:
-    """Convert the headers of each record, as the sink wrote them. Text becomes UTF-8, no headers become null."""
-    found = [o["headers"] if isinstance(o, dict) else o for o in payload.objects]
-    rows = [
-        [{"key": h["key"], "value": h["value"].encode() if isinstance(h["value"], str) else h["value"]} for h in one]
-        if one
-        else None
-        for one in found
-    ]
-    return pa.array(rows, HEADERS)
+    """Convert the headers of each record. No headers become null."""
+    return pa.array([one or None for one in payload.objects], HEADERS)
 
 
 @dataclass(frozen=True)

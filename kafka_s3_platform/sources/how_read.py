@@ -10,7 +10,6 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
 from kafka_s3_platform.formats.parts import ObjectPart
 
-_EXACT_HEADERS = {"ByteArrayConverter", "StringConverter"}
 _MAPS = {"aiven.avro", "aiven.parquet"}
 
 
@@ -81,10 +80,11 @@ def explain_missing(config: ConnectorConfig) -> Iterator[str]:
         yield "by the connector's file, objects hold no keys: records are sent with a null key"
     if not _has_part(config, "headers"):
         yield "by the connector's file, objects hold no headers: records are sent without"
-    elif not config.layout.is_envelope and source.header_converter not in _EXACT_HEADERS:
+    elif not config.layout.is_envelope and source.header_converter != "ByteArrayConverter":
         yield (
-            f"values of headers are what the sink's {source.header_converter} made of them: by SimpleHeaderConverter,"
-            " Connect's default, 007 became 7. header.converter names another"
+            f"values of headers that another sink wrote are what its {source.header_converter} made of them: bytes that"
+            " are no UTF-8 became U+FFFD, and by SimpleHeaderConverter, Connect's default, 007 became 7"
+            " (header.converter names another). Those that a sink here wrote come back as they were"
         )
     if _has_part(config, "headers") and format_name in _MAPS:
         yield "headers are a map here: of several with one name one is there, and their order is not"

@@ -220,7 +220,7 @@ def test_keys_and_headers() -> None:
     expected = [
         {"headers": [{"key": "trace", "value": "1"}, {"key": "trace", "value": None}]},
         {"headers": []},
-        {"headers": [{"key": "b", "value": "/w=="}]},
+        {"headers": [{"key": "b", "value": "data:application/x-kafka-header;base64,/w=="}]},
     ]
     assert [json.loads(line) for line in golden("headers-json").splitlines()] == expected
     assert pq.read_table(GOLDEN / "headers-parquet").to_pylist() == expected

@@ -468,7 +468,7 @@ def test_the_report_says_how_objects_were_read_and_what_they_do_not_hold(tmp_pat
     ]
     csv = aiven("csv", BYTES, BYTES, "", format_output_fields="key,value,headers")
     assert [note.split(":")[0] for note in explain_missing(config_of(tmp_path, csv))] == [
-        "values of headers are what the sink's SimpleHeaderConverter made of them",
+        "values of headers that another sink wrote are what its SimpleHeaderConverter made of them",
         "csv does not tell null from empty",
     ]
     avro = confluent("avro", STRING, AVRO, **OF_AVRO)

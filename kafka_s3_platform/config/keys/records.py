@@ -148,14 +148,14 @@ RECORD_KEYS: tuple[Key, ...] = (
         "header.converter",
         "SimpleHeaderConverter",
         "Source connectors: the converter that the sink used for headers. Headers of `ByteArrayConverter` are base64"
-        " in formats that have no bytes. A sink here writes header values as they are.",
+        " in formats that have no bytes. A sink here has none for headers: each comes back with its bytes.",
     ),
     declare_honoured(
         "input.header.format",
         None,
         "Confluent Cloud's key for `header.converter`: `BYTES`, `STRING`, `JSON` and so on.",
     ),
-    *declare_without_meaning("Header values are written as they are, as bytes.", "header.converter.*"),
+    *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
     *declare_without_meaning(
         "Nothing is written to a registry.",
         "schema.context.name",

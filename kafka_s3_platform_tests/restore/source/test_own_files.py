@@ -7,7 +7,9 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.parts import HEADERS_SCHEMA, ObjectPart
+from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
@@ -16,7 +18,7 @@ from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform_tests.config.conftest import Load, folder, load
-from kafka_s3_platform_tests.formats.connect import came, written_with_sidecars
+from kafka_s3_platform_tests.formats.connect import came, written, written_with_sidecars
 from kafka_s3_platform_tests.sources.memory import MemoryStore
 
 __all__ = ("folder", "load")  # fixtures
@@ -24,6 +26,8 @@ __all__ = ("folder", "load")  # fixtures
 AIVEN = {"connector.class": "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector"}
 TEMPLATE = {"file.name.template": "{{topic}}/{{partition}}-{{start_offset}}"}
 KEYS = {"store.kafka.keys": "true", "keys.format.class": "JsonFormat", "key.converter": "StringConverter"}
+HEADERS = {"format.class": "ByteArrayFormat", "value.converter": "ByteArrayConverter", "store.kafka.headers": "true"}
+PARTS: list[ObjectPart] = ["value", "headers"]
 LINES = {"format.output.type": "csv", "format.output.fields.value.encoding": "none", "format.class": ""}
 OF_JSON = [b'{"n":1}', b'"a"', b"2", b"[null]"]
 OF_TEXT = [b"a", b"", b'"q"', b"null", b"1", b"AAE=", b'{"n":1}', "\u00e9".encode()]
@@ -82,3 +86,47 @@ def test_the_bytes_of_keys_and_values_come_back_from_a_sinks_own_file(
     config = load(given).config
     found = sent(config, objects_of(config, values), len(values))
     assert found == [(b"k" if KEYS.items() <= keys.items() else None, value) for value in values]
+
+
+HEADER_VALUES = [
+    b"\xc3\x28",
+    b"wyg=",
+    b"",
+    None,
+    b"007",
+    "\u00e9".encode(),
+    b"data:application/x-kafka-header;base64,wyg=",
+]
+
+
+def header_objects(config: ConnectorConfig) -> dict[str, bytes]:
+    """Objects of one record, which has these headers."""
+    batch = came([b"1"], headers=[[{"key": "h", "value": value} for value in HEADER_VALUES]], schema=Schema('"bytes"'))
+    names = make_sample_keys(config, Sample("events", datetime(2020, 3, 1, 12, tzinfo=timezone.utc)))
+    return {
+        name: written(config.layout, batch, part=part, schema=schema)
+        for name, part, schema in zip(names, PARTS, (Schema('"bytes"'), HEADERS_SCHEMA), strict=True)
+    }
+
+
+def read_headers(config: ConnectorConfig, store: MemoryStore) -> list[bytes | None]:
+    assert config.reader is not None
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    [group] = make_foreign_plan(request, (), None, store).groups
+    [batch] = WantedRecords(ForeignStreamTask(request.config, group), store)
+    return [header["value"] for header in batch.records.column("headers")[0].as_py()]
+
+
+@pytest.mark.parametrize("converter", ["SimpleHeaderConverter", "ByteArrayConverter"])
+@pytest.mark.parametrize("format_class", ["JsonFormat", "AvroFormat", "ParquetFormat"])
+def test_any_value_of_a_header_comes_back_with_its_bytes(load: Load, format_class: str, converter: str) -> None:
+    config = load(HEADERS | {"headers.format.class": format_class, "header.converter": converter}).config
+    objects = header_objects(config)
+    store = MemoryStore(objects, {name: {"record-count": "1"} for name in objects})
+    assert read_headers(config, store) == HEADER_VALUES
+
+
+def test_bytes_of_headers_are_not_guessed_where_an_object_lost_its_metadata(load: Load) -> None:
+    config = load(HEADERS | {"headers.format.class": "JsonFormat"}).config
+    with pytest.raises(IntegrityError, match="lacks the metadata by which its objects are known"):
+        read_headers(config, MemoryStore(header_objects(config)))
