@@ -45,7 +45,11 @@ CONVERTER_CLASS: values.Parser[str] = values.expect_class(
         "io.confluent.connect.protobuf.ProtobufConverter": "PROTOBUF",
     },
     {
-        f"org.apache.kafka.connect.converters.{name}Converter": "say ByteArrayConverter to keep the bytes"
-        for name in _PRIMITIVES
+        **{
+            f"org.apache.kafka.connect.converters.{name}Converter": "say ByteArrayConverter to keep the bytes"
+            for name in _PRIMITIVES
+        },
+        "com.amazonaws.services.schemaregistry.*": "Glue's schema registry and its 18 bytes before each value are not"
+        " read. Without format.class, whole records are archived, and every byte comes back",
     },
 )

@@ -130,13 +130,13 @@ def expect_class(
 
     Args:
         honoured: the classes, each with the value that the parser returns.
-        refused: known classes that are refused, each with what to do instead.
+        refused: known classes that are refused, or packages such as `com.acme.*`, each with what to do instead.
         plugin: any other dotted name is a plug-in of this kind. It must load, and the parser returns its name.
     """
     names = _add_short_names(refused) | _add_short_names(honoured)
 
     def parse(text: str) -> T:
-        full = names.get(text)
+        full = names.get(text) or next((p for p in refused if p[-2:] == ".*" and text.startswith(p[:-1])), None)
         if full is None and plugin is not None and "." in text:
             return cast("T", _load_plugin(text, plugin))
         if full is None:

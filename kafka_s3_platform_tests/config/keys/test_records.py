@@ -53,6 +53,14 @@ def test_connects_json_has_schemas_unless_it_is_told_otherwise(
     assert load({**JSON, **keys}).config.records.value.schemas_enable is enabled
 
 
+@pytest.mark.parametrize("name", ["kafkaconnect.AWSKafkaAvroConverter", "kafkaconnect.jsonschema.JsonSchemaConverter"])
+def test_glues_converters_are_refused_and_an_envelope_leaves_them_alone(load: Load, name: str) -> None:
+    glue = {"value.converter": f"com.amazonaws.services.schemaregistry.{name}", "value.converter.region": "eu-west-3"}
+    with pytest.raises(ConfigError, match=r"18 bytes before each value .* Without format.class, whole records"):
+        load(JSON | glue)
+    assert load(glue).config.layout.is_envelope
+
+
 def test_the_envelope_needs_no_converter_and_leaves_one_alone(load: Load) -> None:
     loaded = load({"value.converter": "com.example.OwnConverter", "value.converter.x": "y"})
     assert loaded.config.records.value.format == "BYTES"
