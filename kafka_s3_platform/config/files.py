@@ -11,6 +11,7 @@ from pathlib import Path
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.keys.table import find_nearest
+from kafka_s3_platform.config.keys.transforms.steps import route_topic
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
 from kafka_s3_platform.config.parse import find_property_lines, read_connector_file
@@ -316,7 +317,8 @@ def _list_folders(config: ConnectorConfig) -> list[str]:
     layout = config.layout
     if layout.key_layout != "connect" or config.topics_regex:
         return _list_roots(config)
-    return [f"{root}{layout.directory_delim}{topic}" for root in _list_roots(config) for topic in config.topics]
+    topics = [route_topic(config.records.transforms, topic) for topic in config.topics]
+    return [f"{root}{layout.directory_delim}{topic}" for root in _list_roots(config) for topic in topics]
 
 
 def _list_roots(config: ConnectorConfig) -> list[str]:

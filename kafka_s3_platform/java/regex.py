@@ -51,6 +51,17 @@ def compile_java_regex(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"'{pattern}' is no regular expression: {error}") from error
 
 
+def replace_whole_match(text: str, pattern: re.Pattern[str], replacement: str) -> str:
+    """Return the text as RegexRouter renames it: unchanged, unless the pattern matches all of it.
+
+    Raises:
+        ValueError: the replacement does not fit the pattern.
+    """
+    replace = compile_java_replacement(replacement, pattern)
+    # the first match may be shorter than the text
+    return pattern.sub(replace, text, count=1) if pattern.fullmatch(text) else text
+
+
 def compile_java_replacement(replacement: str, pattern: re.Pattern[str]) -> Replacement:
     r"""Return a function that gives the replacement for a match, as Java's `Matcher.replaceFirst` makes it.
 

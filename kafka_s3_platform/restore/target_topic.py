@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.settings import TransformSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.java.regex import compile_java_regex, compile_java_replacement
+from kafka_s3_platform.java.regex import compile_java_regex, replace_whole_match
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.transforms import new_chain
@@ -48,13 +48,9 @@ class Regex:
     def target(self, topic: str) -> str:
         """Return the new name of `topic`. ConfigError if Java would reject the pair."""
         try:
-            pattern = compile_java_regex(self.regex)
-            replace = compile_java_replacement(self.replacement, pattern)
+            return replace_whole_match(topic, compile_java_regex(self.regex), self.replacement)
         except ValueError as err:
             raise ConfigError(f"the rename rule {self.regex!r} -> {self.replacement!r}: {err}") from err
-        if pattern.fullmatch(topic):
-            return pattern.sub(replace, topic, count=1)
-        return topic
 
     @property
     def terms(self) -> dict[str, str]:

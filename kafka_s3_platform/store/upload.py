@@ -313,11 +313,13 @@ class SegmentUpload:
         other = Provenance.of(found)
         in_place = Provenance.is_in_place(found, mine.index_dir)
         if other is None or not mine.same_archive(other) or not in_place:
+            advice = "To take the place over, move that object elsewhere"
+            if other and in_place and other.connector == mine.connector and other.topic != mine.topic:
+                advice = f"It is of the same archive: transforms gave {other.topic} the same name. Keep the names apart"
             raise ForeignObjectError(
                 f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "
                 f"{mine.topic_id} and index {mine.index_id} ({_describe_writer(other, in_place)}). It is left "
-                f"as it is. To take the place over, move that object elsewhere, or give the connector another "
-                f"topics.dir; then run again"
+                f"as it is. {advice}, or give the connector another topics.dir; then run again"
             )
         if (other.epoch, other.attempt) >= (mine.epoch, mine.attempt):
             raise SupersededError(

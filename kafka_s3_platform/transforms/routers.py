@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.config.keys.transforms.options import split_json_path
 from kafka_s3_platform.config.keys.values import is_topic_name
-from kafka_s3_platform.java.regex import compile_java_replacement
+from kafka_s3_platform.java.regex import replace_whole_match
 from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
 from kafka_s3_platform.model.connect import (
     DATA_EXCEPTION,
@@ -49,18 +49,14 @@ class RegexRouter:
     def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
         self.executing_class = executing_class
         self._regex: re.Pattern[str] = values["regex"]
-        self._replacement = compile_java_replacement(values["replacement"], self._regex)
+        self._replacement: str = values["replacement"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         # Each distinct topic is renamed once.
         topics = pc.dictionary_encode(batch.records.column("topic"))
-        renamed = pa.array([self._renamed(topic) for topic in topics.dictionary.to_pylist()], pa.string())
+        names = topics.dictionary.to_pylist()
+        renamed = pa.array([replace_whole_match(name, self._regex, self._replacement) for name in names], pa.string())
         return Outcome(_replace_topics(batch, renamed.take(topics.indices), selected))
-
-    def _renamed(self, topic: str) -> str:
-        if not self._regex.fullmatch(topic):
-            return topic
-        return self._regex.sub(self._replacement, topic, count=1)
 
 
 class TimestampRouter:

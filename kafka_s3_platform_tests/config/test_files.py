@@ -140,10 +140,17 @@ def test_a_file_that_cannot_be_read_is_told(folder: Path) -> None:
     assert "folder.json" in broken(folder)["folder.json"]
 
 
+def route(regex: str, replacement: str) -> dict[str, str]:
+    """A connector's RegexRouter."""
+    options = {"type": "RegexRouter", "regex": regex, "replacement": replacement}
+    return {"transforms": "r"} | {f"transforms.r.{key}": value for key, value in options.items()}
+
+
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
         ({"topics": "x,one"}, "objects of both go to topics/one;"),
+        ({"topics": "one_eu", **route("(.*)_eu", "$1")}, "objects of both go to topics/one;"),
         ({"topics.dir": "topics/one"}, "objects of both go to topics/one/two;"),
         (
             {"topics.dir": "t", "archive.index.dir": "topics/i"},

@@ -162,6 +162,15 @@ def test_the_object_of_another_archive_stays(store: ObjectStore, foreign: Proven
 
 
 @both_sizes
+def test_the_object_of_another_topic_of_the_same_connector_is_not_to_be_moved(store: ObjectStore, body: bytes) -> None:
+    filled(store, b"theirs", replace(ME, topic="shard-2", topic_id="c")).finish()
+    with pytest.raises(ForeignObjectError, match="transforms gave shard-2 the same name") as caught:
+        filled(store, body).finish()
+    assert "move that object" not in str(caught.value)
+    assert_only(store, b"theirs")
+
+
+@both_sizes
 def test_the_object_of_another_tool_stays(store: ObjectStore, s3_client: Any, body: bytes) -> None:
     s3_client.put_object(Bucket=store.bucket, Key=KEY, Body=b"theirs", Metadata={"epoch": "1", "attempt": "x"})
     with pytest.raises(ForeignObjectError, match=r"no provenance in its metadata.* To take the place over"):

@@ -18,6 +18,7 @@ from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.keys.transforms.steps import route_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.local.settings import StackSettings
@@ -93,7 +94,8 @@ def _try(config: ConnectorConfig) -> list[Finding]:
 def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | None, value: str | None) -> _Outlook:
     start = config.archive.start_hour
     time = parse_time("--timestamp", timestamp, ZoneInfo(config.layout.timezone)) if timestamp else start
-    sample = Sample(topic or (config.topics[0] if config.topics else "TOPIC"), time, value)
+    routers = config.records.transforms if config.source is None else ()
+    sample = Sample(topic or route_topic(routers, config.topics[0] if config.topics else "TOPIC"), time, value)
     hindrances: list[str] = []
     keys = _try_call(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
     credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)

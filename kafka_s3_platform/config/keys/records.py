@@ -30,6 +30,7 @@ from kafka_s3_platform.config.keys.transforms.steps import (
     find_public_keys,
     keeps_content,
     parse_transforms,
+    route_topic,
 )
 from kafka_s3_platform.config.worker import Worker
 
@@ -362,7 +363,23 @@ def _read_transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -
     for step in found:
         if not is_source:
             _judge_step(sheet, layout, step)
+    if not is_source:
+        _judge_routes(sheet, found)
     return found
+
+
+def _judge_routes(sheet: Sheet, steps: tuple[TransformSettings, ...]) -> None:
+    """Refuse routers that give two topics one name: their objects would get the same keys."""
+    topics: dict[str, list[str]] = {}
+    for topic in sheet.value(TOPICS):
+        topics.setdefault(route_topic(steps, topic), []).append(topic)
+    for routed, names in topics.items():
+        if len(names) > 1:
+            sheet.refuse(
+                "transforms",
+                f"{', '.join(names)} all become {routed}, and their objects would have the same keys. Keep the names"
+                f" apart, or archive each topic by a connector with its own topics.dir",
+            )
 
 
 def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -> None:

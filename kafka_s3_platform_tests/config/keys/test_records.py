@@ -302,3 +302,42 @@ def test_letters_of_ignored_nulls_are_refused_where_they_would_be_missed(load: L
         found = check({**own, **harmless})
         assert found.ok
         assert finding(found.findings, "report.null.values.to.dlq").key_class is KeyClass.WITHOUT_MEANING
+
+
+EU = {"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "eu.*", "a.predicate": "p"}
+
+
+@pytest.mark.parametrize(
+    ("router", "routed"),
+    [
+        ({"a.type": "RegexRouter", "a.regex": "[a-z]+[.](.*)", "a.replacement": "$1"}, "clicks"),
+        ({"a.type": "RegexRouter", "a.regex": ".*", "a.replacement": "x"} | EU | {"a.negate": "true"}, "x"),
+        ({"a.type": "TimestampRouter", "a.topic.format": "all-${timestamp}"}, "all-${timestamp}"),
+    ],
+)
+def test_routers_that_give_two_topics_one_name_are_refused(load: Load, router: dict[str, str], routed: str) -> None:
+    keys = {"topics": "us.clicks,ca.clicks,eu.views", "transforms": "a", **under_transforms(router)}
+    with pytest.raises(ConfigError) as caught:
+        load(keys)
+    assert f"us.clicks, ca.clicks all become {routed}, and their objects" in str(caught.value).replace(", eu.views", "")
+    load(keys | {"topics": "us.clicks"})
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        {"a.type": "RegexRouter", "a.regex": "[a-z]+[.](.*)", "a.replacement": "all.$0"},
+        {"a.type": "RegexRouter", "a.regex": ".*", "a.replacement": "x"} | EU,
+        {"a.type": "TimestampRouter"},
+        {"a.type": "ExtractTopic$Key"},
+    ],
+)
+def test_routers_load_that_keep_topics_apart_or_ask_each_record(load: Load, router: dict[str, str]) -> None:
+    load(
+        {"topics": "us.clicks,eu.clicks", "transforms": "a", "key.converter": "StringConverter"}
+        | under_transforms(router)
+    )
+
+
+def under_transforms(keys: dict[str, str]) -> dict[str, str]:
+    return {f"transforms.{key}" if key.startswith("a.") else key: value for key, value in keys.items()}

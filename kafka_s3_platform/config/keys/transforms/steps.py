@@ -18,6 +18,7 @@ from kafka_s3_platform.config.keys.transforms.catalogue import (
 from kafka_s3_platform.config.keys.transforms.options import parse_bool, parse_list
 from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.java.regex import replace_whole_match
 
 
 class PredicateSettings(Settings):
@@ -107,6 +108,27 @@ def keeps_content(settings: TransformSettings) -> bool:
     """Whether keys, values and headers stay unchanged, so that the native envelope can hold the records."""
     declared = TRANSFORM_TYPES.get(settings.type)
     return declared is not None and declared.keeps_content
+
+
+def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:
+    """Return the name that routers give a topic, with `${timestamp}` in it. Where records decide, it stays as it is."""
+    routed = topic
+    for step in steps:
+        if is_python_class(step) or step.type.startswith("ExtractTopic"):
+            return topic
+        if _is_selected(step, routed) and step.type == "RegexRouter":
+            values = parse_options(step)
+            routed = replace_whole_match(routed, values["regex"], values["replacement"])
+        elif _is_selected(step, routed) and step.type == "TimestampRouter":
+            routed = parse_options(step)["topic.format"].replace("${topic}", routed)
+    return routed
+
+
+def _is_selected(step: TransformSettings, topic: str) -> bool:
+    """Whether a step changes all records of a topic."""
+    if step.predicate is None or step.predicate.type != "TopicNameMatches":
+        return step.predicate is None
+    return (parse_options(step.predicate)["pattern"].fullmatch(topic) is not None) != step.negate
 
 
 def find_java_class(type_: str) -> str:
