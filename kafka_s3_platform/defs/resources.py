@@ -19,6 +19,7 @@ from kafka_s3_platform.errors import ConfigError, PlatformError, SparkUnavailabl
 from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.spark.runner import ChosenRunner, SparkRunner, TaskRunner
 from kafka_s3_platform.spark.session import (
+    DEPLOY_MODE,
     build_spark_conf,
     is_named,
     is_started,
@@ -46,11 +47,14 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
     """Read the deployment's settings of Spark.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or names a deploy mode of which no driver can be in this process.
     """
     path = env.get(SPARK_VARIABLE)
-    found = read_properties(Path(path)) if path else {}
-    return {name: value.get_secret_value() for name, value in found.items()}
+    read = read_properties(Path(path)) if path else {}
+    found = {name: value.get_secret_value() for name, value in read.items()}
+    if (mode := found.get(DEPLOY_MODE, "client")) != "client":
+        raise ConfigError(f"{path}: {DEPLOY_MODE}={mode}: the driver is this process; say client, or leave it out")
+    return found
 
 
 def make_submit_arguments(env: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import pwd
+import re
 import shlex
 import shutil
 import sys
@@ -38,6 +39,9 @@ JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"
 DAEMON_MODULE = "kafka_s3_platform.python_daemon"
 """From this process, Spark forks its Python workers. A cluster's workers may have the package from elsewhere, later."""
 
+DEPLOY_MODE = "spark.submit.deployMode"
+_CLUSTER = re.compile(r"^\s*(spark\.master|spark\.submit\.deployMode)[\s=:]+(\S+)", re.MULTILINE)
+
 # Spark's default.
 MAX_TASK_ATTEMPTS = 4
 
@@ -50,6 +54,7 @@ def build_spark_conf(overrides: Mapping[str, str] | None = None) -> dict[str, st
     # Local mode retries a task only if the master names the number of attempts.
     conf = {
         "spark.master": f"local[*,{MAX_TASK_ATTEMPTS}]",
+        DEPLOY_MODE: "client",
         "spark.app.name": "kafka-s3-platform",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -138,6 +143,10 @@ def leave_out_anothers(env: MutableMapping[str, str]) -> None:
         others.append("SPARK_HOME")
     if others:
         logger.warning("not used: %s in the environment. Spark is the one of this Python's PySpark", ", ".join(others))
+    defaults = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"), "spark-defaults.conf")
+    if given := [f"{name}={value}" for name, value in _CLUSTER.findall(_read_text(defaults))]:
+        where = "the file that KAFKA_S3_SPARK_CONF names can choose a master"
+        logger.warning("not used: %s in %s. Only %s", ", ".join(given), defaults, where)
     for name in ANOTHERS:
         env.pop(name, None)
     env["SPARK_HOME"] = own

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments
+from kafka_s3_platform.defs.resources import SUBMIT_VARIABLE, make_submit_arguments, read_deployed_conf
 from kafka_s3_platform.errors import ConfigError, PlatformError, SparkUnavailableError, TransientError
 from kafka_s3_platform_tests.conftest import REPOSITORY
 
@@ -147,6 +147,27 @@ def test_a_spark_that_does_not_start_is_one_sentence_and_heals_by_itself_unless_
     last = found.stderr.strip().splitlines()[-1]
     assert last.startswith(f"kafka_s3_platform.errors.{error.__name__}: {said}")
     assert issubclass(error, TransientError) == (error is SparkUnavailableError), "a sensor asks again"
+
+
+def test_a_machine_whose_defaults_name_a_cluster_runs_on_itself_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = tmp_path / "spark-defaults.conf"
+    defaults.write_text("# of the machine\nspark.master   k8s://https://nowhere\nspark.submit.deployMode=cluster\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("KAFKA_S3_SPARK_CONF")
+    look = "from kafka_s3_platform.defs.resources import start_session as s; print(s().sparkContext.master)"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "local[*,4]"
+    where = f"spark.master=k8s://https://nowhere, spark.submit.deployMode=cluster in {defaults}"
+    assert f"not used: {where}. Only the file that KAFKA_S3_SPARK_CONF names" in found.stderr
+
+
+def test_a_deploy_mode_without_a_driver_here_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.properties"
+    path.write_text("spark.master=yarn\nspark.submit.deployMode=cluster\n")
+    with pytest.raises(ConfigError, match=r"mine\.properties: spark\.submit\.deployMode=cluster: the driver is this"):
+        read_deployed_conf({"KAFKA_S3_SPARK_CONF": str(path)})
 
 
 @pytest.mark.parametrize("given", ["--jars /a.jar pyspark-shell", None])

@@ -169,7 +169,8 @@ VARIABLES = (
         "SPARK_CONF_DIR",
         "",
         CODE,
-        "A folder of Spark's own settings. What it says of Java and of logging stays as it is.",
+        "A folder of Spark's own settings. What it says of Java and of logging stays as it is. Its master and deploy"
+        " mode are not used.",
     ),
     EnvironmentVariable(
         "SPARK_LOCAL_DIRS",
