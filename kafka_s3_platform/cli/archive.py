@@ -103,8 +103,9 @@ def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
     rows = map(_format_hour, document["hours"])
     totals = document["totals"]
     done = [f"  {totals['records']:,} records archived now in {totals['seconds']:.1f} s"] if totals else []
+    ahead = {f"  {why}" for hour in document["hours"] if (why := hour.get("not_complete"))}
     left_out = [f"  {n:,} {what}" for name, what in LEFT_OUT.items() if totals and (n := totals.get(name))]
-    return [head, *rows, *done, *left_out]
+    return [head, *rows, *ahead, *done, *left_out]
 
 
 def _format_hour(hour: dict[str, Any]) -> Verdict:

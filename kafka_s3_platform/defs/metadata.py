@@ -28,9 +28,16 @@ def find_page_url(variable: EnvironmentVariable) -> str | None:
         return None
 
 
+NOT_COMPLETE = (
+    "archived, not complete before the topic is archived up to where its log ends once the hour and the allowed "
+    "lateness are over: run `kafka-s3 archive` without hours then"
+)
+
+
 def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:
     """Make the metadata of one hour. Only `run_records_per_second` is about the whole run."""
     rate = report.record_count / report.seconds if report.seconds else 0.0
+    is_ahead = hour.scanned and not hour.complete and not hour.out_of_range_count
     return {
         **make_segments_metadata(hour.segments, bucket),
         **_make_dropped(hour, can_drop=can_drop),
@@ -40,6 +47,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
         **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := hour.out_of_range_count) else {}),
         "scanned": dg.MetadataValue.bool(hour.scanned),
         "complete": dg.MetadataValue.bool(hour.complete),
+        **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),
         "kafka_partitions": make_kafka_partitions_table(hour.segments, hour.gaps),

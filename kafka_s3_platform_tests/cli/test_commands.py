@@ -2,6 +2,8 @@
 
 import shlex
 import signal
+import subprocess
+import sys
 from datetime import timedelta
 
 import dagster as dg
@@ -9,7 +11,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.spark.progress import Snapshot, watched_by
-from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
@@ -48,6 +50,21 @@ def test_ctrl_c_ends_a_run_with_one_sentence_and_the_command_that_goes_on(kafka_
     again = found.stderr.rpartition("; go on with: kafka-s3 ")[2].strip()
     restored = parsed(kafka_s3(*shlex.split(again), "--json"))
     assert (restored["restore_id"], restored["records"]) == (shlex.split(again)[-1], 6)
+
+
+def test_an_hour_that_is_archived_alone_says_why_it_is_not_complete(kafka_s3: KafkaS3, topic: str) -> None:
+    """Whether Dagster's own command or ours archives it."""
+    asset = ["--select", f"c/hourly/{topic}", "--partition", "2026-01-01-12:00"]
+    command = [sys.executable, "-m", "dagster", "asset", "materialize", *asset, "-m", "kafka_s3_platform.definitions"]
+    env = make_environment(kafka_s3.folder)
+    found = subprocess.run(command, cwd=kafka_s3.folder, env=env, capture_output=True, text=True, check=False)
+    why = "archived, not complete before the topic is archived up to where its log ends once the hour"
+    assert (found.returncode, found.stderr.count(f"{topic}, hour 2026-01-01-12:00: {why}")) == (0, 1)
+    alone = kafka_s3("archive", "c", "--from", "2026-01-01T13", "--to", "2026-01-01T14")
+    assert (alone.returncode, alone.stdout.count(why)) == (0, 1)
+    assert "not complete" not in kafka_s3("archive", "c").stdout
+    again = kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T14")
+    assert (again.returncode, again.stdout.count("complete"), again.stdout.count("not")) == (0, 2, 0)
 
 
 def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(

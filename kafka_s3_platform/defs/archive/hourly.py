@@ -13,7 +13,7 @@ from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
 from kafka_s3_platform.defs.archive.tries import archive_in_tries, find_error
 from kafka_s3_platform.defs.failures import make_assets_failure, raise_dagster_failures
 from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
+from kafka_s3_platform.defs.metadata import NOT_COMPLETE, make_hour_metadata, make_totals_metadata
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.form import make_form_metadata
@@ -164,6 +164,8 @@ class _HourlyRun:
             if is_done or hour.scanned or hour.complete or hour.segments:
                 metadata = make_hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
                 metadata |= make_form_metadata(self._context.run, topic, hours=[partition_key])
+                if is_done and "not_complete" in metadata:
+                    self._context.log.info("%s, hour %s: %s", topic.topic, partition_key, NOT_COMPLETE)
                 yield dg.AssetMaterialization(key, partition=partition_key, metadata=metadata)
         if not self._keys and report.failure is None:
             yield dg.AssetMaterialization(key, metadata=make_totals_metadata(report, can_drop=topic.can_drop))
