@@ -156,10 +156,18 @@ class ClusterAdmin(OffsetAdmin):
         cluster = self.describe_cluster()
         if cluster.operations is None or cluster.operations.isdisjoint({"DESCRIBE", "ALL"}):
             return False
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(cluster.broker_id))
+        return bool(self.broker_config(cluster.broker_id, "authorizer.class.name"))
+
+    def broker_config(self, broker_id: int, name: str) -> str | None:
+        """Return a config of a broker. None: it has none, or does not show it (DESCRIBE_CONFIGS on the cluster)."""
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id))
         asked = self._client.describe_configs([resource], request_timeout=self._timeout)
-        authorizer = self._answer(asked[resource], "looking for the cluster's authorizer").get("authorizer.class.name")
-        return authorizer is not None and bool(authorizer.value)
+        try:
+            entry = self._answer(asked[resource], f"reading {name} of broker {broker_id}").get(name)
+        except PermanentError as err:
+            logger.debug("%s", err)
+            return None
+        return None if entry is None else entry.value
 
     def create_topic_acls(self, topic: str, acls: Iterable[TopicAcl]) -> None:
         """Add the ACLs to the topic's literal name; those that are there already stay."""

@@ -55,6 +55,9 @@ _LOGIN = "Correct sasl.username and sasl.password (sasl.jaas.config has both), o
 _REACH = "Check that the brokers run, and that this machine reaches them; run again when they answer"
 _BROKER_DISK = "The disk of the broker that leads fails or is full: look at its log; run again when another one leads"
 _REPLICAS = "Too few replicas are in sync: start the brokers that are down, or wait until they have caught up"
+LOWER_TIMEOUT = (
+    "Set producer.transaction.timeout.ms of the target's worker file to the brokers' transaction.max.timeout.ms or less"
+)
 _TOPIC = "Correct the topic's name, or create the topic"
 
 _BY_WORDS: tuple[tuple[str, Advice], ...] = (
@@ -106,6 +109,7 @@ _BY_NAME: Mapping[str, Advice] = {
             ("TRANSACTIONAL_ID", "the transactional id"),
         )
     },
+    "INVALID_TRANSACTION_TIMEOUT": Advice(ErrorCode.CONFIG, LOWER_TIMEOUT),
     "KAFKA_STORAGE_ERROR": Advice(ErrorCode.KAFKA_DOWN, _BROKER_DISK),
     "NOT_ENOUGH_REPLICAS": Advice(ErrorCode.KAFKA_DOWN, _REPLICAS),
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Advice(ErrorCode.KAFKA_DOWN, _REPLICAS),

@@ -67,6 +67,18 @@ def test_an_hour_that_is_archived_alone_says_why_it_is_not_complete(kafka_s3: Ka
     assert (again.returncode, again.stdout.count("complete"), again.stdout.count("not")) == (0, 2, 0)
 
 
+@pytest.mark.parametrize(("timeout", "status"), [("1200000", 1), ("700000", 0)])
+def test_a_dry_run_sees_that_brokers_take_no_transactions_so_long(
+    kafka_s3: KafkaS3, topic: str, timeout: str, status: int
+) -> None:
+    assert kafka_s3("archive", "c").returncode == 0
+    worker = kafka_s3.folder / "connectors" / "worker.properties"
+    worker.write_text(f"{worker.read_text()}producer.transaction.timeout.ms={timeout}\n")
+    planned = kafka_s3("restore", "c", "--topic", topic, "--to-topic", "x", "--create-topic", "--dry-run")
+    told = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is 900000."
+    assert (planned.returncode, told in planned.stdout + planned.stderr) == (status, status == 1)
+
+
 def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings
 ) -> None:

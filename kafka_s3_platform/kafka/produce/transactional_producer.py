@@ -34,6 +34,11 @@ STUCK_SECONDS = 30.0
 """Longer than CALL_SECONDS: a call that has not returned by then does not return."""
 
 
+def read_transaction_timeout_ms(settings: KafkaSettings) -> int:
+    """Return how long transactions of producers with these settings may be open."""
+    return int(settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+
+
 @final
 class TransactionalReplayProducer(RecordSender):
     """A transactional producer to one topic. It commits records and the progress that counts them in one transaction.
@@ -65,8 +70,7 @@ class TransactionalReplayProducer(RecordSender):
         }
         super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
         self._where += f" as {transactional_id}"
-        set_timeout = settings.properties("producer").get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
-        self.timeout_seconds = int(set_timeout) / 1000
+        self.timeout_seconds = read_transaction_timeout_ms(settings) / 1000
         self.timed_out = False
         """Whether the last aborted transaction was open for longer than its timeout."""
         self._pace = Pace(self.timeout_seconds)
@@ -89,18 +93,7 @@ class TransactionalReplayProducer(RecordSender):
 
     def begin(self) -> None:
         """Fence older producers with this transactional id, and end a transaction that one of them left open."""
-        try:
-            self._call(self._producer.init_transactions, "fencing older runs")
-        except PlatformError as err:
-            cause = err.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                advice = (
-                    f"The transaction timeout is {self.timeout_seconds * 1000:.0f} ms: set "
-                    f"producer.transaction.timeout.ms of the target's worker file to the brokers' "
-                    f"transaction.max.timeout.ms or less"
-                )
-                err.args = (f"{err.text}. {advice}",)
-            raise
+        self._call(self._producer.init_transactions, "fencing older runs")
 
     @property
     def room(self) -> int:

@@ -8,7 +8,9 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
+from kafka_s3_platform.kafka.advice import LOWER_TIMEOUT
 from kafka_s3_platform.kafka.disk_space import DiskSpace, measure_disk_space
+from kafka_s3_platform.kafka.produce.transactional_producer import read_transaction_timeout_ms
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.space import Room, check_space
@@ -51,6 +53,8 @@ class Target:
     not_taken: Mapping[str, str] = field(default_factory=dict)
     uncreatable: str | None = None
     near: str | None = None
+    most_transaction_ms: str | None = None
+    """The longest timeout of transactions that a broker takes. None: it does not show it."""
 
     def kafka_partition_count(self, request: RestoreRequest, plan: TargetPlan) -> int:
         """Return how many kafka partitions it has, or gets when created; after the start, as many as at the start."""
@@ -66,13 +70,15 @@ def look_at_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
     now = datetime.now(timezone.utc)
     topic = request.to_topic
     cluster = admin.describe_cluster()
+    most = admin.broker_config(cluster.broker_id, "transaction.max.timeout.ms")
     description = describe_if_there(admin, topic)
     if description is None:
         acls = admin.topic_acls(topic) if request.restore_acls else None
-        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls, near=admin.find_near_topic(topic))
+        near = admin.find_near_topic(topic)
+        return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls, near=near, most_transaction_ms=most)
     configs = TargetConfigs(topic, admin.topic_configs(topic), now)
     frontiers = admin.frontiers(topic, description.kafka_partitions)
-    return Target(description, configs, frontiers, cluster, description.acls)
+    return Target(description, configs, frontiers, cluster, description.acls, most_transaction_ms=most)
 
 
 def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | None:
@@ -87,7 +93,7 @@ def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) ->
     """Check the target alone, whatever the source of the records is."""
     return [
         *_check_merged_topics(plan, target, request.delivery),
-        *_check_delivery(request),
+        *_check_delivery(request, target),
         *_check_schema_mapping(request),
         *_check_found_target(request, plan, target),
         *_check_rights_and_acls(request, plan, target),
@@ -115,12 +121,16 @@ def _check_merged_topics(plan: TargetPlan, target: Target, delivery: Delivery) -
         )
 
 
-def _check_delivery(request: RestoreRequest) -> Iterator[PreflightFinding]:
-    """Refuse what `at_least_once` cannot resume.
+def _check_delivery(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
+    """Refuse transactions that the brokers do not take, and what `at_least_once` cannot resume.
 
     Without a marker, a run that resumes compares a kafka partition of the target with the archive, record by record.
     """
     if request.delivery != "at_least_once":
+        timeout, most = read_transaction_timeout_ms(request.target_kafka), target.most_transaction_ms
+        if most is not None and timeout > int(most):
+            what = f"the transaction timeout is {timeout} ms, and transaction.max.timeout.ms of a broker is {most}"
+            yield make_refusal(f"{what}. {LOWER_TIMEOUT}")
         return
     if request.outgoing.partitioning != "source":
         yield make_refusal(
