@@ -52,7 +52,9 @@ def _format_day(document: dict[str, Any]) -> str:
     day = document["days"][0]
     kept = day["hourly_objects_of_values_only"]
     stay = f", {kept} stay hourly: their format holds values only" if kept else ""
+    apart = day.get("out_of_range_records")
+    late = f", up to {apart:,} records are out of range since archive.start.hour was later" if apart else ""
     return (
         f"{document['topic']}: {day['partition_key']} holds {day['partition_row_count']:,} records in {day['objects']} "
-        f"object(s), {day['merged_objects']} were merged{stay} (run {document['run_id']})"
+        f"object(s), {day['merged_objects']} were merged{stay}{late} (run {document['run_id']})"
     )

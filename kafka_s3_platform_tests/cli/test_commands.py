@@ -79,6 +79,17 @@ def test_a_dry_run_sees_that_brokers_take_no_transactions_so_long(
     assert (planned.returncode, told in planned.stdout + planned.stderr) == (status, status == 1)
 
 
+def test_a_merged_day_says_what_of_it_is_out_of_range(kafka_s3: KafkaS3, lab: Lab, topic: str) -> None:
+    """The archive began at 14:00, and its start was moved back afterwards."""
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, topic, **{"archive.start.hour": "2026-01-01T14:00"})
+    assert kafka_s3("archive", "c").returncode == 0
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, topic)
+    found = kafka_s3("compact", "c", "--day", "2026-01-01")
+    assert f"{topic}: 2026-01-01 holds 2 records in 2 object(s), 2 were merged, up to 4 records are out" in found.stdout
+    [day] = parsed(kafka_s3("compact", "c", "--day", "2026-01-01", "--json"))["runs"][0]["days"]
+    assert (found.returncode, day["out_of_range_records"], day["partition_row_count"]) == (0, 4, 2)
+
+
 def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings
 ) -> None:

@@ -150,6 +150,7 @@ def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
         **make_segments_metadata(report.day.segments, bucket),
         "hourly_objects_left": dg.MetadataValue.int(report.day.hourly_count),
         "hourly_objects_of_values_only": dg.MetadataValue.int(len(report.day.unmergeable)),
+        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := report.out_of_range_count) else {}),
         "merged_objects": dg.MetadataValue.int(len(report.merged)),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),

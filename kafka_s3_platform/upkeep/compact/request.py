@@ -50,6 +50,7 @@ class DayReport(SegmentTotals):
 class CompactReport:
     """What one run did: `merged` segments were replaced by `written` ones; both are empty when there was nothing to do.
 
+    Up to `out_of_range_count` records of the day are in none of its segments: the start hour was later than theirs.
     `run_record_count` is of all days and topics of the run, which took `seconds`.
     """
 
@@ -59,3 +60,4 @@ class CompactReport:
     version: int
     run_record_count: int
     seconds: float
+    out_of_range_count: int = 0

@@ -6,11 +6,13 @@ a later compaction of the same day supersedes an earlier one, which then can nev
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timezone
 from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.archive.hours import list_segments_apart
 from kafka_s3_platform.archive.topics import SHARED
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, PlatformError, TransientError
@@ -23,9 +25,10 @@ from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
+from kafka_s3_platform.store.row_filter import SegmentFilter
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.commit import MergedDay, TopicDays, commit_days
-from kafka_s3_platform.upkeep.compact.days import find_day_start, load_day_segments, report_day
+from kafka_s3_platform.upkeep.compact.days import find_day_start, list_day_hours, load_day_segments, report_day
 from kafka_s3_platform.upkeep.compact.merge import FailedMerge, MergeGroup, MergeResult, MergeTask, try_merges
 from kafka_s3_platform.upkeep.compact.plan import Merge, build_daily_layout, encode_day
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
@@ -250,9 +253,14 @@ def _build_reports(
     for day in sorted({request.day for request in requests}):
         topics = [request.topic for request in requests if request.day == day]
         load_day_segments(snapshot, topics, day)
+        hours = list_day_hours(day, ZoneInfo(requests[0].config.layout.timezone))
+        snapshot.load_segments(topics, "segment", SegmentFilter(started_since=hours[0]))
         for topic in topics:
             found = merged.get((topic, day))
-            yield (topic, day), _build_report(snapshot, (topic, day), found, record_count, seconds)
+            report = _build_report(snapshot, (topic, day), found, record_count, seconds)
+            apart = list_segments_apart(snapshot.topic(topic), hours[0])
+            apart_count = sum(s.record_count for s in apart if any(map(s.may_hold_apart, hours)))
+            yield (topic, day), replace(report, out_of_range_count=apart_count)
 
 
 def _build_report(
