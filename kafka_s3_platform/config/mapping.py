@@ -14,7 +14,7 @@ from kafka_s3_platform.config.keys.kafka import read_kafka
 from kafka_s3_platform.config.keys.layout import read_layout
 from kafka_s3_platform.config.keys.records import read_records
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding, Sheet, substitute_variables
-from kafka_s3_platform.config.keys.source import SOURCE_KEYS, needs_topic_key, read_source
+from kafka_s3_platform.config.keys.source import OF_HEADERS, SOURCE_KEYS, leave_unused, needs_topic_key, read_source
 from kafka_s3_platform.config.keys.store import read_store
 from kafka_s3_platform.config.lenses import KCQL, expand_lenses
 from kafka_s3_platform.config.parse import ConnectorFile
@@ -58,7 +58,7 @@ def _read_back(
     meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
-    left = {key.name for key in SOURCE_KEYS}
+    left = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
     kept = {name: value for name, value in file.entries.items() if not name.startswith(done) and name not in left}
     source = replace(dialect, is_source=True, has_dead_letters=False)
     found = _resolve(Sheet(CONNECTOR_KEYS, kept, env), source, replace(file, entries=kept), worker, env)
@@ -83,6 +83,7 @@ def _name_whole(layout: LayoutSettings) -> LayoutSettings:
 
 def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]) -> Resolution:
     name = _read_name(sheet, file, env)
+    leave_unused(sheet, dialect)
     topics, regex = read_topics(sheet, dialect)
     tasks_max = sheet.value(TASKS_MAX)
     kafka = read_kafka(sheet, worker)

@@ -306,7 +306,7 @@ def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
         **found,
         **naming,
         **_read_folders(sheet, partitioner, naming),
-        **_read_time(sheet, dialect, partitioner),
+        **_read_time(sheet, dialect, partitioner, naming),
         **_read_rotation(sheet, dialect, partitioner),
         schema_compatibility=_read_compatibility(sheet, found["format"]),
     )
@@ -376,12 +376,13 @@ def _find_span(partitioner: str) -> int:
     return DAY_MS if partitioner == "Daily" else HOUR_MS
 
 
-def _read_time(sheet: Sheet, dialect: Dialect, partitioner: str) -> dict[str, Any]:
+def _read_time(sheet: Sheet, dialect: Dialect, partitioner: str, naming: Mapping[str, Any]) -> dict[str, Any]:
     extractor = _read_extractor(sheet, dialect)
-    return {
-        "timestamp_extractor": extractor,
-        "timestamp_field": _read_timestamp_field(sheet, extractor, partitioner),
-    }
+    if extractor == "RecordField" and partitioner in {"Default", "Field"} and naming["key_layout"] != "template":
+        reason = f"{partitioner}Partitioner makes no time folders."
+        sheet.leave((EXTRACTOR.name, TIMESTAMP_FIELD.name), reason)
+        extractor = "Record"
+    return {"timestamp_extractor": extractor, "timestamp_field": _read_timestamp_field(sheet, extractor)}
 
 
 def _read_extractor(sheet: Sheet, dialect: Dialect) -> str:
@@ -395,13 +396,10 @@ def _read_extractor(sheet: Sheet, dialect: Dialect) -> str:
     return sheet.value_or(EXTRACTOR, _TIMESTAMP_SOURCES.get(by_source, default))
 
 
-def _read_timestamp_field(sheet: Sheet, extractor: str, partitioner: str) -> str | None:
+def _read_timestamp_field(sheet: Sheet, extractor: str) -> str | None:
     if extractor in {"Record", "Wallclock"}:
-        if TIMESTAMP_FIELD.name in sheet:
-            sheet.without_meaning(TIMESTAMP_FIELD.name, f"The extractor {extractor} reads no field.")
+        sheet.leave((TIMESTAMP_FIELD.name,), f"The extractor {extractor} reads no field.")
         return None
-    if partitioner in {"Default", "Field"} and extractor == "RecordField":
-        sheet.without_meaning(EXTRACTOR.name, f"{partitioner}Partitioner makes no time folders.")
     return sheet.value_or(TIMESTAMP_FIELD, TIMESTAMP_FIELD.unset if extractor == "RecordField" else None)
 
 

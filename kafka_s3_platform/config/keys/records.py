@@ -235,8 +235,6 @@ def _read_converter(
         return None
     found, refused = sheet.attempt(lambda: _read_named_converter(sheet, worker, side))
     if not refused:
-        if f"{side}.converter" not in sheet and CLOUD_FORMATS[side] not in sheet:
-            _leave_converter(sheet, side, "This file names no converter.")
         return found
     _leave_converter(sheet, side, f"The envelope keeps the bytes of {side}s unchanged.", refused)
     return ConverterSettings(unread=", ".join(refused))
@@ -260,6 +258,7 @@ def _read_named_converter(sheet: Sheet, worker: Worker, side: "Side") -> Convert
         return _read_own_converter(
             sheet, side, sheet.read(word, values.expect_one_of(_WORDS), ""), schemas_enable=False
         )
+    _leave_converter(sheet, side, "This file names no converter.")
     return _read_worker_converter(sheet, worker, side)
 
 

@@ -177,8 +177,9 @@ class Sheet:
         self._judged[self.written(name)] = (KeyClass.REFUSED, reason)
 
     def without_meaning(self, name: str, reason: str) -> None:
-        """Note that a key is accepted, and changes nothing."""
+        """Note that a key is accepted, and changes nothing: nobody reads its value from now on."""
         self._judged[self.written(name)] = (KeyClass.WITHOUT_MEANING, reason)
+        self._values.pop(name, None)
 
     def leave(self, names: Iterable[str], reason: str) -> None:
         """Note that these keys change nothing. Keys that are not set are ignored."""
@@ -205,6 +206,7 @@ class Sheet:
         If there are any, its judgements are taken back.
         """
         before = dict(self._judged)
+        values = dict(self._values)
         found = read()
         refused = {
             name: reason
@@ -213,6 +215,7 @@ class Sheet:
         }
         if refused:
             self._judged = before
+            self._values = values
         return found, refused
 
     def findings(self) -> Iterator[KeyFinding]:

@@ -67,7 +67,8 @@ _NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Confluent Cloud's keys for the converters of keys and values."""
 _HEADER_WORDS: Mapping[str, str] = {"BYTES": "ByteArrayConverter", "STRING": "StringConverter"}
-_OF_HEADERS = ("header.converter", "input.header.format")
+OF_HEADERS = ("header.converter", "input.header.format")
+"""The keys that tell a source how headers were written. A sink writes them as they are."""
 
 
 def _parse_path(text: str) -> str:
@@ -229,21 +230,29 @@ class SourceSettings(Settings):
     codec_is_named: bool = False
 
 
-def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: Worker) -> SourceSettings | None:
-    """Read how to read objects. None for the file of a sink, in which the keys of sources have no meaning."""
+def leave_unused(sheet: Sheet, dialect: Dialect) -> None:
+    """Note which keys mean nothing to a sink, or to a source, before any is read."""
     if not dialect.is_source:
-        sheet.leave(_OF_HEADERS, "Header values are written as they are, as bytes.")
+        sheet.leave(OF_HEADERS, "Header values are written as they are, as bytes.")
         own = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
         sheet.leave(own, "Belongs to source connectors, which read objects back.")
-        return None
+        return
     sheet.leave_writing()
+    if SOURCE_TEMPLATE.name in sheet:
+        sheet.leave(_OF_FOLDERS, f"{SOURCE_TEMPLATE.name} says what folders and names tell.")
+
+
+def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: Worker) -> SourceSettings | None:
+    """Read how to read objects. None for the file of a sink."""
+    if not dialect.is_source:
+        return None
     _judge_template(sheet, layout)
     _judge_parts(sheet, layout)
     return sheet.fill(
         SourceSettings,
         fields=_read_fields(sheet, layout.format),
         bare=_read_bare(sheet, layout),
-        base64=tuple(_find_bytes(sheet, worker)),
+        base64=tuple(_find_bytes(sheet, worker, layout)),
         header_converter=_read_header_converter(sheet, worker),
         offset_field=_read_field(sheet, layout, OFFSET_FIELD),
         timestamp_field=_read_field(sheet, layout, TIMESTAMP_FIELD),
@@ -289,9 +298,9 @@ def _read_header_converter(sheet: Sheet, worker: Worker) -> str:
     return (own or _find_worker_class(worker, "header.converter") or "SimpleHeaderConverter").rpartition(".")[2]
 
 
-def _find_bytes(sheet: Sheet, worker: Worker) -> Iterator[Literal["key", "value", "headers"]]:
-    """Yield the parts for which the file, or worker.properties, names ByteArrayConverter."""
-    sides: tuple[Literal["key", "value"], ...] = ("key", "value")
+def _find_bytes(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> Iterator[Literal["key", "value", "headers"]]:
+    """Yield the parts of objects for which the file, or worker.properties, names ByteArrayConverter."""
+    sides: tuple[Literal["key", "value"], ...] = ("key", "value") if _find_keys_format(sheet, layout) else ("value",)
     for side in sides:
         name = f"{side}.converter"
         own = sheet.text(name) or _HEADER_WORDS.get(sheet.text(CLOUD_FORMATS[side]).strip().upper(), "")
@@ -299,6 +308,14 @@ def _find_bytes(sheet: Sheet, worker: Worker) -> Iterator[Literal["key", "value"
             yield side
     if _read_header_converter(sheet, worker) == "ByteArrayConverter":
         yield "headers"
+
+
+def _find_keys_format(sheet: Sheet, layout: LayoutSettings) -> str | None:
+    """Return the format in which objects hold keys. None: they hold none."""
+    envelope = find_format(layout.format).envelope
+    if envelope == "lenses" or (envelope == "aiven" and "key" in read_aiven_fields(sheet)):
+        return layout.format
+    return layout.keys_format
 
 
 def _find_worker_class(worker: Worker, name: str) -> str:
@@ -341,10 +358,7 @@ def judge_converters(
 
 def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]) -> None:
     """Refuse converters that need a schema if objects hold none: no record could be written to Kafka."""
-    envelope = find_format(layout.format).envelope
-    has_keys = envelope == "lenses" or (envelope == "aiven" and "key" in read_aiven_fields(sheet))
-    held = {"key": layout.format if has_keys else layout.keys_format}
-    held["value"] = layout.format
+    held = {"key": _find_keys_format(sheet, layout), "value": layout.format}
     for side, converter in converters.items():
         format_name = held[side]
         written = f"{side}.converter"
@@ -400,8 +414,6 @@ def _judge_template(sheet: Sheet, layout: LayoutSettings) -> None:
     if layout.key_layout != "template":
         return
     key = _find_template_key(sheet)
-    if key == SOURCE_TEMPLATE.name:
-        sheet.leave(_OF_FOLDERS, f"{key} says what folders and names tell.")
     try:
         names = compile_read_template(layout.file_name_template or "").names
     except ValueError as err:
