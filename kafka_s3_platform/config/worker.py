@@ -87,10 +87,10 @@ WORKER_WITHOUT_MEANING_KEYS = (
         "offset.flush.*",
         "task.shutdown.graceful.timeout.ms",
         "exactly.once.source.support",
-        "topic.creation.enable",
         "topic.tracking.enable",
         "topic.tracking.allow.reset",
     ),
+    *declare_without_meaning("A restore creates its topic only with `--create-topic`.", "topic.creation.enable"),
     *declare_without_meaning(
         "There is no Connect REST interface here.",
         "listeners",

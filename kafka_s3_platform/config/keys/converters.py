@@ -50,6 +50,10 @@ _URL = "schema.registry.url"
 _SOURCE = "basic.auth.credentials.source"
 _USER_INFO = "basic.auth.user.info"
 
+REGISTERING = "An archive registers no schema. A restore registers those of what it writes anew, whatever this says."
+OWN_SCHEMAS = "Schemas of Avro are written as registered, others as Avro with full names."
+TEXT_KEYS = "A map whose keys are texts is a map, also where they are optional."
+
 OPTION_KEYS: tuple[Key, ...] = (
     declare_honoured(
         "schemas.enable",
@@ -95,11 +99,9 @@ OPTION_KEYS: tuple[Key, ...] = (
     *declare_without_meaning("A null stays null.", "replace.null.with.default"),
     *declare_without_meaning("Set by Connect's runtime.", "converter.type"),
     *declare_without_meaning(
-        "Nothing is written to a registry.",
+        REGISTERING,
         "auto.register.schemas",
-        "use.latest.version",
         "use.schema.id",
-        "latest.compatibility.strict",
         "id.compatibility.strict",
         "normalize.schemas",
         "subject.name.strategy",
@@ -109,18 +111,27 @@ OPTION_KEYS: tuple[Key, ...] = (
         "avro.remove.java.properties",
     ),
     *declare_without_meaning(
-        "Schemas are written as the registry has them, without Connect's own conversions.",
-        "connect.meta.data",
-        "enhanced.avro.schema.support",
-        "enhanced.protobuf.schema.support",
-        "scrub.invalid.names",
-        "allow.optional.map.keys",
-        "flatten.singleton.unions",
-        "discard.type.doc.default",
-        "generalized.sum.type.support",
+        "A value is read by the schema that its id names, and by no later one.",
+        "use.latest.version",
+        "latest.compatibility.strict",
         "specific.avro.reader",
         "avro.use.logical.type.converters",
     ),
+    *declare_without_meaning(
+        OWN_SCHEMAS,
+        "connect.meta.data",
+        "enhanced.avro.schema.support",
+        "enhanced.protobuf.schema.support",
+        "discard.type.doc.default",
+    ),
+    *declare_without_meaning(
+        "Names stay as they are. One that Avro does not allow fails its records in Avro objects.", "scrub.invalid.names"
+    ),
+    *declare_without_meaning(TEXT_KEYS, "allow.optional.map.keys"),
+    declare_refused(
+        "generalized.sum.type.support", "the types of a union are named by their names, not by their positions", "false"
+    ),
+    declare_refused("flatten.singleton.unions", "a union of one type is read as that type", "true"),
     declare_refused("converter.encoding", "text is UTF-8", "UTF-8", "UTF8", ""),
     declare_refused("encoding", "text is UTF-8", "UTF-8", "UTF8", ""),
 )

@@ -9,6 +9,7 @@ from kafka_s3_platform.config.classes import PARTITIONER_CLASS, TIMESTAMP_EXTRAC
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.formats import FORMATS, NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.converters import OWN_SCHEMAS, TEXT_KEYS
 from kafka_s3_platform.config.keys.names import (
     DIRECTORY_DELIM,
     EXTENSION,
@@ -208,13 +209,9 @@ LAYOUT_KEYS: tuple[Key, ...] = (
     *FORMAT_KEYS,
     *PATH_KEYS,
     *ROTATION_KEYS,
-    *declare_without_meaning(
-        "Schemas are written as the registry has them, without Connect's own conversions.",
-        "connect.meta.data",
-        "enhanced.avro.schema.support",
-        "allow.optional.map.keys",
-    ),
-    *declare_without_meaning("A run keeps its schemas, which are few.", "schema.cache.size", "schemas.cache.config"),
+    *declare_without_meaning(OWN_SCHEMAS, "connect.meta.data", "enhanced.avro.schema.support"),
+    *declare_without_meaning(TEXT_KEYS, "allow.optional.map.keys"),
+    *declare_without_meaning("A run keeps its schemas.", "schema.cache.size", "schemas.cache.config"),
     *declare_without_meaning(
         "Open writers and buffers have limits without it.", "partitioner.max.open.files", "local.buffer.dir"
     ),

@@ -10,7 +10,13 @@ from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
 from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.keys.converters import WITH_REGISTRY, ConverterSettings, is_known_option, read_converter
+from kafka_s3_platform.config.keys.converters import (
+    REGISTERING,
+    WITH_REGISTRY,
+    ConverterSettings,
+    is_known_option,
+    read_converter,
+)
 from kafka_s3_platform.config.keys.general import TOPICS
 from kafka_s3_platform.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD, LayoutSettings
 from kafka_s3_platform.config.keys.matrix import FIELDLESS, explain_refusal
@@ -23,6 +29,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_honoured,
     declare_key,
     declare_not_yet,
+    declare_refused,
     declare_without_meaning,
 )
 from kafka_s3_platform.config.keys.transforms.steps import (
@@ -158,11 +165,17 @@ RECORD_KEYS: tuple[Key, ...] = (
     ),
     *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
     *declare_without_meaning(
-        "Nothing is written to a registry.",
-        "schema.context.name",
+        REGISTERING,
         "subject.name.strategy",
         "key.subject.name.strategy",
         "value.subject.name.strategy",
+    ),
+    declare_refused(
+        "schema.context.name",
+        "ids belong to a context: name it in the URL of the registry, as in `https://registry:8081/contexts/.NAME`",
+        "",
+        ".",
+        "default",
     ),
     declare_not_yet("csfle.*", "values are archived as they are, encrypted fields included"),
 )

@@ -17,6 +17,7 @@ from kafka_s3_platform.restore.request import Outgoing
 STEPS = ("transforms", "predicates")
 CONVERTERS = ("key.converter", "value.converter")
 REGISTRY = "schema.registry."
+_REGISTERED = {"auto.register.schemas": "true", "use.latest.version": "false", "use.schema.id": "-1"}
 
 
 def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
@@ -88,6 +89,18 @@ def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) 
         raise ConfigError(f"{name}: {err}") from err
 
 
+def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
+    """Refuse options by which schemas would not be registered, or under other subjects than they are."""
+    for name, value in options.items():
+        usual = _REGISTERED.get(name.removeprefix(REGISTRY))
+        usual = "topicnamestrategy" if name.endswith("subject.name.strategy") else usual
+        if usual and value.rpartition(".")[2].casefold() not in {usual, ""}:
+            raise ConfigError(
+                f"{prefix}{name}: a restore registers the schemas of what it writes anew, under `<topic>-key` and"
+                f" `<topic>-value`: remove the key. Without a converter, bytes stay as they are"
+            )
+
+
 def _parse_registry(entries: Mapping[str, str]) -> RegistrySettings | None:
     shared = _select_registry_keys(entries)
     if shared:
@@ -100,6 +113,7 @@ def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parse_settings(prefix: str, format_name: str, options: Mapping[str, str]) -> ConverterSettings:
+    _refuse_registering(prefix, options)
     found, outcome = read_converter(format_name, options, schemas_enable=True)
     if outcome.refused:
         raise ConfigError("; ".join(f"{prefix}{name}: {reason}" for name, reason in outcome.refused.items()))

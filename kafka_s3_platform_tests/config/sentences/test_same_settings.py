@@ -13,8 +13,8 @@ from kafka_s3_platform.config.keys.table import Key, Support
 from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS, load_worker
 from kafka_s3_platform_tests.config.sentences.files import FILES, file_of, resolve, without_meaning
 
-TOLD = " No restore can change them: "
-"""Said of keys that mean something to restores, and cannot."""
+TO_RESTORES = "The envelope keeps the bytes of "
+"""Said of the keys of a converter that cannot be used. Restores that need it tell of them."""
 
 VALUES = (
     *("true", "false", "none", "-1", "0", "1", "7", "65536", "x", "a,b", "http://h:1", "all", "fail", "write"),
@@ -61,7 +61,7 @@ def test_a_key_that_has_no_meaning_beside_others_can_be_removed(kind: str, more:
         if name not in entries and resolve({**entries, name: value}).config is not None:
             entries[name] = value
     found = resolve(entries)
-    for name in (name for name, said in without_meaning(found).items() if TOLD not in said):
+    for name in (name for name, said in without_meaning(found).items() if TO_RESTORES not in said):
         rest = {key: value for key, value in entries.items() if key != name}
         assert resolve(rest).config == found.config, name
 

@@ -199,8 +199,10 @@ WITHOUT_MEANING_PROPERTIES = (
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
-        "exclude.internal.topics",
         "confluent.*",
+    ),
+    *declare_without_meaning(
+        "`topics.regex` matches none of Kafka's own topics. `topics` may name them.", "exclude.internal.topics"
     ),
     *declare_without_meaning(
         "Keys and values are read and written as bytes.",
