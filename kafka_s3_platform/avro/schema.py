@@ -3,11 +3,15 @@
 Rules of names: Apache Avro specification, "Names" and "Schema Declaration".
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 NAMED = frozenset({"record", "error", "enum", "fixed"})
 PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NAME = re.compile(r"[^\W\d]\w*")
+"""Names, with letters of all languages, which Avro's own library takes though the specification does not."""
+
 _JSON_TYPES: Mapping[str, Any] = {
     "int": int,
     "long": int,
@@ -62,6 +66,16 @@ def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
 
     visit(schema, namespace)
     return found
+
+
+def find_invalid_name(schema: Any) -> str | None:
+    """Return a name of a type, field or symbol that Avro does not allow. None: there is none."""
+    for full_name, definition in collect_definitions(schema).items():
+        fields = [field["name"] for field in definition["fields"]] if is_record(definition) else []
+        names = (*full_name.split("."), *fields, *definition.get("symbols", ()))
+        if (invalid := next((name for name in names if not _NAME.fullmatch(name)), None)) is not None:
+            return invalid
+    return None
 
 
 def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+from kafka_s3_platform.avro.schema import find_invalid_name
 from kafka_s3_platform.formats.avro.read import AvroReader
 from kafka_s3_platform.formats.avro.write import AvroWriter, UnfitError
 from kafka_s3_platform.formats.format_io import FormatIO, WriteRequest
 from kafka_s3_platform.formats.parts import (
     ObjectPart,
     UnwritableRecordsError,
+    UnwritableSchemaError,
     find_payload,
     list_failures,
     require_no_null,
@@ -40,7 +42,12 @@ class AvroPartWriter:
 
 
 def _new_writer(request: WriteRequest) -> AvroPartWriter:
-    writer = AvroWriter(request.sink, request.required_schema, request.codec, request.level)
+    schema = request.required_schema
+    if (name := find_invalid_name(schema.avro)) is not None:
+        raise UnwritableSchemaError(
+            f"{name!r} is no name that Avro allows: rename it with the transform ReplaceField, or write JsonFormat"
+        )
+    writer = AvroWriter(request.sink, schema, request.codec, request.level)
     return AvroPartWriter(writer, request.part)
 
 
