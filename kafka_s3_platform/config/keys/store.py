@@ -250,7 +250,9 @@ STORE_KEYS: tuple[Key, ...] = (
         "max.files.scan.limit",
     ),
     *declare_without_meaning("Every object carries a checksum.", "s3.send.digest"),
-    *declare_without_meaning("The S3 client has its own rules for this.", "s3.http.send.expect.continue"),
+    *declare_without_meaning(
+        "Small bodies are sent at once, larger ones when the store says `100 Continue`.", "s3.http.send.expect.continue"
+    ),
     *declare_without_meaning("No wait is longer than 20 seconds.", "aws.s3.backoff.max.delay.ms"),
     *declare_without_meaning(
         "Open writers and buffers have limits without it.",

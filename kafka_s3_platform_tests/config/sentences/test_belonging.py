@@ -179,3 +179,11 @@ def test_where_it_belongs_it_decides(case: Belonging) -> None:
     assert one.config is not None
     assert other.config is not None
     assert one.config != (other.config if len(set(case.values)) > 1 else resolve(bare).config)
+
+
+@pytest.mark.parametrize("kind", ["avro", "parquet", "envelope"])
+def test_objects_that_are_compressed_inside_take_no_codec_of_lines(kind: str) -> None:
+    found = resolve({**file_of(kind), "s3.compression.type": "none"})
+    assert without_meaning(found)["s3.compression.type"] == "The format compresses its objects itself."
+    assert found.config == resolve(file_of(kind)).config is not None
+    assert resolve({**file_of(kind), "s3.compression.type": "gzip"}).config is None
