@@ -16,7 +16,7 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, MissingBucketError
 from kafka_s3_platform.store.clock import tell_times
 from kafka_s3_platform.store.credentials import new_client
-from kafka_s3_platform.store.errors import UNREACHABLE, is_untrusted
+from kafka_s3_platform.store.errors import BAD_BODY, UNREACHABLE, is_untrusted
 
 MAX_BACKOFF_SECONDS = 20.0
 _CONNECT_SECONDS = 5
@@ -30,7 +30,7 @@ _SMALL_BODY_BYTES = 1_048_576
 """Up to here AWS's SDK for Java does not ask first either (its `expectContinueThresholdInBytes`)."""
 
 _PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
-_PASSING_CODES = frozenset(
+_PASSING_CODES = BAD_BODY | frozenset(
     {
         "BandwidthLimitExceeded",
         "PriorRequestNotComplete",
@@ -83,7 +83,13 @@ def new_s3_client(settings: StoreSettings) -> Any:
             "addressing_style": "path" if settings.path_style else "virtual",
             "use_accelerate_endpoint": settings.accelerate,
             "us_east_1_regional_endpoint": "regional",
+            # so every store compares the body, also one that does not know `x-amz-checksum-crc32`
+            "payload_signing_enabled": True,
         },
+        # `ObjectStore` sends checksums as headers, and asks for those of whole objects. boto3's own follow a body over
+        # https, as an `aws-chunked` trailer, which not every store takes
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
         proxies={"http": proxy, "https": proxy} if proxy else None,
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,

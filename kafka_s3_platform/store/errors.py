@@ -11,6 +11,7 @@ from botocore.exceptions import (
     ClientError,
     ConnectionError,  # noqa: A004 - boto3's own, not the builtin
     CredentialRetrievalError,
+    FlexibleChecksumError,
     HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
@@ -68,6 +69,10 @@ _RIGHTS: Mapping[str, str] = {
     "UploadPart": "s3:PutObject",
 }
 """The right that a request needs."""
+
+BAD_BODY = frozenset({"BadDigest", "XAmzContentSHA256Mismatch"})
+"""S3's words for a body that its checksum, or the signed digest, does not fit."""
+
 _MOVED = 301
 _BAD_REQUEST = 400
 _FORBIDDEN = 403
@@ -93,7 +98,13 @@ class RefusedAnswer:
         return self.error(f"{message}. {self.advice}", code=self.code)
 
 
+_DAMAGED = RefusedAnswer(
+    StoreUnavailableError,
+    ErrorCode.STORE_FAILS,
+    "The body does not have its checksum: it was damaged on its way, or something between changes it; run again",
+)
 _BY_CODE: Mapping[str, RefusedAnswer] = {
+    **dict.fromkeys(BAD_BODY, _DAMAGED),
     "AuthorizationHeaderMalformed": RefusedAnswer(
         ConfigError, ErrorCode.STORE_REGION, "The store expects another region in the signature: correct s3.region"
     ),
@@ -117,8 +128,8 @@ _BY_CODE: Mapping[str, RefusedAnswer] = {
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
 """No answer, or one that broke off. urllib3's own comes where what broke off is the body of a refusal."""
 
-BROKEN_OFF = (ReadTimeoutError, ResponseStreamingError, IncompleteReadError, HTTPError)
-"""Those of them that come while a body is read."""
+BROKEN_OFF = (ReadTimeoutError, ResponseStreamingError, IncompleteReadError, HTTPError, FlexibleChecksumError)
+"""What comes while a body is read: it breaks off, or does not have its checksum. Another try may be better."""
 
 
 _UNTRUSTED_CAUSES = (ssl.SSLCertVerificationError, CertificateError)
@@ -185,6 +196,11 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
             raise build_untrusted_error(str(tried), str(err)) from err
         why = find_silence_reason(err)
         raise StoreUnavailableError(f"{tried}: no answer ({why}). {advise_on_silence(why, tried.endpoint)}") from err
+    except FlexibleChecksumError as err:
+        raise IntegrityError(
+            f"{tried}: the bytes that came do not have the checksum that the store has of them: they were damaged in "
+            f"the store, or on their way. Run again; if it happens again, put the object back from a copy"
+        ) from err
     except BotoCoreError as err:
         raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
     except (ValueError, RuntimeError) as err:

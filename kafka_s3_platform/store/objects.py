@@ -4,9 +4,10 @@ import base64
 import hashlib
 import io
 import logging
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -17,7 +18,7 @@ from uuid import uuid4
 from botocore import xform_name
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import IntegrityError, MissingBucketError, StoreUnavailableError
+from kafka_s3_platform.errors import IntegrityError, MissingBucketError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.store.client import get_s3_client, suggest_bucket
 from kafka_s3_platform.store.clock import StoreClock
@@ -153,7 +154,7 @@ class ObjectStore:
 
     def get(self, key: str) -> bytes:
         """Return the whole object. Raises NotFoundError."""
-        return self._read(key, {})
+        return self._read(key, {"ChecksumMode": "ENABLED"})
 
     def open(self, key: str, etag: str | None = None) -> "ObjectFile":
         """Return the object as a seekable file that reads ranges.
@@ -316,9 +317,9 @@ class ObjectStore:
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes) -> dict[str, Any]:
         """Upload part `number`, counted from 1. Return what `complete_upload` needs to know about it."""
-        part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number, "Body": body}
-        part |= self._customer_key
-        done = self._call("UploadPart", key, lambda: self._client.upload_part(**part, ChecksumAlgorithm="CRC32"))
+        part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number}
+        part |= _add_checksum(body) | self._customer_key
+        done = self._call("UploadPart", key, lambda: self._client.upload_part(**part))
         kept = {name: done[name] for name in ("ETag", "ChecksumCRC32") if name in done}
         return {"PartNumber": number, **kept}
 
@@ -347,8 +348,8 @@ class ObjectStore:
     def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> WrittenObject:
         write_id = new_write_id()
         described = _encode_metadata({**metadata, WRITE_ID: write_id})
-        put = {"Bucket": self.bucket, "Key": key, "Body": body, "Metadata": described, **_write_condition(if_match)}
-        put |= self._written_as
+        put = {"Bucket": self.bucket, "Key": key, "Metadata": described, **_write_condition(if_match)}
+        put |= _add_checksum(body) | self._written_as
         if key.endswith(".html"):
             # else browsers save it instead of showing it
             put["ContentType"] = "text/html; charset=utf-8"
@@ -368,20 +369,22 @@ class ObjectStore:
             return found.etag
 
     def _read(self, key: str, options: Mapping[str, str]) -> bytes:
-        """Read a body. The client repeats requests but not bodies that break off: those are repeated here."""
+        """Read a body. The client repeats requests, but no body that breaks off or is damaged: that is done here."""
         for attempt in range(self.settings.max_retries + 1):
             try:
                 return self._call("GetObject", key, lambda: self._body(key, options))
             except PreconditionError as err:
                 raise IntegrityError(f"{self.uri(key)} was replaced while it was read; read it again") from err
-            except StoreUnavailableError as err:
+            except (StoreUnavailableError, IntegrityError) as err:
                 if attempt == self.settings.max_retries or not _broke_off(err):
                     raise
                 logger.warning("%s; repeating", err)
         raise AssertionError("unreachable")
 
     def _body(self, key: str, options: Mapping[str, str]) -> bytes:
-        with self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)["Body"] as body:
+        found = self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)
+        # as a context manager, botocore's body is urllib3's, which compares nothing
+        with closing(found["Body"]) as body:
             return bytes(body.read())
 
     def _items(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
@@ -531,5 +534,10 @@ def _encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     return {name: quote(value, safe=_METADATA_SAFE) for name, value in metadata.items()}
 
 
-def _broke_off(err: StoreUnavailableError) -> bool:
+def _add_checksum(body: bytes) -> dict[str, Any]:
+    """Return a body for boto3 with its checksum, which becomes a header and is signed. Object Lock demands one."""
+    return {"Body": body, "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()}
+
+
+def _broke_off(err: PlatformError) -> bool:
     return isinstance(err.__cause__, BROKEN_OFF)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafka_s3_platform.errors import StoreUnavailableError
+from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.store.objects import MAX_EMPTY_PAGES, ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
 from kafka_s3_platform_tests.store.servers import store_at
@@ -64,3 +64,21 @@ def test_a_listing_without_entries_and_without_an_end_is_an_error(server: Hostil
     with pytest.raises(StoreUnavailableError, match=r"of s3://own/a/: 101 pages in a row without an entry"):
         list(store.list("a/"))
     assert server.asked == MAX_EMPTY_PAGES + 1
+
+
+def damaged_body(number: int) -> HttpAnswer:
+    """The body `hello` with its checksum; all but every third time, one letter of it is another."""
+    return HttpAnswer(
+        200, (("ETag", '"1"'), ("x-amz-checksum-crc32", "NhCmhg==")), b"hello" if number % 3 == 0 else b"hallo"
+    )
+
+
+def test_a_body_that_does_not_have_its_checksum_is_read_again(server: HostileStore) -> None:
+    server.how = damaged_body
+    assert store_at(server.endpoint, max_retries=2, retry_backoff_ms=1).get("a") == b"hello"
+
+
+def test_a_body_that_never_has_its_checksum_is_an_error_of_the_object(server: HostileStore, store: ObjectStore) -> None:
+    server.how = damaged_body
+    with pytest.raises(IntegrityError, match=r"GetObject of s3://own/a .* do not have the checksum"):
+        store.get("a")

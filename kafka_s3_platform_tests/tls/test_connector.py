@@ -15,6 +15,8 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.archive.test_sink import framed
 from kafka_s3_platform_tests.restore.test_restore import restored, values
+from kafka_s3_platform_tests.store.http_proxy import running
+from kafka_s3_platform_tests.store.servers import PlainStore
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 from kafka_s3_platform_tests.tls.broker import PASSWORD, USER, SecuredKafka, java_quoted
 from kafka_s3_platform_tests.tls.terminator import tls_before
@@ -60,10 +62,14 @@ def connector_file(
     topic_name: str,
     tmp_path: Path,
 ) -> Iterator[Path]:
-    """`worker.properties` beside a connector file; S3 and the registry answer over TLS while it is there."""
+    """`worker.properties` beside a connector file; S3 and the registry answer over TLS while it is there.
+
+    S3 takes bodies only whole.
+    """
     identity, ca = secured.authority.server, secured.authority.ca
     with (
-        tls_before(stack_settings.s3_port, identity) as s3,
+        running(PlainStore(stack_settings.s3_endpoint)) as plain,
+        tls_before(plain.server_port, identity) as s3,
         tls_before(stack_settings.registry_port, identity) as asked,
     ):
         worker = WORKER.format(

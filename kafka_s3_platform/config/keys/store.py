@@ -249,7 +249,7 @@ STORE_KEYS: tuple[Key, ...] = (
         "enable.conditional.writes",
         "max.files.scan.limit",
     ),
-    *declare_without_meaning("Every object carries a checksum.", "s3.send.digest"),
+    *declare_without_meaning("Every upload carries its checksum as a signed header.", "s3.send.digest"),
     *declare_without_meaning(
         "Small bodies are sent at once, larger ones when the store says `100 Continue`.", "s3.http.send.expect.continue"
     ),

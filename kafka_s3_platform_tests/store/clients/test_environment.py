@@ -188,6 +188,8 @@ OF_BOTH = {
     "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT": "legacy",
     "AWS_S3_USE_ARN_REGION": "true",
     "AWS_AUTH_SCHEME_PREFERENCE": "sigv4a",
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "nonsense",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "nonsense",
     "AWS_DEFAULTS_MODE": "mobile",
     "AWS_MAX_ATTEMPTS": "9",
     "AWS_RETRY_MODE": "adaptive",
@@ -226,6 +228,7 @@ def test_a_profile_changes_nothing_either(own: EmptyStore, other: EmptyStore, tm
     (tmp_path / "config").write_text(
         f"[default]\nservices = all\nregion = us-gov-west-1\nuse_fips_endpoint = true\n{endpoint}"
         "s3 =\n  addressing_style = virtual\n  use_accelerate_endpoint = true\n  signature_version = s3\n"
+        "  payload_signing_enabled = false\n"
         f"[services all]\ns3 =\n  {endpoint}"
     )
     assert use_both(store, own) == expected
@@ -264,7 +267,7 @@ def test_a_variable_that_boto3_cannot_read_is_told_and_what_to_correct(
     own: EmptyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget_clients()
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "nonsense")
+    monkeypatch.setenv("AWS_DEFAULTS_MODE", "nonsense")
     for use in (lambda store: ObjectStore(store).get("key"), lambda store: ConnectorIndex(store, "_index", "c").peek()):
         with pytest.raises(ConfigError, match=r"nonsense.*Correct the environment's variables"):
             use(settings(own.endpoint))
