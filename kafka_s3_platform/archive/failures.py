@@ -15,7 +15,6 @@ from kafka_s3_platform.errors import (
     UnresolvedOffsetsError,
 )
 from kafka_s3_platform.model.connect import LETTER_ADVICE
-from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.unresolved import FOR_EVER, Unresolved
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> 
         yield ConfigError(
             f"topic {request.topic}: archive.start.hour is {start.isoformat()}, and was a later hour when records of "
             f"hours from {first} to {last} were archived: up to {max(h.out_of_range_count for h in moved):,} of them "
-            f"lie in {OUT_OF_RANGE}, where restores find them by their times, and stay there. To have them by the "
+            f"are archived as out of range, where restores find them by their times, and stay so. To have them by the "
             f"hour, archive the topic under another connector name, topics.dir and archive.index.dir. To be content "
             f"with that, move archive.start.hour back to the later hour"
         )

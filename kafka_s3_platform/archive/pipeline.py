@@ -32,7 +32,6 @@ from kafka_s3_platform.model.connect import (
     Schema,
 )
 from kafka_s3_platform.model.notes import Notes
-from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.times import HOUR_MS, TIME_BASED
 from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
@@ -330,7 +329,8 @@ class _Placing:
         hours = self._hours(batch)
         times, failures = self._times(batch, hours)
         found = self._partitioner.encode(batch, times)
-        names = [*found.names, OUT_OF_RANGE, self._task.layout.tombstone_partition]
+        layout = self._task.layout
+        names = [*found.names, layout.out_of_range_folder, layout.tombstone_partition]
         codes = found.codes
         if self._sets_apart:
             codes = np.where(hours == _NO_HOUR, len(names) - 2, codes)

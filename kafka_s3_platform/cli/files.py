@@ -12,6 +12,7 @@ from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.upkeep.compact.days import find_day, read_day_segments, select_day_segments
 from kafka_s3_platform.upkeep.verify import read_hour_segments
@@ -42,6 +43,8 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
     found, failures = try_each(topics, lambda t: [_make_document(t, s) for s in _find_live_segments(t, wanted, hour)])
     documents = list(chain.from_iterable(found))
     print_result({"files": documents}, as_json, [d["uri"] for d in documents])
+    for line in explain_hidden_names(d["uri"].split("/", 3)[3] for d in documents):
+        click.echo(line, err=True)
     raise_failures(failures)
 
 

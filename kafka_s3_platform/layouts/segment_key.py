@@ -4,7 +4,7 @@ A mapper can make several records from one. The key of an object that begins bet
 offset. The key of an object that replaces others has `+<epoch>`. So no key is ever used twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -135,3 +135,11 @@ def strip_offsets_key(key: str, directory_delim: str) -> str:
         return key
     folder, delim, name = key.removesuffix(_OFFSETS).rpartition(directory_delim)
     return f"{folder}{delim}{name[1:]}"
+
+
+def explain_hidden_names(keys: Iterable[str]) -> list[str]:
+    """Return what Spark, Hive and pyarrow do not see when they read a folder of these keys: nothing, or a line."""
+    hidden = list(dict.fromkeys(name for key in keys for name in key.split("/") if name.startswith(("_", "."))))
+    shown = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
+    line = f"Spark, Hive and pyarrow leave out {shown} if they read a folder. What to do is in docs/reading.md"
+    return [line] * bool(hidden)

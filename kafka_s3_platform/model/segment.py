@@ -13,9 +13,6 @@ from kafka_s3_platform.model.times import HOUR_MS, to_epoch_ms
 
 Chunk = Literal["hourly", "daily"]
 
-OUT_OF_RANGE = "__out_of_range__"
-"""The encoded partition of records whose timestamps are outside of [start hour, planning time + 1 day]."""
-
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:

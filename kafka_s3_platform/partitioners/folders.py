@@ -21,8 +21,7 @@ from babel import Locale
 from kafka_s3_platform.config.plugins import FOLDERS, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.java.joda_format import compile_path_format
-from kafka_s3_platform.model.segment import OUT_OF_RANGE
-from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.model.times import EPOCH, ONE_MS, TIME_BASED
 
 Window = tuple[int, int]
 """A half-open span of time, in epoch ms."""
@@ -30,7 +29,6 @@ Window = tuple[int, int]
 _TOKEN = re.compile(r"([A-Za-z])\1*|('(?:[^']|'')*(?:'|$)|[^A-Za-z'])+")
 _LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of a clock's face
 _DAY = timedelta(days=1)
-_TIME_BASED = ("Hourly", "Daily", "TimeBased")
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def new_folders(layout: LayoutSettings) -> Folders:
     ours: Mapping[str, Callable[[LayoutSettings], Folders]] = {
         "Default": DefaultFolders,
         "Field": FieldFolders,
-        **dict.fromkeys(_TIME_BASED, TimeFolders),
+        **dict.fromkeys(TIME_BASED, TimeFolders),
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
@@ -105,13 +103,14 @@ class TimeFolders:
     def __init__(self, layout: LayoutSettings) -> None:
         self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
         self._zone = ZoneInfo(layout.timezone)
+        self._out_of_range = layout.out_of_range_folders
         self._duration = timedelta(milliseconds=layout.partition_duration_ms)
         self._pattern, self._fields = _compile_pattern(
             layout.path_format.removesuffix(layout.directory_delim), layout.locale
         )
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        if encoded_partition == OUT_OF_RANGE:
+        if encoded_partition in self._out_of_range:
             return Folder()
         match = self._pattern.fullmatch(encoded_partition)
         if match is None:
@@ -155,7 +154,7 @@ class TimeSpans:
         parts = layout.path_format.removesuffix(delim).split(delim)
         self._delim = delim
         self._levels: list[Folders | None] = []
-        if layout.partitioner in _TIME_BASED:
+        if layout.partitioner in TIME_BASED:
             self._levels = [_new_level(layout, delim.join(parts[: n + 1])) for n in range(len(parts))]
         self._whole = None if self._levels else new_folders(layout)
 

@@ -8,7 +8,6 @@ from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.java.zones import MAX_MS, MIN_MS, convert_local_times, factorize_values, find_utc_offsets
 from kafka_s3_platform.model.connect import Int32s, Int64s
-from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.model.times import EPOCH, HOUR_MS, ONE_MS
 
 NO_HOUR = -(2**63)
@@ -29,12 +28,13 @@ class TimePaths:
         self._format = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
         self._duration_ms = layout.partition_duration_ms
         self._zone = ZoneInfo(layout.timezone)
+        self._out_of_range = layout.out_of_range_folder
         self._names: dict[int, str] = {}
 
     def encode(self, times_ms: Int64s) -> tuple[list[str], Int32s]:
         """Return the encoded partitions that occur, and for each time (epoch ms, in any order) its index in them.
 
-        Times outside of the years 1 to 9999 get OUT_OF_RANGE.
+        Times outside of the years 1 to 9999 get the folder of records out of range.
         """
         known, times = _replace_unknown(times_ms)
         local = times + find_utc_offsets(times, self._zone)
@@ -43,7 +43,7 @@ class TimePaths:
         names = [self._name(start) for start in starts]
         if known is None:
             return names, codes
-        return [*names, OUT_OF_RANGE], np.where(known, codes, np.int32(len(names)))
+        return [*names, self._out_of_range], np.where(known, codes, np.int32(len(names)))
 
     def _name(self, local_ms: int) -> str:
         """Name the encoded partition that begins at a local time. If clocks skip this time, it begins after it."""

@@ -27,7 +27,6 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
-from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
@@ -178,7 +177,7 @@ def test_timestamps_out_of_range_are_kept_apart_and_counted(lab: Lab) -> None:
     config = lab.connector()
     assert archived(config).out_of_range_count == 2
     places = {s.encoded_partition: s.record_count for s in snapshot(config).segments}
-    assert places == {OUT_OF_RANGE: 2, folder(NOON): 1}
+    assert places == {"__out_of_range__": 2, folder(NOON): 1}
 
 
 def test_an_hour_is_not_complete_whose_records_were_archived_before_the_start_hour_was_moved_back(lab: Lab) -> None:

@@ -84,10 +84,11 @@ JSON_OF_AVRO = {
             {"format.class": "JsonFormat", "value.converter": "org.apache.kafka.connect.storage.StringConverter"},
             ["`kafka-s3 restore c --to-topic T2` reads objects of JsonFormat", "objects hold no keys", "no timestamps"],
         ),
+        ({"topics.dir": ".a/_b"}, ["Spark, Hive and pyarrow leave out .a, _b, __out_of_range__ if they read a folder"]),
         ({"format.class": "JsonFormat", "value.converter": "JsonConverter"}, ['sent with "schema": null']),
         (JSON_OF_AVRO, ["does not say how they are read back: value.converter: "]),
     ],
-    ids=["envelope", "lines", "lines of JSON with schemas", "lines of Avro"],
+    ids=["envelope", "hidden folders", "lines", "lines of JSON with schemas", "lines of Avro"],
 )
 def test_check_tells_after_its_verdict_what_one_gets(kafka_s3: KafkaS3, keys: dict[str, str], told: list[str]) -> None:
     write_connector(kafka_s3, "t", **keys)
@@ -97,6 +98,14 @@ def test_check_tells_after_its_verdict_what_one_gets(kafka_s3: KafkaS3, keys: di
     gets = [line for line in rest if line.startswith("what you get: ")]
     assert rest[: len(gets)] == gets
     assert all(any(part in line for line in gets) for part in told)
+
+
+@pytest.mark.parametrize(("topics", "hidden"), [("t", None), ("_t", "_t, _t+0+0000000000.parquet"), ("t,.u", ".u")])
+def test_check_names_what_engines_leave_out_if_there_is_any(kafka_s3: KafkaS3, topics: str, hidden: str | None) -> None:
+    write_connector(kafka_s3, topics, **{"archive.out.of.range.folder": "odd"})
+    gets = kafka_s3("check", "connectors/c.json").stdout
+    assert ("what you get: Spark" in gets) == (hidden is not None)
+    assert f"leave out {hidden} if they read a folder" in gets or hidden is None
 
 
 def test_a_sink_whose_objects_its_file_does_not_read_back_is_refused_with_the_reason(kafka_s3: KafkaS3) -> None:

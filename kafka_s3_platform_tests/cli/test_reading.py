@@ -7,17 +7,24 @@ import subprocess
 import sysconfig
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
+import pyarrow.dataset as ds
 import pytest
 
+from kafka_s3_platform import read
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DOCUMENT = (REPOSITORY / "docs" / "reading.md").read_text()
 SCRIPT = "".join(re.findall(r"<!-- script -->\n```bash\n(.*?)```", DOCUMENT, re.DOTALL))
@@ -111,6 +118,35 @@ def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_
     check(18)
     merged(config)
     check(18)
+
+
+@pytest.mark.integration
+def test_engines_see_records_out_of_range_in_a_folder_whose_name_is_another(
+    kafka_s3: KafkaS3, lab: Lab, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ago, files = NOON - timedelta(days=9_000), kafka_s3.folder / "connectors"
+    lab.create_topic()
+    for name, sent in {"__out_of_range__": [VALUE], "odd": [VALUE, VALUE]}.items():
+        lab.produce([Sent(b"1"), *(Sent(value, None, long_ago) for value in sent)])
+        more = {"archive.out.of.range.folder": name, "archive.allowed.lateness.ms": "0"}
+        write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **more)
+        config = load_connector(files / "c.json", files / "worker.properties", {}).config
+        archived(config)
+    listed = kafka_s3("files", "c")
+    assert "Spark, Hive and pyarrow leave out __out_of_range__ if they read a folder" in listed.stderr
+    store = ObjectStore(config.store)
+    for key in (uri.split("/", 3)[3] for uri in listed.stdout.splitlines()):
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(store.get(key))
+    folder = str(tmp_path / "topics" / lab.topic)
+    by_folder = {
+        "pyarrow": ds.dataset(folder).count_rows(),
+        "Spark": spark.read.option("recursiveFileLookup", "true").parquet(folder).count(),
+        "polars": pl.scan_parquet(f"{folder}/**/*.parquet").select(pl.len()).collect().item(),
+    }
+    assert by_folder == {"pyarrow": 4, "Spark": 4, "polars": 5}
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(files))
+    assert read("c").count_rows() == 5
 
 
 @pytest.mark.integration

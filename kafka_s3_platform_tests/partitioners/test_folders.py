@@ -68,5 +68,6 @@ def test_what_no_time_is_put_into_is_no_folder(folder: str) -> None:
     assert TimeFolders(LayoutSettings()).folder(folder) is None
 
 
-def test_the_folder_of_times_out_of_range_tells_no_time() -> None:
-    assert TimeFolders(LayoutSettings()).folder("__out_of_range__") == Folder()
+@pytest.mark.parametrize("name", ["__out_of_range__", "odd"])
+def test_the_folder_of_times_out_of_range_tells_no_time_by_its_name_of_now_or_the_default(name: str) -> None:
+    assert TimeFolders(LayoutSettings(out_of_range_folder="odd")).folder(name) == Folder()

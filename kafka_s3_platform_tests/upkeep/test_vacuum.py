@@ -23,6 +23,7 @@ from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.restore.test_restore import restored, values
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -175,6 +176,23 @@ def test_folders_that_the_connector_wrote_to_before_are_searched_too(config: Con
     moved = config.model_copy(update={"layout": config.layout.model_copy(update={"topics_dir": "elsewhere"})})
     assert len(vacuumed(moved).removed) == 1
     assert objects(config) == known(config)
+
+
+def test_nothing_is_lost_where_the_folder_of_records_out_of_range_gets_another_name(config: ConnectorConfig) -> None:
+    long_ago = NOON - timedelta(days=400)
+    produce(config.kafka, config.topics[0], [Sent(b"old", None, long_ago)])
+    archived(config)
+    renamed = config.model_copy(update={"layout": config.layout.model_copy(update={"out_of_range_folder": "odd"})})
+    produce(config.kafka, config.topics[0], [Sent(b"older", None, long_ago - HOUR)])
+    archived(renamed)
+    folders = {segment.encoded_partition for segment in snapshot(renamed).segments if segment.chunk_start is None}
+    assert folders == {"__out_of_range__", "odd"}
+    assert (vacuumed(renamed).removed, vacuumed(renamed).foreign) == ((), ())
+    compact_day(CompactRequest(renamed, config.topics[0], date(2026, 1, 1), "r"), InProcessRunner())
+    assert verify_archive(renamed, config.topics[0], True, InProcessRunner()).ok
+    report = restored(renamed)
+    assert (report.verified, report.out_of_range_count) == (True, 2)
+    assert values(config.kafka, report.to_topic) == [b"a", b"b", b"old", b"older"]
 
 
 def test_unfinished_uploads_of_segments_are_aborted_and_others_are_left(config: ConnectorConfig) -> None:

@@ -21,6 +21,7 @@ from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.keys.transforms.steps import route_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.sources.how_read import explain_missing
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
@@ -99,7 +100,9 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
     hindrances: list[str] = []
     keys = _try_call(lambda: make_sample_keys(config, sample), "no example of a key", hindrances)
     credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)
-    gives = tuple(_explain_what_one_gets(config))
+    folders = [config.layout.out_of_range_folder] * (config.source is None and config.layout.has_out_of_range_folder)
+    hidden = explain_hidden_names((*(keys or ()), *config.topics, *folders))
+    gives = (*_explain_what_one_gets(config), *hidden)
     warnings = tuple(list_warnings(config, StackSettings.from_environment()))
     return _Outlook(keys or (), credentials, tuple(hindrances), gives, warnings)
 

@@ -14,8 +14,8 @@ from kafka_s3_platform.config.keys.table import Settings, declare_key, declare_s
 START_HOUR = declare_key(
     "archive.start.hour",
     values.expect_hour(ZoneInfo("UTC")),
-    "First hour of the archive, ISO 8601, in the connector's timezone. Older records are archived too, in the"
-    " folder `__out_of_range__`, and stay there if the start is [moved to an earlier hour](layouts.md#out-of-range).",
+    "First hour of the archive, ISO 8601, in the connector's timezone. Older records are archived too, in"
+    " `archive.out.of.range.folder`, and stay there if the start [is moved back](layouts.md#out-of-range).",
     default=datetime(2020, 1, 1, tzinfo=timezone.utc),
     shown="2020-01-01T00:00",
     for_sinks=True,

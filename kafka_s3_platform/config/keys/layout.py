@@ -1,6 +1,8 @@
 """The keys that decide the folders, the bounds and the bytes of objects. Together they make the layout."""
 
+import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
 from pydantic import NonNegativeInt, PositiveInt
@@ -44,6 +46,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
+from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, TIME_BASED
 
 Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]
@@ -141,6 +144,13 @@ TIMESTAMP_FIELD = declare_key(
     " 8601 time or a date. `S3_SINK` needs no extractor with it.",
     default="timestamp",
 )
+OUT_OF_RANGE_FOLDER = declare_key(
+    "archive.out.of.range.folder",
+    str,
+    "Folder of records that are [out of range](layouts.md#out-of-range). Spark, Hive and pyarrow leave out the default"
+    " when they read a topic's folder; they see a name such as `out-of-range`.",
+    default="__out_of_range__",
+)
 FLUSH_SIZE = declare_key(
     "flush.size",
     values.expect_integer(1, 2**31 - 1),
@@ -195,6 +205,7 @@ PATH_KEYS: tuple[Key, ...] = (
     EXTRACTOR,
     TIMESTAMP_SOURCE,
     TIMESTAMP_FIELD,
+    OUT_OF_RANGE_FOLDER,
 )
 
 ROTATION_KEYS: tuple[Key, ...] = (
@@ -278,6 +289,18 @@ class LayoutSettings(Settings):
     schema_compatibility: Compatibility = COMPATIBILITY.field
     null_values: Nulls = NULL_VALUES.field
     tombstone_partition: str = TOMBSTONE_FOLDER.field
+    out_of_range_folder: str = OUT_OF_RANGE_FOLDER.field
+
+    @property
+    def out_of_range_folders(self) -> frozenset[str]:
+        """The folders that records out of range may be in: that of now, and the default, which may have been before."""
+        return frozenset({self.out_of_range_folder, OUT_OF_RANGE_FOLDER.unset})
+
+    @property
+    def has_out_of_range_folder(self) -> bool:
+        """Whether keys tell records out of range by a folder of their own."""
+        has_times = self.partitioner not in {"Default", "Field"} and self.timestamp_extractor != "Wallclock"
+        return has_times and self.key_layout not in {"template", "lenses"}
 
     @property
     def daily_dir(self) -> str:
@@ -298,7 +321,7 @@ def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
     naming = read_names(sheet, dialect, found)
     default = "Hourly" if find_format(found["format"]).is_envelope else "Default"
     partitioner = _read_partitioner(sheet, dialect.partitioner or _OF_LAYOUTS.get(naming["key_layout"], default))
-    return sheet.fill(
+    layout = sheet.fill(
         LayoutSettings,
         **found,
         **naming,
@@ -307,6 +330,20 @@ def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
         **_read_rotation(sheet, dialect, partitioner),
         schema_compatibility=_read_compatibility(sheet, found["format"]),
     )
+    _check_out_of_range_folder(sheet, layout)
+    return layout
+
+
+def _check_out_of_range_folder(sheet: Sheet, layout: LayoutSettings) -> None:
+    encode = compile_path_format(layout.path_format, layout.locale, layout.directory_delim)
+    folders = [encode(datetime(2024, month, 1, tzinfo=timezone.utc)) for month in range(1, 13)]
+    taken = {layout.tombstone_partition, *(folder.split(layout.directory_delim)[0] for folder in folders)}
+    name = layout.out_of_range_folder
+    if not layout.has_out_of_range_folder:
+        sheet.leave((OUT_OF_RANGE_FOLDER.name,), "No folder of this layout tells that records are out of range.")
+    elif name in taken or not re.fullmatch(f"[A-Za-z][A-Za-z._-]*|{OUT_OF_RANGE_FOLDER.unset}", name):
+        why = "it is the folder of other records, or no name of letters, `-`, `_` and `.` that begins with a letter"
+        sheet.refuse(OUT_OF_RANGE_FOLDER.name, f"{why}: write a name such as out-of-range")
 
 
 def _read_compatibility(sheet: Sheet, format_name: str) -> Compatibility:

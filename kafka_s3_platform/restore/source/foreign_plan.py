@@ -12,7 +12,6 @@ from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.model.segment import OUT_OF_RANGE
 from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
@@ -281,9 +280,9 @@ def _choose_objects(
         return list(objects), ()
     if tells_times(config):
         return select_objects(objects, times), ()
-    inside = [o for o in objects if o.encoded_partition != OUT_OF_RANGE]
+    inside = [o for o in objects if o.encoded_partition not in config.layout.out_of_range_folders]
     left_out = len(objects) - len(inside)
-    notes = (f"{left_out:,} objects in {OUT_OF_RANGE} are left out: their records are of no hour",) * bool(left_out)
+    notes = (f"{left_out:,} objects of records out of range are left out: they are of no hour",) * bool(left_out)
     return select_objects(inside, times), notes
 
 

@@ -87,6 +87,8 @@ def test_a_codec_that_the_format_does_not_have_is_refused_by_its_key(
         ({**JSON, "rotate.interval.ms": 1}, "rotate.interval.ms"),
         ({**JSON, "timestamp.field": "t"}, "timestamp.field"),
         ({**JSON, "tombstone.encoded.partition": "t"}, "tombstone.encoded.partition"),
+        ({**JSON, "archive.out.of.range.folder": "odd"}, "archive.out.of.range.folder"),
+        ({"timestamp.extractor": "Wallclock", "archive.out.of.range.folder": "odd"}, "archive.out.of.range.folder"),
         ({"store.kafka.keys": True}, "store.kafka.keys"),
         ({**BYTES, "archive.key.layout": "zooz", "file.delim": "-"}, "file.delim"),
     ],
@@ -133,6 +135,18 @@ def test_what_cannot_stand_beside_values_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"{key}: .*{message}"):
         load({**JSON, **keys})
+
+
+@pytest.mark.parametrize("name", ["out-of-range", "Odd.times", "__out_of_range__"])
+def test_records_out_of_range_have_the_folder_that_is_named(load: Load, name: str) -> None:
+    assert load({"archive.out.of.range.folder": name}).config.layout.out_of_range_folder == name
+
+
+@pytest.mark.parametrize("name", ["_odd", ".odd", "__odd__", "a/b", "2026", "hour=1", "tombstone", "all", "May", "a b"])
+def test_a_folder_of_records_out_of_range_that_engines_hide_or_others_have_is_refused(load: Load, name: str) -> None:
+    path = "MMM/dd" if name == "May" else "'all'/YYYY"
+    with pytest.raises(ConfigError, match=r"archive.out.of.range.folder: .*write a name such as out-of-range"):
+        load({"path.format": path, "archive.out.of.range.folder": name})
 
 
 def test_records_without_a_value_fail_as_in_connect_and_are_archived_in_the_envelope(load: Load) -> None:

@@ -150,8 +150,10 @@ def test_an_hour_of_values_alone_is_that_of_their_folder_and_of_no_record_out_of
         IN_AN_HOUR.replace("=22", "=07"): b"{}\n",
         IN_AN_HOUR.replace("0.json", "1.json"): b"{}\n",
         "topics/t/__out_of_range__/t+0+0000000002.json": b"{}\n",
+        "topics/t/odd/t+0+0000000003.json": b"{}\n",
     }
-    assert sent_of_seven(tmp_path, ALONE | HOURLY, objects) == ([0], [])
+    keys = ALONE | HOURLY | {"archive.out.of.range.folder": "odd"}
+    assert sent_of_seven(tmp_path, keys, objects) == ([0], [])
 
 
 def test_an_hour_of_objects_of_which_nothing_tells_the_time_is_refused_and_part_of_a_folder_is_in_doubt(
