@@ -233,7 +233,7 @@ class SourceSettings(Settings):
 def leave_unused(sheet: Sheet, dialect: Dialect) -> None:
     """Note which keys mean nothing to a sink, or to a source, before any is read."""
     if not dialect.is_source:
-        sheet.leave(OF_HEADERS, "Header values are written as they are, as bytes.")
+        sheet.leave(OF_HEADERS, "No converter reads header values: each comes back with its bytes.")
         own = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
         sheet.leave(own, "Belongs to source connectors, which read objects back.")
         return

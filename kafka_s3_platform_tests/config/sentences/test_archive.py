@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
 from kafka_s3_platform_tests.archive.test_sink import lines
 from kafka_s3_platform_tests.config.sentences.test_same_settings import name_one
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.support import InterleavedRunner, Sent, archived, stored
+from kafka_s3_platform_tests.support import NOON, InterleavedRunner, Sent, archived, stored
 
 pytestmark = pytest.mark.integration
 
@@ -102,3 +103,13 @@ def test_an_object_holds_one_folder_and_goes_on_when_records_of_another_lie_betw
     archived(config)
     found = {key.split("/")[-2]: body for key, body in lines(config).items()}
     assert found == {"n=1": [b'{"n":1}'] * 2, "n=2": [b'{"n":2}'] * 3}
+
+
+def test_a_folder_that_names_no_time_is_that_of_records_out_of_range_too(lab: Lab, tmp_path: Path) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b'{"n":1}'), Sent(b'{"n":1}', timestamp=NOON - timedelta(days=900))])
+    fields = {"partitioner.class": "FieldPartitioner", "partition.field.name": "n"}
+    named = {"format.class": "JsonFormat", "input.data.format": "JSON", "archive.out.of.range.folder": "apart"}
+    config = load(lab, tmp_path, **named, **fields)
+    archived(config)
+    assert {key.split("/")[-2] for key in lines(config)} == {"n=1"}

@@ -93,8 +93,11 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_writing.test_a_request_is_repeated_as_often_as_asked,
         test_runs.test_other_failures_are_asked_for_again_after_a_while,
     ),
-    "Header values are written as they are, as bytes.": (
+    "No converter reads header values: each comes back with its bytes.": (
         test_archive.test_header_values_keys_and_values_are_archived_as_the_bytes_that_they_are,
+    ),
+    "No folder of this layout tells that records are out of range.": (
+        test_archive.test_a_folder_that_names_no_time_is_that_of_records_out_of_range_too,
     ),
     "A null stays null.": (test_encode.test_a_null_stays_null_as_there,),
     "A run keeps its schemas.": (test_registry.test_a_run_asks_for_a_schema_once_however_small_a_cache_the_file_wants,),
@@ -130,7 +133,7 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_upload.test_the_object_of_another_tool_stays,
         test_archive_killed.test_an_object_that_another_tool_wrote_is_never_overwritten,
     ),
-    "Every object carries a checksum.": (
+    "Every upload carries its checksum as a signed header.": (
         test_environment.test_each_put_carries_a_checksum_as_a_bucket_with_object_lock_asks_for,
     ),
     "Small bodies are sent at once, larger ones when the store says `100 Continue`.": (
