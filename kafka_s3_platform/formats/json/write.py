@@ -59,16 +59,17 @@ def end_raw_lines(values: pa.BinaryArray) -> memoryview:
 def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[ConnectBatch], pa.BinaryArray]:
     """Return a function that makes a text of each value of a batch: text and bytes unchanged, all else JSON.
 
-    No value may be null. The frame that a value came in is never written. A null of a schema of text fails, because it
-    would look like the text `null`.
+    A text of a union with other types is JSON too, because it could look like a value of these. No value may be null.
+    The frame that a value came in is never written. A null of a schema of text fails: it would look like the text
+    `null`.
     """
     plain = compile_plain_json(schema, decimal_format)
-    is_null_text = schema is not None and is_text(schema)
+    is_text_alone = schema is not None and is_text(schema)
 
     def text(value: Any) -> bytes:
-        if value is None and is_null_text:
+        if value is None and is_text_alone:
             raise TypeError("a null in a schema of text would read back as the text null")
-        if isinstance(strip_branch(value), bytes | str):
+        if isinstance(strip_branch(value) if is_text_alone else value, bytes | str):
             return encode_bytes(value)
         return _ENCODER.encode(plain(value) if plain else value)
 

@@ -165,3 +165,10 @@ def test_damage_is_told() -> None:
     for body in (b"", b"[]", b'{"chunks":[{"byte_offset":0}]}', b'{"chunks":null}'):
         with pytest.raises(IntegrityError, match="k is no Block-GZIP index"):
             read_index(body, "k")
+
+
+def test_a_text_that_may_be_a_number_in_its_union_is_json() -> None:
+    """As it is, it looked like the number."""
+    schema = Schema('["string", "long"]')
+    found = written_with_sidecars(BLOCKS, decoded([("string", "5"), ("long", 5)], schema), schema=schema)
+    assert gzip.decompress(found[""]) == b'{"string":"5","long":null}\n{"string":null,"long":5}\n'
