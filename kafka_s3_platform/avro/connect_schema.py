@@ -138,7 +138,7 @@ class AvroSchemas:
         if kind.kind == "struct":
             return self._struct(kind)
         if kind.kind == "array" and kind.values:
-            return {"type": "array", "items": self.slot(kind.values)}
+            return {"type": "array", "items": self.slot(kind.values), **_tell_meaning(kind)}
         if kind.kind == "map" and kind.values and kind.key:
             return self._map(kind, kind.key, kind.values)
         if kind.kind == "union":
@@ -180,11 +180,14 @@ class AvroSchemas:
 
     def _map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
         if has_text_keys(kind):
-            return {"type": "map", "values": self.slot(values)}
+            return {"type": "map", "values": self.slot(values), **_tell_meaning(kind)}
         name = self._new_name(kind, ENTRY_NAME)
         slots = [replace(key, name="key"), replace(values, name="value")]
         fields = self._inside(name, lambda: [{"name": slot.name, "type": self.slot(slot)} for slot in slots])
-        return {"type": "array", "items": {**_start_record(name, self._namespace), "fields": fields}}
+        # Under another name, AvroData's property says what the record is.
+        named = {"connect.internal.type": ENTRY_NAME} if name != f"{NAMESPACE}.{ENTRY_NAME}" else {}
+        items = {**_start_record(name, self._namespace), **named, "fields": fields}
+        return {"type": "array", "items": items, **_tell_meaning(kind)}
 
     def _union(self, kind: ConnectType) -> list[Any]:
         branches = [self._type(slot.type) for slot in kind.branches]
@@ -232,12 +235,17 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
     if kind.name in LOGICAL:
         physical, logical = LOGICAL[kind.name]
         return {"type": physical, "logicalType": logical}
+    told = _tell_meaning(kind)
+    return {"type": AVRO_TYPES[kind.kind], **told} if told else AVRO_TYPES[kind.kind]
+
+
+def _tell_meaning(kind: ConnectType) -> dict[str, Any]:
+    """Return the properties that say what Avro's own type does not."""
     name = JSON_TEXT if kind.kind == "json" else kind.name
     said = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
     # Avro has no smaller integers: AvroData's property keeps them.
     said |= {"connect.type": kind.kind} if kind.kind in ("int8", "int16") else {}
-    told = {key: value for key, value in said.items() if value}
-    return {"type": AVRO_TYPES[kind.kind], **told} if told else AVRO_TYPES[kind.kind]
+    return {key: value for key, value in said.items() if value}
 
 
 def _start_record(name: str, around: str) -> dict[str, Any]:

@@ -152,14 +152,30 @@ def test_a_schema_that_connect_cannot_have_is_the_fault_of_its_values(schema: An
     assert told in encoded(schema, value).bad[0]
 
 
+def written_anew(payload: dict[str, Any], *fields: dict[str, Any]) -> tuple[Payload, dict[str, Any]]:
+    """A struct as it is decoded, and as it is sent."""
+    settings = ConverterSettings(format="JSON", schemas_enable=True)
+    schema = {"type": "struct", "fields": fields}
+    raw = pa.array([json.dumps({"schema": schema, "payload": payload}).encode()])
+    came = new_converter(settings, "t", is_key=False).convert(raw, np.arange(1)).payload
+    [sent] = new_encoder(settings, "t", is_key=False).encode(came).column.to_pylist()
+    return came, json.loads(sent)
+
+
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32"])
 def test_a_small_integer_is_one_when_its_value_is_written_anew(kind: str) -> None:
     """It became one of 32 bits, since Avro's schemas have no others."""
-    schema = {"type": "struct", "fields": [{"field": "n", "type": kind}]}
-    settings = ConverterSettings(format="JSON", schemas_enable=True)
-    raw = pa.array([json.dumps({"schema": schema, "payload": {"n": 5}}).encode()])
-    payload = new_converter(settings, "t", is_key=False).convert(raw, np.arange(1)).payload
-    [sent] = new_encoder(settings, "t", is_key=False).encode(payload).column.to_pylist()
-    assert json.loads(sent)["schema"]["fields"][0]["type"] == kind
-    written = json.loads(compile_json_schema(payload.schemas[0].avro).text)
+    came, sent = written_anew({"n": 5}, {"field": "n", "type": kind})
+    assert sent["schema"]["fields"][0]["type"] == kind
+    written = json.loads(compile_json_schema(came.schemas[0].avro).text)
     assert written["properties"]["n"]["connect.type"] == kind
+
+
+@pytest.mark.parametrize("name", [{}, {"name": "shop.Counts"}], ids=["nameless", "named"])
+def test_each_map_of_a_value_is_a_map_when_it_is_written_anew(name: dict[str, str]) -> None:
+    """The second one, and one with a name, came as lists of records."""
+    counts = {"type": "map", "keys": {"type": "int32"}, "values": {"type": "boolean"}, **name}
+    maps = {"a": [[1, True]], "b": [[2, False]]}
+    _, sent = written_anew(maps, *({"field": field, **counts} for field in maps))
+    assert sent["payload"] == maps
+    assert [(f["type"], f.get("name")) for f in sent["schema"]["fields"]] == [("map", name.get("name"))] * 2
