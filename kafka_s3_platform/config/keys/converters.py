@@ -51,7 +51,10 @@ _SOURCE = "basic.auth.credentials.source"
 _USER_INFO = "basic.auth.user.info"
 
 REGISTERING = "An archive registers no schema. A restore registers those of what it writes anew, whatever this says."
-OWN_SCHEMAS = "Schemas of Avro are written as registered, others as Avro with full names."
+OWN_SCHEMAS = (
+    "Schemas of Avro are written as registered, others as Avro with full names. JSON names a type of a union without"
+    " its namespace, unless two of them would have one name."
+)
 TEXT_KEYS = "A map whose keys are texts is a map, also where they are optional."
 
 OPTION_KEYS: tuple[Key, ...] = (

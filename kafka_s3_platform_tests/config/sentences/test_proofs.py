@@ -6,7 +6,7 @@ import pytest
 
 from kafka_s3_platform.config.keys.all import ALL_KEYS
 from kafka_s3_platform.config.keys.clients.properties import REFUSED_PROPERTIES
-from kafka_s3_platform.config.keys.converters import OPTION_KEYS
+from kafka_s3_platform.config.keys.converters import OPTION_KEYS, OWN_SCHEMAS
 from kafka_s3_platform_tests.archive import test_evolution, test_sink
 from kafka_s3_platform_tests.config import test_topics
 from kafka_s3_platform_tests.config.sentences import (
@@ -109,7 +109,8 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_registry.test_to_decode_and_archive_schemas_nothing_is_written_to_the_registry,
         test_registry.test_a_restore_that_would_register_otherwise_than_asked_is_refused,
     ),
-    "Schemas of Avro are written as registered, others as Avro with full names.": (
+    OWN_SCHEMAS: (
+        test_schemas.test_json_names_types_of_a_union_without_namespaces_unless_two_would_have_one_name,
         test_schemas.test_an_avro_schema_is_written_as_registered_docs_defaults_and_blanks_included,
         test_schemas.test_another_schema_becomes_avro_with_its_full_name,
     ),

@@ -121,3 +121,19 @@ def test_in_other_objects_any_name_stays_as_it_is(format_name: str) -> None:
     schema = Schema('{"type":"record","name":"P","fields":[{"name":"parcel-id","type":"string"}]}')
     layout = LayoutSettings(format=format_name, codec="none")
     assert b"parcel-id" in written(layout, decoded([{"parcel-id": "x"}], schema), schema=schema)
+
+
+def branch(name: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": "n", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [("post.Sent", "post.Lost", ("Sent", "Lost")), ("post.Sent", "shop.Sent", ("post.Sent", "shop.Sent"))],
+)
+def test_json_names_types_of_a_union_without_namespaces_unless_two_would_have_one_name(
+    first: str, second: str, names: tuple[str, str]
+) -> None:
+    schema = Schema(json.dumps([branch(first), branch(second)]))
+    line = written(LayoutSettings(format="json", codec="none"), decoded([(second, {"n": 1})], schema), schema=schema)
+    assert json.loads(line) == {names[0]: None, names[1]: {"n": 1}}
