@@ -25,7 +25,7 @@ def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Conv
     if settings.schemas_enable:
         from kafka_s3_platform.converters.json_envelope.decode import JsonEnvelopeConverter
 
-        return JsonEnvelopeConverter(topic, is_key)
+        return JsonEnvelopeConverter(topic, is_key, settings.options)
     from kafka_s3_platform.converters.json_text import JsonConverter
 
     return JsonConverter(topic, is_key)

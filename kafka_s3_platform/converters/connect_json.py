@@ -22,6 +22,9 @@ _MISFIT = 4
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
+ADDED = "it is written as its default, or as null"
+"""What is told of a field that a schema lists and a record lacks."""
+
 
 class _SpentError(Exception):
     """A record has too many values. Unlike after a misfit, no other type of a union is tried."""
@@ -33,14 +36,20 @@ class Readers:
     Readers count the values of each record. A schema may add a thousand absent fields to an object of two bytes, and
     with nested unions every combination of types may be tried.
 
-    `left_out` names the first property of the last record that its schema does not list, so its value lacks it. None if
+    An absent field becomes the default of its slot, or null. A null stays null, and is refused if its slot is not
+    optional. With `replaces_nulls` it becomes the default too.
+
+    `left_out` names the first property of the last record that its schema does not list, so its value lacks it.
+    `added` names the first field that its schema lists and the record does not have, so its value has more. None if
     there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, replaces_nulls: bool = False) -> None:
+        self._replaces_nulls = replaces_nulls
         self._structs: dict[ConnectType, ReadConnectJson] = {}
         self._left = MAX_RECORD_VALUES
         self.left_out: str | None = None
+        self.added: str | None = None
 
     def record(self, slot: Slot) -> Callable[[Any, int], Any]:
         """Return a function that reads the whole value of a record, given the value and its number of bytes."""
@@ -49,7 +58,7 @@ class Readers:
         def value(given: Any, size: int) -> Any:
             # A large record may have two values for each of its bytes.
             most = self._left = max(MAX_RECORD_VALUES, 2 * size)
-            self.left_out = None
+            self.left_out = self.added = None
             try:
                 return read(given)
             except _SpentError:
@@ -66,20 +75,28 @@ class Readers:
             raise _SpentError
 
     def slot(self, slot: Slot, where: str) -> ReadConnectJson:
-        """Return a function that reads values of a slot, None for an absent one. `where` names the slot in errors."""
+        """Return a function that reads values of a slot, MISSING for an absent one. `where` names it in errors."""
         read = self._type(slot.type, where)
-        missing = _choose_default(slot)
+        null = None if slot.optional else MISSING
+        absent = null if slot.default is MISSING else slot.default
+        if self._replaces_nulls:
+            null = absent
         # A long default counts as several values.
-        added = len(str(missing)) // NAME_BYTES
+        size = len(str(absent)) // NAME_BYTES
 
         def value(given: Any) -> Any:
-            if given is not None:
+            if given is not None and given is not MISSING:
                 return read(given)
-            if missing is MISSING:
-                raise BadRecordError(f"lacks {where}, which is required")
-            if added:
-                self._spend(added)
-            return missing
+            instead = null if given is None else absent
+            if instead is MISSING:
+                raise BadRecordError(
+                    f"{'has null for' if given is None else 'lacks'} {where or 'it'}, which is required"
+                )
+            if given is MISSING and slot.default is not None:
+                self.added = self.added or where
+            if size and instead is not None:
+                self._spend(size)
+            return instead
 
         return value
 
@@ -117,7 +134,7 @@ class Readers:
                     given = {**given, OTHER_PROPERTIES: {name: given[name] for name in others}}
                 else:
                     self.left_out = self.left_out or f"{others[0][:100]!r}{where and f' of {where}'}"
-            return {name: value(given.get(name)) for name, value in fields}
+            return {name: value(given.get(name, MISSING)) for name, value in fields}
 
         # Known before its fields are compiled: a struct may contain itself.
         self._structs[kind] = read
@@ -154,12 +171,12 @@ class Readers:
             ranked = structs if isinstance(given, Mapping) else []
             if len(ranked) > 1:
                 ranked = sorted(ranked, key=lambda s: -sum(field.name in given for field in s[0].fields))
-            left_out = self.left_out
+            before = self.left_out, self.added
             for branch, each in [*simple, *ranked]:
                 try:
                     value = each(given)
                 except BadRecordError:
-                    self.left_out = left_out
+                    self.left_out, self.added = before
                     self._spend(_MISFIT)
                     continue
                 if branch.branch_name is None:
@@ -199,13 +216,6 @@ def encode_exact_decimal(number: Decimal, scale: int, where: str) -> bytes:
     if whole != exact:
         raise BadRecordError(f"has in {where} {number}, which has more than {scale} digits after the point")
     return encode_unscaled(whole)
-
-
-def _choose_default(slot: Slot) -> Any:
-    """Return the value that replaces a null: the default, or null. MISSING if a null is refused."""
-    if slot.default is not MISSING:
-        return slot.default
-    return None if slot.optional else MISSING
 
 
 def _compile_array(item: ReadConnectJson, where: str) -> ReadConnectJson:

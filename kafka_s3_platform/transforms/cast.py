@@ -61,7 +61,7 @@ class Cast(Edit):
 
         def change(value: Any) -> dict[str, Any]:
             fields = require_map(value, PURPOSE)
-            return {**fields, **{name: cast(fields.get(name)) for name, cast in casters.items()}}
+            return {**fields, **{name: cast(fields[name]) for name, cast in casters.items() if name in fields}}
 
         return Plan(change)
 

@@ -168,11 +168,9 @@ class ExtractField(Edit):
         steps = []
         for name in self._path:
             field = self._field(avro, node, name)
-            steps.append((name, field.default if field.optional else None))
+            replaced = self._values["replace.null.with.default"] and field.optional
+            steps.append((name, field.default if replaced else None))
             node = field.node
-        # The option is for the last field only. The records around it always get their defaults.
-        if not self._values["replace.null.with.default"]:
-            steps[-1] = (steps[-1][0], None)
 
         def change(value: Any) -> Any:
             held = value

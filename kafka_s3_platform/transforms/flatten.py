@@ -19,7 +19,6 @@ class _Branch:
 
     name: str
     flat_name: str
-    default: Any
     branches: "tuple[_Branch, ...] | None"
 
 
@@ -101,15 +100,14 @@ class _Flattening:
             default = above.defaults.get(field["name"])
         if type_ == "struct":
             within = _Above(optional, default, above.names)
-            return _Branch(field["name"], flat_name, None, self.branches(inner, flat_name, within))
+            return _Branch(field["name"], flat_name, self.branches(inner, flat_name, within))
         if type_ in {"map", "union", "null"}:
             raise DataError(
                 f"Flatten transformation does not support {type_.upper()} for record with schemas "
                 f"(for field {flat_name})."
             )
         self.fields.append(_flatten_field(field, flat_name, inner, default, optional=optional))
-        physical = self._avro.physical_default(default, inner) if optional else None
-        return _Branch(field["name"], flat_name, physical, None)
+        return _Branch(field["name"], flat_name, None)
 
 
 def _flatten_field(
@@ -126,6 +124,6 @@ def _flatten_record(value: Mapping[str, Any] | None, branches: tuple[_Branch, ..
     for branch in branches:
         each = None if value is None else value.get(branch.name)
         if branch.branches is None:
-            out[branch.flat_name] = branch.default if each is None else each
+            out[branch.flat_name] = each
         else:
             _flatten_record(each, branch.branches, out)

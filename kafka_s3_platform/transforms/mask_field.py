@@ -28,7 +28,7 @@ class MaskField(Edit):
     def schemaless(self) -> Plan:
         def change(value: Any) -> dict[str, Any]:
             fields = require_map(value, self.PURPOSE)
-            return {**fields, **{name: self._masked(fields.get(name)) for name in self._fields}}
+            return {**fields, **{name: self._masked(fields[name]) for name in self._fields if name in fields}}
 
         return Plan(change)
 

@@ -64,7 +64,7 @@ class TimestampConverter(Edit):
         return Plan(lambda value: self._with_field(fill_nulls(value, defaults), convert), updated)
 
     def _with_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
-        return {**value, self._field: convert(value.get(self._field))}
+        return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
 
     def _fields(self, avro: Avro, changed: Field) -> list[dict[str, Any]]:
         return [self._updated(raw, changed) if raw["name"] == changed.name else raw for raw in avro.raw_fields(PURPOSE)]

@@ -95,11 +95,11 @@ class TestInsertField:
         ]
         assert values(apply(batch(payload([{"name": "Ann"}])), a=step)) == [{"name": "x"}]
 
-    def test_a_null_becomes_its_fields_default_unless_told_otherwise(self) -> None:
+    def test_a_null_becomes_its_fields_default_only_if_the_file_says_so(self) -> None:
         step = {"type": "InsertField$Value", "static.field": "s", "static.value": "v"}
         given_ = batch(payload([{"name": "Ann", "age": None, "nick": None}], PERSON))
-        assert values(apply(given_, a=step))[0]["nick"] == "none"
-        assert values(apply(given_, a={**step, "replace.null.with.default": "false"}))[0]["nick"] is None
+        assert values(apply(given_, a=step))[0]["nick"] is None
+        assert values(apply(given_, a={**step, "replace.null.with.default": "true"}))[0]["nick"] == "none"
 
     @pytest.mark.parametrize("value", ["text", 5, [1]])
     def test_what_is_no_map_is_a_failure(self, value: Any) -> None:
@@ -282,8 +282,8 @@ class TestFlatten:
         some = {"in": {"x": 1, "y": None}, "req": {"x": 2, "y": "k"}, "list": [1]}
         done = apply(batch(payload([some, {**some, "in": None}], deep)), a={"type": "Flatten$Value", "delimiter": "_"})
         assert values(done) == [
-            {"in_x": 1, "in_y": "d", "req_x": 2, "req_y": "k", "list": [1]},
-            {"in_x": None, "in_y": "d", "req_x": 2, "req_y": "k", "list": [1]},
+            {"in_x": 1, "in_y": None, "req_x": 2, "req_y": "k", "list": [1]},
+            {"in_x": None, "in_y": None, "req_x": 2, "req_y": "k", "list": [1]},
         ]
         assert fields_of(done.batch.value) == {
             "in_x": ["null", "int"],

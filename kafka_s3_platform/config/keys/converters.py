@@ -42,6 +42,7 @@ _SSL_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.locat
 _REGISTRY_PEM = "the registry's client reads PEM files alone; set ssl.truststore.type or ssl.keystore.type to PEM"
 
 DECIMAL_FORMAT = "decimal.format"
+REPLACE_NULLS = "replace.null.with.default"
 _PREFIX = "schema.registry."
 _IMPLIED = ("ssl.endpoint.identification.algorithm",)
 """Properties that need no translation: the registry's client always checks the names of servers."""
@@ -99,7 +100,14 @@ OPTION_KEYS: tuple[Key, ...] = (
     *declare_without_meaning(
         "A run keeps its schemas.", "schemas.cache.size", "schemas.cache.config", "max.schemas.per.subject"
     ),
-    *declare_without_meaning("A null stays null.", "replace.null.with.default"),
+    declare_honoured(
+        REPLACE_NULLS,
+        "false",
+        "For JsonConverter with schemas: whether a null that is read becomes the default of its field, if the field has"
+        " one. Connect's own default is `true`. An absent field becomes the default either way. A null that is written"
+        " stays null.",
+    ),
+    *declare_without_meaning("A null stays null, as with `true`.", "ignore.default.for.nullables"),
     *declare_without_meaning("Set by Connect's runtime.", "converter.type"),
     *declare_without_meaning(
         REGISTERING,
@@ -185,9 +193,9 @@ def read_converter(
     if PRESERVE_OTHERS in known and format_name != "JSON_SR":
         outcome.without_meaning[PRESERVE_OTHERS] = "Belongs to JsonSchemaConverter."
         outcome.honoured.pop(PRESERVE_OTHERS, None)
-    if DECIMAL_FORMAT in known and not is_json:
-        outcome.without_meaning[DECIMAL_FORMAT] = "Belongs to JsonConverter."
-        outcome.honoured.pop(DECIMAL_FORMAT, None)
+    for name in {DECIMAL_FORMAT, REPLACE_NULLS} & known.keys() if not is_json else ():
+        outcome.without_meaning[name] = "Belongs to JsonConverter."
+        outcome.honoured.pop(name, None)
     if format_name in WITH_REGISTRY:
         registry = _read_registry(outcome, {name: known[written] for name, written in own.items()}, own)
         kept = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
@@ -196,10 +204,12 @@ def read_converter(
         settings = {"format": format_name, "registry": registry, "options": kept}
         return ConverterSettings.model_validate(settings), outcome
     for name in known:
-        if name not in {"schemas.enable", DECIMAL_FORMAT, PRESERVE_OTHERS}:
+        if name not in {"schemas.enable", DECIMAL_FORMAT, REPLACE_NULLS, PRESERVE_OTHERS}:
             outcome.without_meaning[name] = f"{format_name} needs no registry."
             outcome.honoured.pop(name, None)
     options = _judge_decimals(outcome, known) if is_json else {}
+    if is_json and _read_boolean(outcome, known, REPLACE_NULLS, default=False):
+        options[REPLACE_NULLS] = "true"
     plain = {"format": format_name, "schemas_enable": enable and is_json, "options": options}
     return ConverterSettings.model_validate(plain), outcome
 

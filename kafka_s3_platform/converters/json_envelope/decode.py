@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.avro.connect_schema import AVRO_TYPES, ConnectType, Slot, write_avro_schema
+from kafka_s3_platform.config.keys.converters import REPLACE_NULLS
 from kafka_s3_platform.converters.base import (
     BadRecordError,
     ConvertedPayload,
@@ -18,7 +19,7 @@ from kafka_s3_platform.converters.base import (
     check_walkable,
     explain_bad_record,
 )
-from kafka_s3_platform.converters.connect_json import Readers
+from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
 from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK
@@ -41,8 +42,9 @@ _schemas = msgspec.json.Decoder()
 class JsonEnvelopeConverter:
     """Reads `{"schema": ..., "payload": ...}`. A payload without a schema stays without one."""
 
-    def __init__(self, topic: str, is_key: bool) -> None:
+    def __init__(self, topic: str, is_key: bool, options: Mapping[str, str]) -> None:
         self._origin = Origin(topic, is_key, JSON_CONVERTER)
+        self._replaces_nulls = REPLACE_NULLS in options
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         objects: list[Any] = [None] * len(raw)
@@ -54,27 +56,26 @@ class JsonEnvelopeConverter:
             if row is None:
                 continue
             try:
-                schema, objects[position], left_out = _read_envelope(row)
+                schema, objects[position], readers = _read_envelope(row, self._replaces_nulls)
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
                 bad[position] = explain_bad_record(err)
                 continue
-            if left_out is not None:
-                notes.note("lack fields that the schema beside their value does not list", left_out)
+            if readers.left_out is not None:
+                notes.note("lack fields that the schema beside their value does not list", readers.left_out)
+            if readers.added is not None:
+                notes.note(f"lack a field that the schema beside their value lists: {ADDED}", readers.added)
             if schema is not None and objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
         done = self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
         return replace(done, notes=notes)
 
 
-def _read_envelope(row: bytes) -> tuple[Schema | None, Any, str | None]:
-    """Return the schema, the value, and the name of a field that the value lacks because the schema does not list it.
-
-    None: it lacks none.
-    """
+def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Readers]:
+    """Return the schema, the value, and the readers of the schema, which tell how the value differs."""
     try:
         envelope = _envelopes.decode(row.removeprefix(BYTE_ORDER_MARK))
-        schema, read, readers = _read_schema(bytes(envelope.schema))
-        return schema, read(_payloads.decode(envelope.payload), len(row)), readers.left_out
+        schema, read, readers = _read_schema(bytes(envelope.schema), replaces_nulls)
+        return schema, read(_payloads.decode(envelope.payload), len(row)), readers
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
 
@@ -82,16 +83,16 @@ def _read_envelope(row: bytes) -> tuple[Schema | None, Any, str | None]:
 _Read = Callable[[Any, int], Any]
 
 
-def _read_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
+def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
     """Return the Avro schema, and a function that reads values by its readers, for a Connect schema in JSON."""
     if len(text) <= _KEPT_BYTES:
-        return _compile_kept_schema(text)
-    return _compile_large_schema(text)
+        return _compile_kept_schema(text, replaces_nulls)
+    return _compile_large_schema(text, replaces_nulls)
 
 
-def _compile_schema(text: bytes) -> tuple[Schema | None, _Read, Readers]:
+def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
     given = _schemas.decode(text)
-    readers = Readers()
+    readers = Readers(replaces_nulls=replaces_nulls)
     if given is None:
         return None, lambda value, _size: _convert_decimals(value), readers
     slot = read_envelope_schema(given, "")

@@ -31,8 +31,8 @@ from kafka_s3_platform.avro.connect_schema import (
 )
 from kafka_s3_platform.config.keys.converters import PRESERVE_OTHERS
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError, Origin, check_walkable
-from kafka_s3_platform.converters.connect_json import Readers
+from kafka_s3_platform.converters.base import BadRecordError, check_walkable
+from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import MISSING, Schema
@@ -70,17 +70,17 @@ class JsonSchemaConverter(FramedConverter):
             value = made.read(_exactly.decode(body.removeprefix(BYTE_ORDER_MARK)), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
+        side = "key" if self._origin.is_key else "value"
         if made.readers.left_out is not None:
-            self.notes.note(_explain_left_out(schema_id, self._origin), made.readers.left_out)
+            self.notes.note(
+                f"lack properties in their {side} that schema {schema_id} does not list;"
+                f" {side}.converter.{PRESERVE_OTHERS}=true keeps them",
+                made.readers.left_out,
+            )
+        if made.readers.added is not None:
+            told = f"lack a property in their {side} that schema {schema_id} lists: {ADDED}"
+            self.notes.note(told, made.readers.added)
         return made.schema, value
-
-
-def _explain_left_out(schema_id: int, origin: Origin) -> str:
-    side = "key" if origin.is_key else "value"
-    return (
-        f"lack properties in their {side} that schema {schema_id} does not list;"
-        f" {side}.converter.{PRESERVE_OTHERS}=true keeps them"
-    )
 
 
 def _compile_with_others(registered: RegistrySchema) -> _JsonSchema:
@@ -340,7 +340,7 @@ def _make_others_slot(listed: Container[str]) -> Slot:
     if OTHER_PROPERTIES in listed:
         raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
     values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
-    return Slot(values, optional=True, name=OTHER_PROPERTIES)
+    return Slot(values, optional=True, name=OTHER_PROPERTIES, default=None)
 
 
 def _enter_schema(schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:

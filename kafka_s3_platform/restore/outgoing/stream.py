@@ -35,6 +35,11 @@ class Conversion(Protocol):
         """Whether the bytes stay as they are when no transform looks at them."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what was decoded so far, and is written otherwise than it was archived."""
+        ...
+
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
         """Decode keys and values where they are written anew, or `everything`."""
         ...
@@ -162,12 +167,11 @@ class OutgoingStream:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence about the records that failed so far, and the first of them."""
+        """Sentences about the records that failed so far, with the first of them, and those that are written anew."""
         if self.first_failure is None:
-            return ()
-        return (
-            f"{self.failed_count:,} records cannot be written and are left out. First, {_describe(self.first_failure)}",
-        )
+            return self._values.notes
+        failed = f"{self.failed_count:,} records cannot be written and are left out. First, "
+        return (failed + _describe(self.first_failure), *self._values.notes)
 
     def _said(self, failure: RecordFailure) -> str:
         return (
@@ -187,6 +191,7 @@ class _Bytes:
     """Keys and values as bytes, if no converter is set: bytes stay, text becomes UTF-8."""
 
     changes_nothing = True
+    notes: tuple[str, ...] = ()
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:  # noqa: ARG002
         return Outcome(ConnectBatch.of(batch))

@@ -13,6 +13,7 @@ from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder
 from kafka_s3_platform.converters.registry import Registration
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Stage
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.restore.request import Outgoing
@@ -66,6 +67,11 @@ class Values:
     def changes_nothing(self) -> bool:
         """Whether every record of our archive is sent as it was archived."""
         return not any(side.encodes or side.ids is not None for side in self._sides)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the values that were written anew lack, or have, unlike the archived ones."""
+        return tuple(sentence for side in self._sides for sentence in side.notes.sentences)
 
     @property
     def registered(self) -> tuple[Registration, ...]:
@@ -123,6 +129,7 @@ class _Side:
         self.ids = None if mapping is None else (mapping.key_ids if is_key else mapping.value_ids)
         self._encoder: ValueEncoder | None = self._new_encoder(self._wanted) if self._wanted else None
         self._converter: Converter | None = None
+        self.notes = Notes()
 
     @property
     def encodes(self) -> bool:
@@ -137,6 +144,7 @@ class _Side:
         if self._converter is None:
             self._converter = new_converter(self._archived(), self._settings.topic, self._is_key)
         done: ConvertedPayload = self._converter.convert(batch.records.column(self.name), batch.offsets)
+        self.notes.join(done.notes)
         kept = batch.take(done.kept)
         kept = replace(kept, key=done.payload) if self._is_key else replace(kept, value=done.payload)
         return Outcome(kept, done.failures)

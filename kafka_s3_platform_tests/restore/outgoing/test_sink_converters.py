@@ -36,12 +36,16 @@ def config_of(folder: Path, keys: dict[str, str], worker: Mapping[str, str] = {}
     return load_connector(folder / "events.json", folder / "worker.properties", {}).config
 
 
-def sent(config: ConnectorConfig, value: bytes, outgoing: dict[str, str]) -> list[bytes]:
+def stream_of(config: ConnectorConfig, outgoing: dict[str, str]) -> OutgoingStream:
     asked = RestoreRequest(config, "t", "copy", "r", "run", outgoing=parse_outgoing(outgoing))
     if config.source is None:
         ArchiveSource(asked).complete()
     values = new_values(ValueSettings(asked.outgoing, config.records, "t", "copy", schemas=(LONG,)))
-    stream = OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=values)
+    return OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=values)
+
+
+def sent(config: ConnectorConfig, value: bytes, outgoing: dict[str, str]) -> list[bytes]:
+    stream = stream_of(config, outgoing)
     return [v for _, batch in stream.apply(records([value])) for v in batch.column("value").to_pylist()]
 
 

@@ -119,9 +119,9 @@ def _check_header_from(values: Mapping[str, Any]) -> None:
 
 _DEFAULTS = Option(
     "replace.null.with.default",
-    "Whether a null becomes the default of its field, if the field has one.",
+    "Whether a null becomes the default of its field, if the field has one. Connect's own default is `true`.",
     parse_bool,
-    default=True,
+    default=False,
 )
 _REMOVED = {"blacklist": "exclude", "whitelist": "include"}
 
