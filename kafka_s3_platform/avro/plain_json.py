@@ -15,6 +15,7 @@ from kafka_s3_platform.avro.connect_schema import ENTRY_NAME, NAMESPACE
 from kafka_s3_platform.avro.schema import get_branch_name
 from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, shorten_float
 from kafka_s3_platform.model.connect import Schema
+from kafka_s3_platform.model.json_values import require_exact
 
 DecimalFormat = Literal["BASE64", "NUMERIC"]
 Plain = Callable[[Any], Any]
@@ -29,18 +30,28 @@ def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> 
     return PlainJson(avro, decimal_format).plain(avro.root)
 
 
+_KEPT = frozenset({str, int, bool, bytes, type(None)})
+
+
 def _convert_schemaless(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | bytes):
+    if type(value) in _KEPT:
         return value
     if isinstance(value, float):
         return _convert_double(value)
     if isinstance(value, Mapping):
-        if all(isinstance(key, str) for key in value):
-            return {key: _convert_schemaless(v) for key, v in value.items()}
-        return [[_convert_schemaless(key), _convert_schemaless(v)] for key, v in value.items()]
+        return _convert_map(value)
     if isinstance(value, list | tuple):
-        return [_convert_schemaless(v) for v in value]
+        return [v if type(v) in _KEPT else _convert_schemaless(v) for v in value]
+    require_exact(value)
     return value
+
+
+def _convert_map(value: Mapping[Any, Any]) -> Any:
+    if not {str}.issuperset(map(type, value)):
+        return [[_convert_schemaless(key), _convert_schemaless(v)] for key, v in value.items()]
+    if _KEPT.issuperset(map(type, value.values())):
+        return value
+    return {key: v if type(v) in _KEPT else _convert_schemaless(v) for key, v in value.items()}
 
 
 def _convert_double(value: float) -> float | str:

@@ -1,7 +1,6 @@
 """Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses values that misfit their type."""
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, DecimalException
 from typing import Any
@@ -9,8 +8,9 @@ from typing import Any
 import msgspec
 
 from kafka_s3_platform.avro.connect_schema import DECIMAL, OTHER_PROPERTIES, ConnectType, Slot, has_text_keys
-from kafka_s3_platform.avro.values import encode_unscaled
+from kafka_s3_platform.avro.values import encode_unscaled, shorten_float
 from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.java.numbers import round_to_float32
 from kafka_s3_platform.model.connect import MISSING
 from kafka_s3_platform.model.limits import MAX_DECIMAL_DIGITS, MAX_RECORD_VALUES, NAME_BYTES
 
@@ -21,6 +21,10 @@ _MISFIT = 4
 """The cost of trying a type of a union that does not fit, counted as this number of values."""
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
+
+# With so many digits each float of 64 or 32 bits can be told from all others.
+_DOUBLE_DIGITS = 17
+_FLOAT_DIGITS = 9
 
 ADDED = "it is written as its default, or as null"
 """What is told of a field that a schema lists and a record lacks."""
@@ -194,8 +198,8 @@ def compile_scalar(kind: ConnectType, where: str) -> ReadConnectJson:
     if kind.kind in INT_BITS:
         return _compile_integer(INT_BITS[kind.kind], where)
     others: dict[str, ReadConnectJson] = {
-        "float": lambda given: _read_float(given, where),
-        "double": lambda given: _read_float(given, where),
+        "float": _compile_float(where, _FLOAT_DIGITS, round_to_float32, shorten_float),
+        "double": _compile_float(where, _DOUBLE_DIGITS, float, float),
         "boolean": lambda given: _check_type(given, bool, where, "true or false"),
         "string": lambda given: _check_type(given, str, where, "a string"),
         "bytes": lambda given: _decode_base64(given, where),
@@ -241,8 +245,8 @@ def _compile_integer(bits: int, where: str) -> ReadConnectJson:
     most = (1 << bits - 1) - 1
 
     def read(given: Any) -> Any:
-        # 1.0 is an integer too, as in JSON Schema.
-        if isinstance(given, (float, Decimal)) and given == given // 1:
+        # 1.0 is an integer too, as in JSON Schema. The range comes first: some decimals have a million digits.
+        if isinstance(given, Decimal) and least <= given <= most and given == int(given):
             given = int(given)
         if type(given) is not int or not least <= given <= most:
             raise _make_misfit_error(where, given, f"an integer of {bits} bits")
@@ -251,10 +255,30 @@ def _compile_integer(bits: int, where: str) -> ReadConnectJson:
     return read
 
 
-def _read_float(given: Any, where: str) -> float:
-    if type(given) not in (int, float, Decimal):
-        raise _make_misfit_error(where, given, "a number")
-    return float(given)
+def _compile_float(
+    where: str, most_digits: int, fit: Callable[[float], float], shorten: Callable[[float], float]
+) -> ReadConnectJson:
+    """Return a function that reads a number as the float that is written as this number, and refuses any other.
+
+    Writers of floats write the shortest number, or one with up to `most_digits`.
+    """
+
+    def read(given: Any) -> float:
+        if type(given) not in (int, Decimal):
+            raise _make_misfit_error(where, given, "a number")
+        exact = Decimal(given)
+        number = fit(float(exact))
+        if Decimal(repr(shorten(number))) != exact:
+            digits = len(exact.as_tuple().digits)
+            if digits > most_digits or Decimal(f"{number:.{digits - 1}e}") != exact:
+                raise _make_misfit_error(
+                    where,
+                    given,
+                    f"a number that a float of {64 if most_digits == _DOUBLE_DIGITS else 32} bits is written as",
+                )
+        return number
+
+    return read
 
 
 def _check_type(given: Any, kind: type, where: str, what: str) -> Any:
@@ -265,16 +289,20 @@ def _check_type(given: Any, kind: type, where: str, what: str) -> Any:
 
 def _decode_base64(given: Any, where: str) -> bytes:
     try:
-        return base64.b64decode(_check_type(given, str, where, "bytes in base64"), validate=True)
-    except binascii.Error as err:
+        decoded = base64.b64decode(_check_type(given, str, where, "bytes in base64"), validate=True)
+    except ValueError as err:
         raise _make_misfit_error(where, given, "bytes in base64") from err
+    # Not all texts that can be decoded are what bytes are written as.
+    if base64.b64encode(decoded) != given.encode():
+        raise _make_misfit_error(where, given, "bytes in base64")
+    return decoded
 
 
 def _read_decimal(given: Any, scale: int, where: str) -> bytes:
     """Read a decimal from a number, or from its bytes in base64 (`decimal.format`)."""
     if isinstance(given, str):
         return _decode_base64(given, where)
-    if type(given) not in (int, float, Decimal):
+    if type(given) not in (int, Decimal):
         raise _make_misfit_error(where, given, "a decimal")
     return encode_exact_decimal(Decimal(given), scale, where)
 

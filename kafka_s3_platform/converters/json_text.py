@@ -15,7 +15,7 @@ from kafka_s3_platform.avro.wire import read_extents
 from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, spread_values
 from kafka_s3_platform.converters.plain import is_utf8
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
-from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_json, find_maybe_deeper, is_deeper
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_json, find_maybe_deeper, is_deeper, read_number
 
 MAX_DEPTH = 250
 """How deep objects and arrays may be nested. A fixed limit, because msgspec's depends on what is left of the stack."""
@@ -45,7 +45,7 @@ class JsonPayload(Payload):
         try:
             found = _read_fields(pa.array(self.raw).drop_null(), path)
         except msgspec.MsgspecError:
-            # Rare: a value on the path is no object, or a number does not fit.
+            # Rare: a value on the path is no object.
             return super().field(path)
         if len(found) == len(self):
             return found
@@ -172,7 +172,7 @@ def _compile_field_decoder(path: tuple[str, ...]) -> Any:
     kind: Any = Any
     for name in reversed(path):
         kind = msgspec.defstruct("Found", [("value", kind, msgspec.field(default=MISSING, name=name))], gc=False) | None
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(kind, float_hook=read_number)
 
 
 def _unwrap_value(found: Any, depth: int) -> Any:

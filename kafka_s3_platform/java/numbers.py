@@ -127,4 +127,10 @@ def format_text(value: Any) -> str:
 
 def format_json(value: Any) -> str:
     """Format lists and maps as Connect writes them into a header: JSON on one line."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=format_text)
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_format_item)
+
+
+def _format_item(value: Any) -> str:
+    if isinstance(value, Decimal):
+        raise DataError(f"holds the number {value!s:.100}, which no double is, among others")
+    return format_text(value)

@@ -1,6 +1,11 @@
 """Measures and decodes JSON texts, in the same way for records from Kafka and for records from objects."""
 
 import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, DecimalException
 from typing import Any
 
 import msgspec
@@ -8,6 +13,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from kafka_s3_platform.model.connect import MISSING, DataError
 
 MAX_DIGITS = 4300
 """The most digits that Python converts to an int by default."""
@@ -27,6 +34,37 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Some writers begin a text with it. Jackson, and so Connect, passes over it."""
 
 _untyped = msgspec.json.Decoder()
+_EXPONENT = frozenset("eE")
+_SAFE_LENGTH = 16
+"""That of a point and 15 digits. Each such number is one that a double is written as."""
+_HIDDEN = re.compile(rb"\\u00(22|3[aA])")
+_write = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def read_number(text: str) -> float | Decimal:
+    """Return the double of a number of JSON, or a Decimal if the double would be written as another number."""
+    number = float(text)
+    if (len(text) <= _SAFE_LENGTH and not _EXPONENT.intersection(text)) or Decimal(repr(number)) == (
+        exact := Decimal(text)
+    ):
+        return number
+    return exact
+
+
+_by_number = msgspec.json.Decoder(float_hook=read_number)
+
+
+@dataclass(frozen=True)
+class InexactJson:
+    """Stands for JSON that no plain object holds as its text says it. It can be used by nobody, but the bytes stay."""
+
+    reason: str
+
+
+def require_exact(value: Any) -> None:
+    """Raise DataError if the value stands for JSON that is not exact."""
+    if isinstance(value, InexactJson):
+        raise DataError(value.reason)
 
 
 def find_maybe_deeper(texts: pa.BinaryArray, most: int) -> npt.NDArray[np.int64]:
@@ -63,16 +101,54 @@ def _measure_depth(text: bytes) -> int:
 
 
 def decode_json(text: bytes) -> Any:
-    """Decode a JSON text to plain objects. A number that is too large becomes an infinity."""
+    """Decode a valid JSON text to plain objects. A number is a Decimal where an int or float would be another number.
+
+    A text with a key twice in one object becomes an InexactJson.
+    """
     try:
-        return _untyped.decode(text)
-    except msgspec.ValidationError:
-        # msgspec refuses numbers that are too large. Python's decoder takes them.
-        return json.loads(text, parse_int=_parse_int)
+        value = _untyped.decode(text)
+        # What is written again as it was has lost nothing. Most texts are, and this is quick.
+        written = _write(value)
+        if written == text or written == (plain := msgspec.json.format(text, indent=-1)):
+            return value
+        if _have_same_members(plain, written) and b"-0" not in text:
+            return _by_number.decode(text)
+    except (msgspec.ValidationError, DecimalException):
+        pass  # a number that is too large
+    try:
+        return json.loads(
+            text.decode(), parse_int=_read_integer, parse_float=read_number, object_pairs_hook=_read_members
+        )
+    except (ValueError, DecimalException) as err:
+        return InexactJson(f"cannot be decoded without a change of its value: {str(err) or type(err).__name__}")
 
 
-def _parse_int(digits: str) -> int | float:
-    return int(digits) if len(digits) < MAX_DIGITS else float(digits)
+def require_unique_keys(text: bytes, value: Any = MISSING) -> None:
+    """Raise ValueError if an object of a valid JSON text has a key twice. `value` is what the text was decoded to."""
+    if value is MISSING or not _have_same_members(msgspec.json.format(text, indent=-1), _write(value)):
+        json.loads(text, parse_int=float, object_pairs_hook=_read_members)
+
+
+def _have_same_members(text: bytes, written: bytes) -> bool:
+    """Whether JSON without spaces surely has as many members as what was decoded from it, and written again.
+
+    Decoding leaves the last one of those with one key.
+    """
+    # Each member has these two bytes. So have strings, and as many as before if neither is escaped by its number.
+    return not _HIDDEN.search(text) and text.count(b'":') == written.count(b'":')
+
+
+def _read_integer(text: str) -> int | Decimal:
+    return Decimal(text) if text == "-0" or len(text) > MAX_DIGITS else int(text)
+
+
+def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"an object has the key {twice[:100]!r} more than once")
+    return members
 
 
 # Without types, numba compiles or loads it at the first call. With types, each import would take half a second.

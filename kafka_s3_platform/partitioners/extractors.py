@@ -6,6 +6,7 @@ There is no extractor for Wallclock: the plan gives the hour of each offset.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from operator import index
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -132,7 +133,7 @@ class RecordFieldTimestampExtractor:
     def _times(self, kind: type, values: Sequence[Any], logical: str | None) -> Found:
         if kind is int and logical not in _TIMELESS:
             return self._numbers(values, logical)
-        if kind is float:
+        if kind in {float, Decimal}:
             return _convert_floats(np.array(values, np.float64))
         if kind is str:
             return self._texts(_build_text_array(values))

@@ -107,6 +107,7 @@ def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
 
 def _compile_schemaless(target: str) -> Caster:
     casters = {type_: _compile_plain(source, target) for type_, source in _CLASSES.items()}
+    casters[Decimal] = lambda number: _cast_decimal(number, target)
 
     def cast(value: Any) -> Any:
         if value is None:

@@ -10,6 +10,7 @@ from typing import Any
 from kafka_s3_platform.avro.structs import TIMESTAMP, Avro, Field, declare_field
 from kafka_s3_platform.config.keys.transforms.options import Inserted, split_field_path
 from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Schema, Side
+from kafka_s3_platform.model.json_values import require_exact
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.transforms.edits import Columns, Edit, Plan
 
@@ -19,6 +20,7 @@ FieldValues = Mapping[str, Any]
 def require_map(value: Any, purpose: str) -> dict[str, Any]:
     """Return the value, which has no schema, if it is a map. Raise DataError if it is not."""
     if not isinstance(value, dict):
+        require_exact(value)
         raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_name_class(value)}")
     return value
 

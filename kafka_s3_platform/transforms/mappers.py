@@ -22,6 +22,7 @@ from kafka_s3_platform.model.connect import (
     Schema,
     Side,
 )
+from kafka_s3_platform.model.json_values import require_exact
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.transforms.edits import RowNumbers, replace_payload
 from kafka_s3_platform.transforms.headers import HEADERS, replace_column
@@ -96,6 +97,8 @@ class RecordMapper(ABC):
 
     def _map(self, record: MappedRecord) -> list[MappedRecord] | RecordFailure:
         try:
+            require_exact(record.key)
+            require_exact(record.value)
             return [_check_output(record, output) for output in self.map(record)]
         except PlatformError:
             raise

@@ -4,6 +4,7 @@ Source of the rules: `MaskField` in Apache Kafka 4.3's `org.apache.kafka.connect
 """
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from kafka_s3_platform.avro.structs import Avro
@@ -44,7 +45,8 @@ class MaskField(Edit):
         return Plan(change, schema)
 
     def _masked(self, value: Any) -> Any:
-        names = {bool: "boolean", int: "int64", float: "float64", str: "string", list: "array", dict: "map"}
+        names = {bool: "boolean", int: "int64", str: "string", list: "array", dict: "map"}
+        names |= dict.fromkeys((float, Decimal), "float64")
         if value is None:
             return None
         return self._mask(names.get(type(value), type(value).__name__))

@@ -25,6 +25,7 @@ from kafka_s3_platform.model.connect import (
     RecordFailure,
     strip_branch,
 )
+from kafka_s3_platform.model.json_values import require_exact
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.transforms.headers import replace_column
 
@@ -141,6 +142,7 @@ class ExtractTopic:
 
     def _topic(self, source: Any) -> str | None:
         """Return the new topic, None if it stays as it is."""
+        require_exact(source)
         found = source
         for step in self._path:
             found = _take_step(found, step)

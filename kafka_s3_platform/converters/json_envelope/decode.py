@@ -22,11 +22,15 @@ from kafka_s3_platform.converters.base import (
 from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
-from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, read_number, require_unique_keys
 from kafka_s3_platform.model.notes import Notes
 
 _KEPT_BYTES = 65_536
 """Some schemas up to this size are remembered, of larger ones the last: each record may have its own schema."""
+
+
+_FRAME_BYTES = len('{"schema":,"payload":}') + len(',"schema":')
+"""An envelope has more bytes beside schema and payload if it has one of them twice, or many spaces."""
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,7 +40,6 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 _envelopes = msgspec.json.Decoder(_Envelope)
 _payloads = msgspec.json.Decoder(float_hook=Decimal)
-_schemas = msgspec.json.Decoder()
 
 
 class JsonEnvelopeConverter:
@@ -73,9 +76,14 @@ class JsonEnvelopeConverter:
 def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Readers]:
     """Return the schema, the value, and the readers of the schema, which tell how the value differs."""
     try:
-        envelope = _envelopes.decode(row.removeprefix(BYTE_ORDER_MARK))
+        text = row.removeprefix(BYTE_ORDER_MARK)
+        envelope = _envelopes.decode(text)
+        if len(text) - len(envelope.schema) - len(envelope.payload) > _FRAME_BYTES:
+            require_unique_keys(text)
         schema, read, readers = _read_schema(bytes(envelope.schema), replaces_nulls)
-        return schema, read(_payloads.decode(envelope.payload), len(row)), readers
+        payload = _payloads.decode(envelope.payload)
+        require_unique_keys(bytes(envelope.payload), payload)
+        return schema, read(payload, len(row)), readers
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
 
@@ -91,7 +99,8 @@ def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Rea
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    given = _schemas.decode(text)
+    given = _payloads.decode(text)
+    require_unique_keys(text, given)
     readers = Readers(replaces_nulls=replaces_nulls)
     if given is None:
         return None, lambda value, _size: _convert_decimals(value), readers
@@ -105,7 +114,7 @@ _compile_large_schema = lru_cache(1)(_compile_schema)
 
 def _convert_decimals(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return float(value)
+        return read_number(str(value))
     if isinstance(value, Mapping):
         return {key: _convert_decimals(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -36,7 +36,7 @@ from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import MISSING, Schema
-from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, require_unique_keys
 from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 MAX_REFERENCES = 100
@@ -67,7 +67,10 @@ class JsonSchemaConverter(FramedConverter):
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
         made = registry.made(schema_id, self._origin.subject, self._compile)
         try:
-            value = made.read(_exactly.decode(body.removeprefix(BYTE_ORDER_MARK)), len(body))
+            text = body.removeprefix(BYTE_ORDER_MARK)
+            given = _exactly.decode(text)
+            require_unique_keys(text, given)
+            value = made.read(given, len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
         side = "key" if self._origin.is_key else "value"
@@ -108,12 +111,12 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
 
     `keeps_others`: objects have a field for the properties that the schema allows and does not list.
     """
-    root = json.loads(text)
+    root = json.loads(text, parse_float=Decimal)
     resource = Resource.from_contents(root, DRAFT7)
     base = resource.id() or ROOT
     resources = [(ROOT, resource)]
     for name, other in references.items():
-        found = Resource.from_contents(json.loads(other), DRAFT7)
+        found = Resource.from_contents(json.loads(other, parse_float=Decimal), DRAFT7)
         # As Confluent's clients do, a name is also what it is beside the schema's $id.
         resources += [(name, found), (urljoin(base, name), found)]
     known: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
