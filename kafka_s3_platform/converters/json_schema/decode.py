@@ -18,7 +18,7 @@ import msgspec
 from referencing import Registry as Resources
 from referencing import Resource
 from referencing.exceptions import NoSuchResource, Unresolvable
-from referencing.jsonschema import DRAFT7
+from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
 from kafka_s3_platform.avro.connect_schema import (
     AVRO_TYPES,
@@ -43,6 +43,19 @@ MAX_REFERENCES = 100
 """The longest chain of $refs: a schema may refer to itself only."""
 
 ROOT = "urn:kafka-s3-platform:root"
+_DRAFTS = {
+    "json-schema.org/draft-04/schema": DRAFT4,
+    "json-schema.org/draft-06/schema": DRAFT6,
+    "json-schema.org/draft-07/schema": DRAFT7,
+    "json-schema.org/draft/2019-09/schema": DRAFT201909,
+    "json-schema.org/draft/2020-12/schema": DRAFT202012,
+}
+"""The drafts of JSON Schema that are read, by their $schema without its scheme."""
+_BESIDE_REF = frozenset(
+    {"$ref", "$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description", "examples"}
+    | {"deprecated", "readOnly", "writeOnly", "connect.index"}
+)
+"""What does not change how values look. Since 2019-09 all else beside a $ref does."""
 SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
 _exactly = msgspec.json.Decoder(float_hook=Decimal)
 
@@ -112,11 +125,11 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
     `keeps_others`: objects have a field for the properties that the schema allows and does not list.
     """
     root = json.loads(text, parse_float=Decimal)
-    resource = Resource.from_contents(root, DRAFT7)
+    resource = _make_resource(root)
     base = resource.id() or ROOT
     resources = [(ROOT, resource)]
     for name, other in references.items():
-        found = Resource.from_contents(json.loads(other, parse_float=Decimal), DRAFT7)
+        found = _make_resource(json.loads(other, parse_float=Decimal))
         # As Confluent's clients do, a name is also what it is beside the schema's $id.
         resources += [(name, found), (urljoin(base, name), found)]
     known: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
@@ -126,7 +139,22 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
     # cannot be read so: then only a $ref to an $id fails.
     with suppress(AttributeError, LookupError, TypeError, ValueError):
         known = known.crawl()
-    return _Types(keeps_others).slot(root, known.resolver(ROOT))
+    return _Types(keeps_others, _find_draft(root, DRAFT7)).slot(root, known.resolver(ROOT))
+
+
+def _make_resource(contents: Any) -> Resource[Any]:
+    """Make the resource of a schema of its draft: draft 7 if it names none, as Confluent's clients take it."""
+    return _find_draft(contents, DRAFT7).create_resource(contents)
+
+
+def _find_draft(contents: Any, default: Any) -> Any:
+    named = contents.get("$schema") if isinstance(contents, Mapping) else None
+    if named is None:
+        return default
+    parts = urlsplit(str(named))
+    if (draft := _DRAFTS.get(parts.netloc + parts.path)) is None:
+        raise BadRecordError(f"its $schema {str(named)[:100]!r} is none of the drafts 4, 6, 7, 2019-09 and 2020-12")
+    return draft
 
 
 def _refuse_address(uri: str) -> Resource[Any]:
@@ -162,8 +190,9 @@ class _Part:
 class _Types:
     """Makes Connect types from JSON Schemas. Further references to the same object schema give the same type."""
 
-    def __init__(self, keeps_others: bool) -> None:
+    def __init__(self, keeps_others: bool, default: Any) -> None:
         self._keeps_others = keeps_others
+        self._default = default
         self._structs: dict[_Itself, ConnectType] = {}
         self._may_be_null: dict[_Itself, bool] = {}
         self._targets: dict[_Itself, tuple[Any, Any]] = {}
@@ -190,16 +219,43 @@ class _Types:
         if not isinstance(schema, Mapping):
             return schema, resolver
         if "$ref" not in schema:
-            return schema, _enter_schema(schema, resolver, is_found=depth > 0)
+            inner = self._enter_schema(schema, resolver, is_found=depth > 0)
+            dynamic = {DRAFT201909: "$recursiveRef", DRAFT202012: "$dynamicRef"}.get(self._draft(inner))
+            if dynamic in schema:
+                raise BadRecordError(f"it has a {dynamic}, which is not read: say $ref, or leave the value out")
+            return schema, inner
         if depth == MAX_REFERENCES:
             raise BadRecordError(
                 f"its $ref {schema['$ref']!r} leads back to itself, or over more than {MAX_REFERENCES} others"
             )
         itself = _Itself(schema)
         if itself not in self._targets:
-            found = resolver.lookup(schema["$ref"])
-            self._targets[itself] = self._resolved(found.contents, found.resolver, depth + 1)
+            self._targets[itself] = self._follow(schema, resolver, depth)
         return self._targets[itself]
+
+    def _follow(self, schema: Mapping[str, Any], resolver: Any, depth: int) -> tuple[Any, Any]:
+        inner = self._enter_schema(schema, resolver, is_found=depth > 0)
+        if not schema.keys() <= _BESIDE_REF and self._draft(inner) in (DRAFT201909, DRAFT202012):
+            whole = {name: each for name, each in schema.items() if name != "$ref"}
+            return {**whole, "allOf": [{"$ref": schema["$ref"]}, *schema.get("allOf", ())]}, inner
+        found = inner.lookup(schema["$ref"])
+        return self._resolved(found.contents, found.resolver, depth + 1)
+
+    def _draft(self, resolver: Any) -> Any:
+        """Find the draft of the schema whose references the resolver follows."""
+        try:
+            return _find_draft(resolver.lookup("#").contents, self._default)
+        except Unresolvable:
+            return self._default
+
+    def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
+        """Return the resolver of the references in a schema, which are relative to its $id."""
+        resource = self._draft(resolver).create_resource(schema)
+        own = resource.id()
+        # Where a schema is found, its relative $id is a part of the address already.
+        if own is None or (is_found and not urlsplit(own).scheme):
+            return resolver
+        return resolver.in_subresource(resource)
 
     def _count_places(self, count: int) -> None:
         self._made += count
@@ -288,7 +344,8 @@ class _Types:
         )
 
     def _array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
-        items = schema.get("items", True)
+        # The first items have types of their own: all of them may be anything.
+        items = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
             pair = items["properties"]
             return ConnectType("map", key=self.slot(pair["key"], resolver), values=self.slot(pair["value"], resolver))
@@ -344,15 +401,6 @@ def _make_others_slot(listed: Container[str]) -> Slot:
         raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
     values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
     return Slot(values, optional=True, name=OTHER_PROPERTIES, default=None)
-
-
-def _enter_schema(schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
-    """Return the resolver of the references in a schema, which are relative to its $id."""
-    own = schema.get("$id")
-    # Where a schema is found, its relative $id is a part of the address already.
-    if own is None or (is_found and not urlsplit(own).scheme):
-        return resolver
-    return resolver.in_subresource(Resource.from_contents(schema, DRAFT7))
 
 
 def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:
