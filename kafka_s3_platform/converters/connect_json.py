@@ -170,6 +170,8 @@ class Readers:
         structs: list[tuple[ConnectType, ReadConnectJson]] = []
         for branch in kind.branches:
             (structs if branch.type.kind == "struct" else simple).append((branch.type, self.slot(branch, where)))
+        # A text is a text first: of bytes and decimals it might be the base64.
+        simple.sort(key=lambda each: each[0].kind != "string")
 
         def read(given: Any) -> Any:
             ranked = structs if isinstance(given, Mapping) else []
