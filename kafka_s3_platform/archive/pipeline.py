@@ -245,7 +245,8 @@ class _Conversion:
     """Convert the values, and also the keys where something reads them."""
 
     def __init__(self, task: ScanTask, notes: Notes) -> None:
-        self._notes = notes
+        # An envelope keeps the bytes, so it lacks nothing.
+        self._notes = Notes() if task.layout.is_envelope else notes
         records = task.records
         topic = task.writer.topic
         self._value: Converter = new_converter(records.value, topic, is_key=False)

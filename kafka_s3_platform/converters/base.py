@@ -66,13 +66,21 @@ def check_walkable(avro: str) -> str:
 class ConvertedPayload:
     """The payload of the converted records, their positions in the input, and the failures of all other records.
 
-    `notes` tell what the payload lacks of what the records hold.
+    `told` has for positions in the input what the payload lacks of what the record holds.
     """
 
     payload: Payload
     kept: Positions
     failures: tuple[RecordFailure, ...] = ()
-    notes: Notes = field(default_factory=Notes)
+    told: Mapping[int, Notes] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> Notes:
+        """All that is told, with the numbers of records."""
+        notes = Notes()
+        for each in self.told.values():
+            notes.join(each)
+        return notes
 
 
 class Converter(Protocol):

@@ -30,6 +30,7 @@ class FramedConverter(ABC):
         self._origin = Origin(topic, is_key, self.executing_class)
         self._settings = registry
         self.notes = Notes()
+        """Of the record that is read."""
 
     @abstractmethod
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
@@ -42,7 +43,7 @@ class FramedConverter(ABC):
         bad: dict[int, str] = {}
         rows = raw.to_numpy(zero_copy_only=False)
         registry = open_registry(self._settings)
-        self.notes = Notes()
+        told: dict[int, Notes] = {}
         for position, schema_id in enumerate(read_schema_ids(raw).tolist()):
             row = rows[position]
             if row is None:
@@ -54,7 +55,9 @@ class FramedConverter(ABC):
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
                 bad[position] = explain_bad_record(err)
                 continue
+            if self.notes.kinds:
+                told[position], self.notes = self.notes, Notes()
             if objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
         done = self._origin.converted(FramedPayload(raw, codes, tuple(known), objects), bad, offsets)
-        return replace(done, notes=self.notes)
+        return replace(done, told=told)

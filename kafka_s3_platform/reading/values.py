@@ -3,6 +3,7 @@
 All values of a read become those of one schema, by Avro's rules of schema resolution. A value that cannot is an error.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,6 +31,8 @@ from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.reading.parts import EnvelopePart, ReadPart
 from kafka_s3_platform.segments.schema_ids import find_ambiguous_ids
+
+logger = logging.getLogger(__name__)
 
 _RAW = "Without decode, the bytes of values are read as they are"
 
@@ -93,6 +96,8 @@ def convert_values(
     converted = new_converter(converter, topic, is_key=False).convert(raw, offsets)
     for failure in converted.failures:
         raise RecordError(f"{topic}-{kafka_partition}: {failure.message}. {_RAW}")
+    for sentence in converted.notes.sentences:
+        logger.warning("%s-%d: %s", topic, kafka_partition, sentence)
     return converted.payload
 
 

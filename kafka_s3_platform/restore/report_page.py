@@ -304,6 +304,7 @@ def _render_evidence(report: RestoreReport) -> Markup:
         ("records that failed and were left out", f"{left_out.failed:,}"),
         ("records without a key that were left out", f"{left_out.without_key:,}"),
         ("records routed to other topics", f"{left_out.elsewhere:,}"),
+        ("records that lack something that they held", f"{left_out.incomplete:,}"),
         ("records outside all hours", f"{report.out_of_range_count:,}"),
         ("extra copies of records", f"{report.doubled_count:,}"),
         ("records of other writers", f"{report.foreign_count:,}"),

@@ -179,16 +179,18 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How many records a stream did not send, and why.
+    """How many records a stream did not send, and why; and how many it sent without a part of them.
 
     `without_key`: only the latest record of each key was wanted, and they had none. `filtered`: a transform dropped
     them. `failed`: they failed, and `behavior.on.error` ignored that. `elsewhere`: they were routed to another topic.
+    `incomplete`: they were sent, but lack something of what was archived, since their key or value was written anew.
     """
 
     without_key: int = 0
     filtered: int = 0
     failed: int = 0
     elsewhere: int = 0
+    incomplete: int = 0
 
     def __add__(self, other: "LeftOut") -> "LeftOut":
         return LeftOut(
@@ -196,6 +198,7 @@ class LeftOut:
             self.filtered + other.filtered,
             self.failed + other.failed,
             self.elsewhere + other.elsewhere,
+            self.incomplete + other.incomplete,
         )
 
 

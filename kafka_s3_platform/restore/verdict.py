@@ -27,6 +27,7 @@ def list_missing(report: RestoreReport) -> tuple[str, ...]:
         (left_out.failed, "records failed and left out"),
         (left_out.without_key, "records without a key left out"),
         (left_out.elsewhere, "records routed to other topics and left out"),
+        (left_out.incomplete, "records sent without something that they held"),
     )
     return tuple(f"{count:,} {what}" for count, what in counted if count)
 

@@ -54,7 +54,7 @@ class JsonEnvelopeConverter:
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         known: dict[Schema, int] = {}
         bad: dict[int, str] = {}
-        notes = Notes()
+        told: dict[int, Notes] = {}
         for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
             if row is None:
                 continue
@@ -63,14 +63,17 @@ class JsonEnvelopeConverter:
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
                 bad[position] = explain_bad_record(err)
                 continue
+            notes = Notes()
             if readers.left_out is not None:
                 notes.note("lack fields that the schema beside their value does not list", readers.left_out)
             if readers.added is not None:
                 notes.note(f"lack a field that the schema beside their value lists: {ADDED}", readers.added)
+            if notes.kinds:
+                told[position] = notes
             if schema is not None and objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
         done = self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
-        return replace(done, notes=notes)
+        return replace(done, told=told)
 
 
 def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Readers]:

@@ -6,17 +6,20 @@ are logical types. Other well-known types are records like any message. In addit
 a map with strings as keys is a map of Avro.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 from confluent_kafka.schema_registry.confluent import meta_pb2
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from kafka_s3_platform.avro.connect_schema import (
     DATE,
@@ -65,6 +68,14 @@ MOST_SECONDS = 253_402_300_799
 """The bounds of a Timestamp in seconds: the years 1 to 9999."""
 
 
+_lost = threading.local()
+"""Its `places` are what the value that this thread reads lacks of its message, with the first place of each kind."""
+
+UNLISTED = "lack in their {side} what schema {schema_id} does not list"
+SIGNED = "have unsigned numbers in their {side} that do not fit 64 bits with a sign, and so became negative"
+CUT_TIMES = "have times in their {side} that were cut to milliseconds"
+
+
 class ProtobufConverter(FramedConverter):
     """Confluent's ProtobufConverter."""
 
@@ -87,7 +98,11 @@ class ProtobufConverter(FramedConverter):
             parsed = message.new.FromString(body[at:])
         except (DecodeError, RecursionError) as err:
             raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
-        return message.schema, message.read(parsed)
+        _lost.places = {}
+        value = message.read(parsed)
+        for told, place in _lost.places.items():
+            self.notes.note(told.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)
+        return message.schema, value
 
 
 def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
@@ -211,11 +226,9 @@ class _Messages:
             return self._types[name], self._reads[name]
         kind = self._types[name] = ConnectType("struct", name)
         reads: list[tuple[str, ReadField]] = []
-
-        def read(value: Any) -> Any:
-            return {field_name: each(value) for field_name, each in reads}
-
-        self._reads[name] = read
+        read = self._reads[name] = _tell_unlisted(
+            message, lambda value: {field_name: each(value) for field_name, each in reads}
+        )
         for slot, each in self._fields(message):
             kind.fields.append(slot)
             reads.append((slot.name, each))
@@ -240,11 +253,12 @@ class _Messages:
         alternatives = [self._field(each) for each in oneof.fields]
         kind = ConnectType("struct", f"{oneof.containing_type.full_name}.{oneof.name}")
         kind.fields.extend(slot for slot, _ in alternatives)
+        reads = {slot.name: each for slot, each in alternatives}
+        nulls = dict.fromkeys(reads)
 
         def read(value: Any) -> Any:
-            if value.WhichOneof(oneof.name) is None:
-                return None
-            return {slot.name: each(value) for slot, each in alternatives}
+            chosen = value.WhichOneof(oneof.name)
+            return None if chosen is None else nulls | {chosen: reads[chosen](value)}
 
         return Slot(kind, optional=True, name=name), read
 
@@ -255,6 +269,8 @@ class _Messages:
         # A field without presence cannot be absent: its default value counts as its value.
         if descriptor.has_presence:
             return slot, lambda value: read(getattr(value, name)) if value.HasField(name) else None
+        if read is _keep_value:
+            return slot, attrgetter(name)
         return slot, lambda value: read(getattr(value, name))
 
     def _content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
@@ -271,7 +287,7 @@ class _Messages:
         kind = ConnectType("map", entry.full_name, key=Slot(key), values=Slot(values))
         # Protobuf's maps have no order: sorted, equal messages give equal objects.
         if has_text_keys(kind):
-            return kind, lambda entries: {k: read(entries[k]) for k in sorted(entries)}
+            return kind, lambda entries: {read_key(k): read(entries[k]) for k in sorted(entries)}
         return kind, lambda entries: [{"key": read_key(k), "value": read(entries[k])} for k in sorted(entries)]
 
     def _one(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
@@ -281,29 +297,24 @@ class _Messages:
         if enum is not None:
             return ConnectType("string"), _compile_enum(enum)
         if message is None:
-            return ConnectType(KINDS[descriptor.type]), _to_signed if descriptor.type in UNSIGNED_64 else _keep_value
+            return ConnectType(KINDS[descriptor.type]), _choose_read(descriptor)
         if self._how.unwrap and message.full_name in WRAPPERS:
             return self._wrapped(message)
         return self._logical(message, descriptor) or self._struct(message)
 
     def _wrapped(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
         kind, read = self._one(wrapper.fields_by_name["value"])
-        return kind, lambda value: read(value.value)
+        return kind, _tell_unlisted(wrapper, lambda value: read(value.value))
 
     @staticmethod
     def _logical(message: Descriptor, descriptor: FieldDescriptor | None) -> tuple[ConnectType, ReadField] | None:
-        name = message.full_name
-        if name == "google.protobuf.Timestamp":
-            return ConnectType("int64", TIMESTAMP), _read_timestamp
-        if name == "google.type.Date":
-            return ConnectType("int32", DATE), _read_date
-        if name == "google.type.TimeOfDay":
-            return ConnectType("int32", TIME), _read_time
-        if name != "confluent.type.Decimal":
+        if message.full_name in _LOGICAL:
+            kind, name, read = _LOGICAL[message.full_name]
+            return ConnectType(kind, name), _tell_unlisted(message, read)
+        if message.full_name != "confluent.type.Decimal":
             return None
-        parameters = _read_decimal_parameters(descriptor)
-        kind = ConnectType("bytes", DECIMAL, parameters=parameters)
-        return kind, lambda value: _read_decimal(value, kind.scale)
+        decimal = ConnectType("bytes", DECIMAL, parameters=_read_decimal_parameters(descriptor))
+        return decimal, _tell_unlisted(message, lambda value: _read_decimal(value, decimal.scale))
 
 
 def _find_real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
@@ -322,13 +333,53 @@ def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, st
     return {"scale": params.get("scale", "0"), **precision}
 
 
+def _tell_unlisted(message: Descriptor, read: ReadField) -> ReadField:
+    """Return `read`, which also tells what a message holds and its type does not list: nothing reads that.
+
+    Numbers that a closed enum lacks count too. So do extensions, which have no place in Connect's types.
+    """
+    name = message.full_name
+
+    def checked(value: Any) -> Any:
+        if len(UnknownFieldSet(value)):
+            unlisted = UnknownFieldSet(value)[0]
+            _lost.places.setdefault(UNLISTED, f"field {unlisted.field_number} of {name}")
+        return read(value)
+
+    def checked_with_extensions(value: Any) -> Any:
+        for given, _ in value.ListFields():
+            if given.is_extension:
+                _lost.places.setdefault(UNLISTED, f"extension {given.full_name} of {name}")
+        return checked(value)
+
+    return checked_with_extensions if message.is_extendable else checked
+
+
+def _choose_read(descriptor: FieldDescriptor) -> ReadField:
+    if descriptor.type in UNSIGNED_64:
+        return _to_signed
+    file = FileDescriptorProto()
+    descriptor.file.CopyToProto(file)
+    # Of proto3, the parser refuses text that is not UTF-8. Of others, Python then gives bytes.
+    return _keep_text if descriptor.type == F.TYPE_STRING and file.syntax != "proto3" else _keep_value
+
+
 def _keep_value(value: Any) -> Any:
+    return value
+
+
+def _keep_text(value: Any) -> Any:
+    if type(value) is bytes:
+        raise BadRecordError(f"has text that is not UTF-8: {value[:100]!r}")
     return value
 
 
 def _to_signed(value: int) -> int:
     """Return the same 64 bits as a signed number, as Java and Avro do."""
-    return value - (1 << 64) if value >> 63 else value
+    if value >> 63:
+        _lost.places.setdefault(SIGNED, str(value))
+        return value - (1 << 64)
+    return value
 
 
 def _compile_enum(enum: EnumDescriptor) -> ReadField:
@@ -337,11 +388,11 @@ def _compile_enum(enum: EnumDescriptor) -> ReadField:
 
 
 def _read_timestamp(value: Any) -> int:
-    if not (LEAST_SECONDS <= value.seconds <= MOST_SECONDS and 0 <= value.nanos < 1_000_000_000):
-        raise BadRecordError(f"has the Timestamp {value.seconds} s {value.nanos} ns, outside of the years 1 to 9999")
-    seconds = int(value.seconds)
-    nanos = int(value.nanos)
-    return seconds * 1000 + nanos // 1_000_000
+    seconds: int = value.seconds
+    nanos: int = value.nanos
+    if not (LEAST_SECONDS <= seconds <= MOST_SECONDS and 0 <= nanos < 1_000_000_000):
+        raise BadRecordError(f"has the Timestamp {seconds} s {nanos} ns, outside of the years 1 to 9999")
+    return seconds * 1000 + _cut_nanos(nanos)
 
 
 def _read_date(value: Any) -> int:
@@ -356,7 +407,13 @@ def _read_time(value: Any) -> int:
         time(value.hours, value.minutes, value.seconds, value.nanos // 1000)
     except ValueError as err:
         raise BadRecordError(f"has a TimeOfDay that is no time: {err}") from err
-    return int(value.hours * HOUR_MS + value.minutes * 60_000 + value.seconds * 1000 + value.nanos // 1_000_000)
+    return int(value.hours * HOUR_MS + value.minutes * 60_000 + value.seconds * 1000 + _cut_nanos(value.nanos))
+
+
+def _cut_nanos(nanos: int) -> int:
+    if nanos % 1_000_000:
+        _lost.places.setdefault(CUT_TIMES, f"{nanos} nanoseconds")
+    return nanos // 1_000_000
 
 
 def _read_decimal(value: Any, scale: int) -> bytes:
@@ -364,3 +421,10 @@ def _read_decimal(value: Any, scale: int) -> bytes:
         raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
     number = int.from_bytes(value.value, "big", signed=True)
     return encode_exact_decimal(Decimal(number), scale - value.scale, "a Decimal")
+
+
+_LOGICAL: Mapping[str, tuple[str, str, ReadField]] = {
+    "google.protobuf.Timestamp": ("int64", TIMESTAMP, _read_timestamp),
+    "google.type.Date": ("int32", DATE, _read_date),
+    "google.type.TimeOfDay": ("int32", TIME, _read_time),
+}

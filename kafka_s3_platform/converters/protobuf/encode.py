@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, encode_unscaled
 from kafka_s3_platform.converters.base import BadRecordError
-from kafka_s3_platform.converters.protobuf.decode import LEAST_SECONDS, MOST_SECONDS
+from kafka_s3_platform.converters.protobuf.decode import EPOCH_DAY, LEAST_SECONDS, MOST_SECONDS
 from kafka_s3_platform.converters.protobuf.files import compile_file
 from kafka_s3_platform.model.times import DAY_MS
 
@@ -43,8 +43,6 @@ FIRST_MESSAGE = b"\0"
 
 FILE_NAME = "default"
 """The name that Confluent's Python client gives to a file that no other file imports."""
-
-EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ class SentStream:
             self._outgoing.filtered_count,
             self._outgoing.failed_count,
             sum(self._outgoing.elsewhere.values()),
+            self._outgoing.incomplete_count,
         )
 
 

@@ -13,6 +13,7 @@ from kafka_s3_platform.config.keys.transforms.steps import keeps_content
 from kafka_s3_platform.config.settings import RecordSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform, strip_branch
+from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.restore.outgoing.values import Rewritten
@@ -33,11 +34,6 @@ class Conversion(Protocol):
     @property
     def changes_nothing(self) -> bool:
         """Whether the bytes stay as they are when no transform looks at them."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what was decoded so far, and is written otherwise than it was archived."""
         ...
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
@@ -75,7 +71,8 @@ class OutgoingStream:
 
     If transforms route records, those for `to_topic` are sent. The others are left out, and `elsewhere` counts them by
     topic. `filtered_count` counts what transforms drop. A record that fails in a transform raises RecordError. With
-    `behavior_on_error` ignore or log it counts as `failed_count` instead, and the first one is `first_failure`.
+    `behavior_on_error` ignore or log it counts as `failed_count` instead, and the first one is `first_failure`. Records
+    that lack, since they are written anew, something of what they held are `incomplete_count`.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
@@ -101,7 +98,8 @@ class OutgoingStream:
         self._chain = _build_chain(settings.transforms, topic, to_topic)
         self._sees_values = any(map(_sees_values, settings.transforms))
         self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
-        self.filtered_count = self.failed_count = 0
+        self.filtered_count = self.failed_count = self.incomplete_count = 0
+        self._told = Notes()
         self.first_failure: RecordFailure | None = None
         self.elsewhere: Counter[str] = Counter()
 
@@ -124,6 +122,9 @@ class OutgoingStream:
             batch = moved.batch
         done = self._values.encode(batch)
         self._note(done.failures)
+        self.incomplete_count += len({offset for offset, _ in done.told})
+        for _, notes in done.told:
+            self._told.join(notes)
         return done.batch
 
     def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
@@ -167,11 +168,13 @@ class OutgoingStream:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the records that failed so far, with the first of them, and those that are written anew."""
+        """Sentences about the records that failed so far, and about what those written anew lack."""
         if self.first_failure is None:
-            return self._values.notes
-        failed = f"{self.failed_count:,} records cannot be written and are left out. First, "
-        return (failed + _describe(self.first_failure), *self._values.notes)
+            return (*self._told.sentences,)
+        return (
+            *self._told.sentences,
+            f"{self.failed_count:,} records cannot be written and are left out. First, {_describe(self.first_failure)}",
+        )
 
     def _said(self, failure: RecordFailure) -> str:
         return (
@@ -191,7 +194,6 @@ class _Bytes:
     """Keys and values as bytes, if no converter is set: bytes stay, text becomes UTF-8."""
 
     changes_nothing = True
-    notes: tuple[str, ...] = ()
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:  # noqa: ARG002
         return Outcome(ConnectBatch.of(batch))

@@ -1,6 +1,6 @@
 """Makes the keys and values that are sent: maps their schema ids, or writes their bytes anew."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,10 +41,14 @@ class ValueSettings:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The records that are sent, with their keys and values, and why others are not."""
+    """The records that are sent, with their keys and values, and why others are not.
+
+    `told` is what keys and values that were written anew lack of those that were archived, by source offset.
+    """
 
     batch: pa.RecordBatch
     failures: tuple[RecordFailure, ...] = ()
+    told: tuple[tuple[int, Notes], ...] = ()
 
 
 def new_values(settings: ValueSettings) -> "Values":
@@ -69,11 +73,6 @@ class Values:
         return not any(side.encodes or side.ids is not None for side in self._sides)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what the values that were written anew lack, or have, unlike the archived ones."""
-        return tuple(sentence for side in self._sides for sentence in side.notes.sentences)
-
-    @property
     def registered(self) -> tuple[Registration, ...]:
         """The schemas that were registered or found in the target's registry for what was written anew so far."""
         key, value = self._sides
@@ -89,7 +88,7 @@ class Values:
             return Rewritten(batch)
         outcome = self.decode(batch)
         done = self.encode(outcome.batch)
-        return Rewritten(done.batch, (*outcome.failures, *done.failures))
+        return replace(done, failures=(*outcome.failures, *done.failures))
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
         """Decode records as Connect does: keys and values that are written anew, or `everything`."""
@@ -103,16 +102,19 @@ class Values:
     def encode(self, batch: ConnectBatch) -> Rewritten:
         """Encode records as they are sent. A key or value that need not be written anew keeps its bytes."""
         failures: list[RecordFailure] = []
+        told: list[tuple[int, Notes]] = []
         records = batch.records
         for side in self._sides:
             column, found = side.encode(batch)
             failures += found
+            told += side.list_told(batch, column)
             records = records.set_column(records.schema.get_field_index(side.name), side.name, column)
         if failures:
             # By offset: if a key fails, its value is left out too.
             kept = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
             records = records.take(pa.array(kept))
-        return Rewritten(records, tuple(failures))
+            told = [each for each in told if each[0] in batch.offsets[kept]]
+        return Rewritten(records, tuple(failures), tuple(told))
 
 
 class _Side:
@@ -129,7 +131,7 @@ class _Side:
         self.ids = None if mapping is None else (mapping.key_ids if is_key else mapping.value_ids)
         self._encoder: ValueEncoder | None = self._new_encoder(self._wanted) if self._wanted else None
         self._converter: Converter | None = None
-        self.notes = Notes()
+        self._told: Mapping[int, Notes] = {}
 
     @property
     def encodes(self) -> bool:
@@ -144,7 +146,7 @@ class _Side:
         if self._converter is None:
             self._converter = new_converter(self._archived(), self._settings.topic, self._is_key)
         done: ConvertedPayload = self._converter.convert(batch.records.column(self.name), batch.offsets)
-        self.notes.join(done.notes)
+        self._told = {int(batch.offsets[at]): notes for at, notes in done.told.items()}
         kept = batch.take(done.kept)
         kept = replace(kept, key=done.payload) if self._is_key else replace(kept, value=done.payload)
         return Outcome(kept, done.failures)
@@ -163,6 +165,12 @@ class _Side:
             else f"; to write it otherwise, set {self.name}.converter (--outgoing, values.outgoing_file)"
         )
         return done.column, self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
+
+    def list_told(self, batch: ConnectBatch, column: pa.BinaryArray) -> Iterable[tuple[int, Notes]]:
+        """List what was told of the records when they were decoded, if `column` has their bytes written anew."""
+        payload: Payload = batch.key if self._is_key else batch.value
+        if self._told and (self.encodes or payload.raw is None) and column is not payload.raw:
+            yield from ((o, self._told[o]) for o in np.unique(batch.offsets).tolist() if o in self._told)
 
     def _mapped(self, raw: pa.BinaryArray, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
         if self.ids is None:

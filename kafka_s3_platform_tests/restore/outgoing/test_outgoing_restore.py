@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
@@ -23,6 +23,7 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.streams import replay_streams
+from kafka_s3_platform.restore.verdict import judge_report
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.targets import Archive
@@ -158,3 +159,25 @@ def test_schemas_that_were_not_archived_are_told_before_the_first_record(lab: La
     assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
         True
     ]
+
+
+def test_fields_that_a_protobuf_schema_does_not_list_take_the_verdict_with_their_number(
+    lab: Lab, registry: RegistrySettings
+) -> None:
+    """They were lost, and the restore said "verified"."""
+    text = 'syntax = "proto3"; message Parcel { string code = 1; int32 grams = 2; }'
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        prefix = b"\0" + client.register_schema(f"{lab.topic}-value", Schema(text, "PROTOBUF")).to_bytes(4, "big")
+    values = [prefix + b"\0" + body for body in (b"\x0a\x01p\x10\x09", b"\x10\x08\x1a\x04soft", b"\x28\x01")]
+    config = lab.archive(map(Sent, values), records={"value": {"format": "PROTOBUF", "registry": registry}})
+    mask = TransformSettings(alias="m", type="MaskField$Value", options={"fields": SecretStr("code")})
+    report = restored(config, f"{lab.topic}-copy", outgoing=Outgoing(transforms=(mask,), target_registry=registry))
+    assert judge_report(report).text == (
+        "verified, but not everything could be restored: 2 records sent without something that they held"
+    )
+    assert "2 records lack in their value what schema" in report.notes[-1]
+    again = restored(config, f"{lab.topic}-same")
+    assert (judge_report(again).kind, [r["value"] for r in consumed(config.kafka, f"{lab.topic}-same")]) == (
+        "good",
+        values,
+    )
