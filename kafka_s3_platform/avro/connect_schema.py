@@ -7,6 +7,7 @@ an integer has 8 or 16 bits.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -150,6 +151,9 @@ class AvroSchemas:
             return self._names[kind]
         name = self._new_name(kind, DEFAULT_NAME)
         self._names[kind] = kind.avro_name = name
+        if twice := [each for each, count in Counter(slot.name for slot in kind.fields).items() if count > 1]:
+            # A value would hold only the last of them.
+            raise ValueError(f"{name} has two fields named {twice[0]!r}")
         named = _start_record(name, self._namespace) | ({"doc": kind.doc} if kind.doc else {})
         # Its namespace and its number depend on the records before it.
         named |= {"connect.name": kind.name} if kind.name and name != kind.name else {}

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from operator import attrgetter
 from typing import Any
 
@@ -40,7 +40,7 @@ from kafka_s3_platform.converters.protobuf.files import compile_file
 from kafka_s3_platform.converters.protobuf.walk import MessageSizes
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES
+from kafka_s3_platform.model.limits import MAX_DECIMAL_BYTES, MAX_DECIMAL_DIGITS
 from kafka_s3_platform.model.times import HOUR_MS
 
 ReadField = Callable[[Any], Any]
@@ -71,6 +71,7 @@ MOST_SECONDS = 253_402_300_799
 _lost = threading.local()
 """Its `places` are what the value that this thread reads lacks of its message, with the first place of each kind."""
 
+_EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 UNLISTED = "lack in their {side} what schema {schema_id} does not list"
 SIGNED = "have unsigned numbers in their {side} that do not fit 64 bits with a sign, and so became negative"
 CUT_TIMES = "have times in their {side} that were cut to milliseconds"
@@ -420,7 +421,7 @@ def _read_decimal(value: Any, scale: int) -> bytes:
     if len(value.value) > MAX_DECIMAL_BYTES:
         raise BadRecordError(f"has a Decimal of {len(value.value)} bytes, read are {MAX_DECIMAL_BYTES}")
     number = int.from_bytes(value.value, "big", signed=True)
-    return encode_exact_decimal(Decimal(number), scale - value.scale, "a Decimal")
+    return encode_exact_decimal(Decimal(number).scaleb(-value.scale, _EXACT), scale, "a Decimal")
 
 
 _LOGICAL: Mapping[str, tuple[str, str, ReadField]] = {

@@ -175,3 +175,9 @@ def test_fields_that_the_schema_does_not_list_are_left_out_and_told() -> None:
         "1 records lack fields that the schema beside their value does not list (the first one: 'more')"
         in done.notes.sentences
     )
+
+
+def test_two_fields_of_one_name_refuse_the_schema() -> None:
+    fields = [{"field": "a", "type": "int32"}, {"field": "a", "type": "string", "optional": True}]
+    done = converted({"schema": {"type": "struct", "name": "x.S", "fields": fields}, "payload": {"a": 1}})
+    assert "x.S has two fields named 'a'" in done.failures[0].message

@@ -112,3 +112,19 @@ def test_text_of_other_syntaxes_that_is_no_utf_8_fails(head: str, field: str) ->
     bad = b"\x0a\x06\x0a\x01k\x12\x01\xff" if "map" in field else b"\x0a\x02a\xff"
     done = converted(f"{head} message M {{ {label}{field} }}", b"\0" + bad, b"\0")
     assert ["text that is not UTF-8" in f.message for f in done.failures] == [True]
+
+
+def test_a_oneof_that_would_be_named_like_a_field_refuses_the_schema() -> None:
+    """The value held the one that came last, under the name of both."""
+    text = PROTO3 + "message M { oneof by { int32 a = 1; string b = 2; } double by_0 = 3; }"
+    done = converted(text, b"\0\x08\x01")
+    assert "p.M has two fields named 'by_0'" in done.failures[0].message
+    done = converted(text, b"\0\x08\x01", generate_index_for_unions="false")
+    assert done.payload.objects == [{"by": {"a": 1, "b": None}, "by_0": 0.0}]
+
+
+def test_a_decimal_finer_than_its_field_fails_by_its_own_digits() -> None:
+    text = PROTO3 + 'import "confluent/type/decimal.proto"; message M { confluent.type.Decimal d = 1; }'
+    done = converted(text, b"\0\x0a\x05\x0a\x01\x7d\x18\x02", b"\0\x0a\x06\x0a\x02\x01\x2c\x18\x02")
+    assert done.payload.objects == [{"d": b"\x03"}]
+    assert "has in a Decimal 1.25, which has more than 0 digits after the point" in done.failures[0].message
