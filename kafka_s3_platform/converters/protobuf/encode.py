@@ -8,6 +8,7 @@ addition, a union of several types is a message with a oneof. Protobuf has no nu
 
 import base64
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -305,11 +306,16 @@ def _skip_null(put: Fill) -> Fill:
 
 def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
     name, python = SCALARS[node["type"]]
+    packed = struct.Struct("<f" if name == "float" else "<d")
 
     def convert(value: Any) -> Any:
+        number: Any = value
         # Python's Protobuf would also take a bool as a number, and a float without a fraction as an int.
         if type(value) is not python and not (python is float and type(value) is int):
             raise TypeError(f"{value!r:.100} is not of {name}")
+        # It would also make infinity of a large number, which `pack` refuses, and round a long one.
+        if python is float and packed.unpack(packed.pack(float(number)))[0] != value and type(value) is int:
+            raise ValueError(f"{value} has more digits than a {name}")
         return value
 
     return _Kind(name, convert=convert)
