@@ -189,9 +189,16 @@ class _File:
         found: Any = None
         inside: Sequence[Any] = list(self.file.message_types_by_name.values())
         for index in indexes:
-            if not 0 <= index < len(inside):
+            # Java's client leaves the entries of maps out where it normalizes schemas, all others count them.
+            both = [list(inside), [each for each in inside if not each.GetOptions().map_entry]]
+            named = {each[index].full_name: each[index] for each in both if 0 <= index < len(each)}
+            likely = [each for each in named.values() if not each.GetOptions().map_entry]
+            if not likely:
                 raise BadRecordError(f"names message {list(indexes)}, which schema {self.registered.schema_id} lacks")
-            found = inside[index]
+            if len(likely) > 1:
+                names = " or, without maps, ".join(each.full_name for each in likely)
+                raise BadRecordError(f"names message {list(indexes)}, which clients count differently: {names}")
+            [found] = likely
             inside = found.nested_types
         message: Descriptor = found
         return message
