@@ -232,7 +232,7 @@ class _Messages:
         name = message.full_name
         if name in self._types:
             return self._types[name], self._reads[name]
-        kind = self._types[name] = ConnectType("struct", name)
+        kind = self._types[name] = ConnectType("struct", _name_record(message, name))
         reads: list[tuple[str, ReadField]] = []
         read = self._reads[name] = _tell_unlisted(
             message, lambda value: {field_name: each(value) for field_name, each in reads}
@@ -259,7 +259,7 @@ class _Messages:
         place = oneof.containing_type.oneofs.index(oneof)
         name = f"{oneof.name}_{place}" if self._how.index else oneof.name
         alternatives = [self._field(each) for each in oneof.fields]
-        kind = ConnectType("struct", f"{oneof.containing_type.full_name}.{oneof.name}")
+        kind = ConnectType("struct", _name_record(oneof.containing_type, oneof.full_name))
         kind.fields.extend(slot for slot, _ in alternatives)
         reads = {slot.name: each for slot, each in alternatives}
         nulls = dict.fromkeys(reads)
@@ -292,7 +292,7 @@ class _Messages:
 
     def _map(self, entry: Descriptor) -> tuple[ConnectType, ReadField]:
         (key, read_key), (values, read) = (self._one(entry.fields_by_name[name]) for name in ("key", "value"))
-        kind = ConnectType("map", entry.full_name, key=Slot(key), values=Slot(values))
+        kind = ConnectType("map", _name_record(entry, entry.full_name), key=Slot(key), values=Slot(values))
         # Protobuf's maps have no order: sorted, equal messages give equal objects.
         if has_text_keys(kind):
             return kind, lambda entries: {read_key(k): read(entries[k]) for k in sorted(entries)}
@@ -323,6 +323,11 @@ class _Messages:
             return None
         decimal = ConnectType("bytes", DECIMAL, parameters=_read_decimal_parameters(descriptor))
         return decimal, _tell_unlisted(message, lambda value: _read_decimal(value, decimal.scale))
+
+
+def _name_record(message: Descriptor, full_name: str) -> str:
+    """Return the record's name. In Avro, types without a package cannot be named from inside of nested ones."""
+    return full_name if message.file.package else full_name.replace(".", "_")
 
 
 def _find_real_oneofs(message: Descriptor) -> list[OneofDescriptor]:

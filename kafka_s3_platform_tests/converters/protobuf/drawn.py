@@ -51,12 +51,12 @@ class DrawnFile:
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
         self.kind = draw(st.sampled_from(["proto2", "proto3", "editions"]))
-        self.file = FileDescriptorProto(name="drawn.proto", package=draw(st.sampled_from(["p", "p.q"])))
+        self.file = FileDescriptorProto(name="drawn.proto", package=draw(st.sampled_from(["", "p.q"])))
         if self.kind == "editions":
             self.file.edition = Edition.EDITION_2023
         if self.kind != "proto2":
             self.file.syntax = self.kind
-        self._prefix = f".{self.file.package}."
+        self._prefix = f".{self.file.package}." if self.file.package else "."
         self._enum(self.file.enum_type.add(name="E"))
         messages = [self.file.message_type.add(name=name) for name in "MN"[: draw(st.integers(1, 2))]]
         inner = messages[0].nested_type.add(name="Inner")

@@ -144,3 +144,13 @@ def test_a_nested_message_that_clients_count_differently_is_never_read_as_anothe
         assert said in done.failures[0].message
     else:
         assert done.payload.objects == [said]
+
+
+def test_types_without_a_package_name_each_other_from_everywhere() -> None:
+    text = (
+        'syntax = "proto3"; message M { oneof o { N n = 1; M m = 2; } message I { M m = 1; } I i = 3; N again = 4; } '
+    )
+    done = converted(text + "message N { int32 a = 1; }", b"\0\x1a\x02\x0a\x00")
+    [schema] = done.payload.schemas
+    assert schema.avro["name"] == "M"
+    assert done.payload.objects[0]["i"] == {"m": {"o_0": None, "i": None, "again": None}}
