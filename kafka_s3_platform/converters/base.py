@@ -1,6 +1,7 @@
 """The interface of converters, and how they report a record that cannot be converted."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +17,16 @@ from kafka_s3_platform.model.connect import DATA_EXCEPTION, Int64s, Payload, Pos
 from kafka_s3_platform.model.notes import Notes
 
 SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
+
+
+class _Lost(threading.local):
+    """What the value that this thread reads or writes loses: the first place for each sentence of its note."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, str] = {}
+
+
+lost = _Lost()
 
 
 class BadRecordError(Exception):

@@ -21,11 +21,13 @@ from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.avro.wire import PREFIX_BYTES, write_schema_ids
 from kafka_s3_platform.config.keys.converters import DECIMAL_FORMAT
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.converters.base import lost
 from kafka_s3_platform.converters.json_envelope.encode import NO_SCHEMA_PREFIX, SUFFIX, compile_envelope
 from kafka_s3_platform.converters.plain import StringPayload
 from kafka_s3_platform.converters.registry import NewSchema, Registration, open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema, strip_branch
+from kafka_s3_platform.model.notes import Notes
 
 Body = Callable[[Any], bytes]
 
@@ -35,10 +37,14 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True)
 class Encoded:
-    """The encoded value of each record, null for a null, and for those that could not be written: `bad` says why."""
+    """The encoded value of each record, null for a null, and for those that could not be written: `bad` says why.
+
+    `told` has for positions what was lost.
+    """
 
     column: pa.BinaryArray
     bad: Mapping[int, str] = field(default_factory=dict)
+    told: Mapping[int, Notes] = field(default_factory=dict)
 
 
 class ValueEncoder(Protocol):
@@ -191,12 +197,16 @@ def _encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> E
     """Encode each value with the function for its schema's code."""
     rows: list[bytes | None] = [None] * len(payload)
     bad: dict[int, str] = {}
+    told: dict[int, Notes] = {}
     for position, (code, value) in enumerate(zip(payload.codes.tolist(), payload.objects, strict=True)):
+        lost.places = {}
         try:
             rows[position] = None if value is None else bodies[code](value)
         except VALUE_ERRORS as err:
             bad[position] = f"cannot be written as {kind}: {type(err).__name__}: {err}"
-    return Encoded(pa.array(rows, pa.binary()), bad)
+        if lost.places:
+            told[position] = Notes({what: (1, where) for what, where in lost.places.items()})
+    return Encoded(pa.array(rows, pa.binary()), bad, told)
 
 
 def _refuse_all(err: Exception) -> Body:

@@ -6,7 +6,6 @@ are logical types. Other well-known types are records like any message. In addit
 a map with strings as keys is a map of Avro.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time
@@ -33,7 +32,7 @@ from kafka_s3_platform.avro.connect_schema import (
     write_avro_schema,
 )
 from kafka_s3_platform.config.settings import RegistrySettings
-from kafka_s3_platform.converters.base import BadRecordError, check_walkable, explain_bad_record
+from kafka_s3_platform.converters.base import BadRecordError, check_walkable, explain_bad_record, lost
 from kafka_s3_platform.converters.connect_json import encode_exact_decimal
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.protobuf.files import compile_file
@@ -68,9 +67,6 @@ MOST_SECONDS = 253_402_300_799
 """The bounds of a Timestamp in seconds: the years 1 to 9999."""
 
 
-_lost = threading.local()
-"""Its `places` are what the value that this thread reads lacks of its message, with the first place of each kind."""
-
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 UNLISTED = "lack in their {side} what schema {schema_id} does not list"
 SIGNED = "have unsigned numbers in their {side} that do not fit 64 bits with a sign, and so became negative"
@@ -99,9 +95,9 @@ class ProtobufConverter(FramedConverter):
             parsed = message.new.FromString(body[at:])
         except (DecodeError, RecursionError) as err:
             raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
-        _lost.places = {}
+        lost.places = {}
         value = message.read(parsed)
-        for told, place in _lost.places.items():
+        for told, place in lost.places.items():
             self.notes.note(told.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)
         return message.schema, value
 
@@ -356,13 +352,13 @@ def _tell_unlisted(message: Descriptor, read: ReadField) -> ReadField:
     def checked(value: Any) -> Any:
         if len(UnknownFieldSet(value)):
             unlisted = UnknownFieldSet(value)[0]
-            _lost.places.setdefault(UNLISTED, f"field {unlisted.field_number} of {name}")
+            lost.places.setdefault(UNLISTED, f"field {unlisted.field_number} of {name}")
         return read(value)
 
     def checked_with_extensions(value: Any) -> Any:
         for given, _ in value.ListFields():
             if given.is_extension:
-                _lost.places.setdefault(UNLISTED, f"extension {given.full_name} of {name}")
+                lost.places.setdefault(UNLISTED, f"extension {given.full_name} of {name}")
         return checked(value)
 
     return checked_with_extensions if message.is_extendable else checked
@@ -390,7 +386,7 @@ def _keep_text(value: Any) -> Any:
 def _to_signed(value: int) -> int:
     """Return the same 64 bits as a signed number, as Java and Avro do."""
     if value >> 63:
-        _lost.places.setdefault(SIGNED, str(value))
+        lost.places.setdefault(SIGNED, str(value))
         return value - (1 << 64)
     return value
 
@@ -425,7 +421,7 @@ def _read_time(value: Any) -> int:
 
 def _cut_nanos(nanos: int) -> int:
     if nanos % 1_000_000:
-        _lost.places.setdefault(CUT_TIMES, f"{nanos} nanoseconds")
+        lost.places.setdefault(CUT_TIMES, f"{nanos} nanoseconds")
     return nanos // 1_000_000
 
 

@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 
 from kafka_s3_platform.avro.values import AvroSchema, decode_decimal, encode_unscaled
-from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.base import BadRecordError, lost
 from kafka_s3_platform.converters.protobuf.decode import EPOCH_DAY, LEAST_SECONDS, MOST_SECONDS
 from kafka_s3_platform.converters.protobuf.files import compile_file
 from kafka_s3_platform.model.times import DAY_MS
@@ -39,6 +39,7 @@ SCALARS = {
     "string": ("string", str),
     "enum": ("string", str),
 }
+EMPTIED = "have empty lists or maps where they had a null, which Protobuf has not"
 FIRST_MESSAGE = b"\0"
 """The wire format's message indexes of the first message of a file."""
 
@@ -163,7 +164,7 @@ class _Compiler:
         node = members if len(members) > 1 else self.avro.resolved(members[0])
         kind, label, put = self._labelled(node, name, scope)
         if has_null:
-            put = _skip_null(put)
+            put = _skip_null(put, name if label or kind.name.startswith("map<") else "")
             label = "optional " if not label and kind.convert else label
         return f"{label}{kind.name} {name} = {tag}{kind.options};", put
 
@@ -296,10 +297,14 @@ def _require_value(value: Any, name: str) -> Any:
     return value
 
 
-def _skip_null(put: Fill) -> Fill:
+def _skip_null(put: Fill, emptied: str) -> Fill:
+    """Return `put` for what may be null. `emptied` names a list or a map, which becomes empty then."""
+
     def unless(message: Any, value: Any) -> None:
         if value is not None:
             put(message, value)
+        elif emptied:
+            lost.places.setdefault(EMPTIED, emptied)
 
     return unless
 

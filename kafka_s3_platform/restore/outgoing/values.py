@@ -105,9 +105,9 @@ class Values:
         told: list[tuple[int, Notes]] = []
         records = batch.records
         for side in self._sides:
-            column, found = side.encode(batch)
+            column, found, lost = side.encode(batch)
             failures += found
-            told += side.list_told(batch, column)
+            told += lost
             records = records.set_column(records.schema.get_field_index(side.name), side.name, column)
         if failures:
             # By offset: if a key fails, its value is left out too.
@@ -151,10 +151,13 @@ class _Side:
         kept = replace(kept, key=done.payload) if self._is_key else replace(kept, value=done.payload)
         return Outcome(kept, done.failures)
 
-    def encode(self, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
+    def encode(
+        self, batch: ConnectBatch
+    ) -> tuple[pa.BinaryArray, Sequence[RecordFailure], Sequence[tuple[int, Notes]]]:
+        """Return what is sent, what failed, and what is told of the records, if their bytes were written anew."""
         payload: Payload = batch.key if self._is_key else batch.value
         if self._wanted is None and payload.raw is not None:
-            return self._mapped(payload.raw, batch)
+            return (*self._mapped(payload.raw, batch), ())
         if self._encoder is None:
             # Transforms and objects of another sink give values without bytes: write them with the source's converter.
             self._encoder = self._new_encoder(self._source)
@@ -164,13 +167,12 @@ class _Side:
             if self.encodes
             else f"; to write it otherwise, set {self.name}.converter (--outgoing, values.outgoing_file)"
         )
-        return done.column, self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
-
-    def list_told(self, batch: ConnectBatch, column: pa.BinaryArray) -> Iterable[tuple[int, Notes]]:
-        """List what was told of the records when they were decoded, if `column` has their bytes written anew."""
-        payload: Payload = batch.key if self._is_key else batch.value
-        if self._told and (self.encodes or payload.raw is None) and column is not payload.raw:
-            yield from ((o, self._told[o]) for o in np.unique(batch.offsets).tolist() if o in self._told)
+        offsets = batch.offsets.tolist()
+        told = [(offsets[at], notes) for at, notes in done.told.items()]
+        if self._told and done.column is not payload.raw:
+            told += ((offset, self._told[offset]) for offset in dict.fromkeys(offsets) if offset in self._told)
+        failures = self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
+        return done.column, failures, told
 
     def _mapped(self, raw: pa.BinaryArray, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
         if self.ids is None:

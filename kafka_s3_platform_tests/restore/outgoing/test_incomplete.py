@@ -1,5 +1,6 @@
 """Values that are written anew and lack something of what was archived: counted, for the verdict."""
 
+import json
 from typing import Any
 
 from pydantic import SecretStr
@@ -73,3 +74,16 @@ def test_keys_are_told_of_as_well_as_values() -> None:
         (11, "lack in their key what schema 1 does not list"),
         (10, "lack in their value what schema 1 does not list"),
     ]
+
+
+def test_null_lists_that_protobuf_makes_empty_are_counted() -> None:
+    lists = {"type": "array", "optional": True, "field": "a", "items": {"type": "string"}}
+    maps = lists | {"type": "map", "field": "m", "keys": {"type": "string"}, "values": {"type": "int32"}}
+    schema = {"type": "struct", "name": "Bag", "fields": [lists, maps]}
+    rows = [{"a": ["x"], "m": {}}, {"a": None, "m": {}}, {"a": [], "m": None}, {"a": None, "m": None}]
+    values = [json.dumps({"schema": schema, "payload": row}).encode() for row in rows]
+    stream = sent(values, source=ConverterSettings(format="JSON", schemas_enable=True), value=PROTOBUF)
+    assert (stream.incomplete_count, stream.notes) == (
+        3,
+        ("3 records have empty lists or maps where they had a null, which Protobuf has not (the first one: a)",),
+    )
