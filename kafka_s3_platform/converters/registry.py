@@ -1,20 +1,27 @@
 """The client of the Schema Registry. It requests each schema, with its references, once in a process."""
 
+import json
 import ssl
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, ErrorCode, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
+from kafka_s3_platform.model.schema import (
+    NO_FIELDS,
+    ArchivedSchema,
+    SchemaReference,
+    SubjectVersion,
+    find_references_flaw,
+)
 from kafka_s3_platform.waits import waiting_for
 
 if TYPE_CHECKING:
@@ -38,6 +45,10 @@ MOST_CHARACTERS = 8 << 20
 NUMBERS = frozenset(
     {"timeout", "cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
 )
+
+TYPED_FIELDS = frozenset({"schema", "schemaType", "references"})
+PLACE_FIELDS = frozenset({"id", "guid", "subject", "version", "maxId", "ts", "deleted"})
+"""Fields of a registry's answer that say where a schema lies there. Another registry has its own."""
 
 T = TypeVar("T")
 
@@ -70,24 +81,24 @@ class NewSchema:
     schema_type: str
     text: str
     references: tuple[SchemaReference, ...] = ()
+    other_fields: str = NO_FIELDS
 
     @property
-    def as_client(self) -> "ClientSchema":
-        """The same schema as an object of confluent-kafka's client."""
-        from confluent_kafka.schema_registry import Schema as ClientSchema
-        from confluent_kafka.schema_registry import SchemaReference as ClientReference
-
-        named = [ClientReference(r.name, r.subject, r.version) for r in self.references]
-        return ClientSchema(self.text, self.schema_type, named)
+    def as_request(self) -> Mapping[str, Any]:
+        """The body of a request. confluent-kafka's own classes have no place for fields that they do not know."""
+        named = [{"name": r.name, "subject": r.subject, "version": r.version} for r in self.references]
+        typed = {"schema": self.text, "schemaType": self.schema_type, "references": named}
+        return {**json.loads(self.other_fields), **typed}
 
 
 @dataclass(frozen=True)
 class Registration:
-    """A schema's place in a registry."""
+    """A schema's place in a registry. `differing` names fields that the registry does not hold as they were sent."""
 
     subject: str
     version: int
     schema_id: int
+    differing: tuple[str, ...] = ()
 
 
 class Registry:
@@ -112,7 +123,8 @@ class Registry:
         try:
             self._client = SchemaRegistryClient({"url": url, **conf})
             # Nothing public of the client leads to its session.
-            rest: Any = self._client._rest_client  # noqa: SLF001
+            self._rest: Any = self._client._rest_client  # noqa: SLF001
+            rest = self._rest
             # and who gives tokens, if anybody is asked for some
             tokens = getattr(rest.bearer_field_provider, "client", None)
             for session in filter(None, (rest.session, tokens)):
@@ -149,7 +161,7 @@ class Registry:
         return made
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
-        """Return the schema as it was registered, with its subjects' compatibility modes. None if it does not exist."""
+        """Return the schema as it was registered, with its subjects' settings. None if it does not exist."""
         try:
             return self._as_archived(schema_id)
         except BadRecordError:
@@ -157,16 +169,27 @@ class Registry:
 
     def _as_archived(self, schema_id: int) -> ArchivedSchema:
         with self._told(f"schema {schema_id}"):
-            schema = self._client.get_schema(schema_id)
+            answer = self._get_answer(schema_id)
+            schema = _parse_schema(answer)
             places = self._client.get_schema_versions(schema_id, deleted=True)
             pairs = [(str(p.subject), int(p.version or 0)) for p in places]
             _check_number("subjects", len(pairs), MOST_SUBJECTS)
             _check_number("references", len(schema.references or []), MOST_REFERENCES)
             references = tuple(map(self._reference, schema.references or []))
-        subjects = tuple(SubjectVersion(s, v, self.compatibility(s)) for s, v in sorted(pairs))
+        subjects = tuple(replace(self.read_settings(s), version=v) for s, v in sorted(pairs))
         return ArchivedSchema(
-            self.url, schema_id, schema.schema_type or "AVRO", schema.schema_str or "", subjects, references
+            self.url,
+            schema_id,
+            schema.schema_type or "AVRO",
+            schema.schema_str or "",
+            subjects,
+            references,
+            _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS),
         )
+
+    def _get_answer(self, schema_id: int, **query: str) -> dict[str, Any]:
+        """Return the whole answer for a schema. The client's classes would keep the fields alone that they know."""
+        return dict(self._rest.get(f"schemas/ids/{schema_id}", query))
 
     def _reference(self, reference: "ClientReference") -> SchemaReference:
         name = str(reference.name)
@@ -175,20 +198,26 @@ class Registry:
         found = self._client.get_version(_check_subject(subject), version, deleted=True)
         return SchemaReference(name, subject, version, int(found.schema_id or 0))
 
-    def compatibility(self, subject: str) -> str | None:
-        """Return the compatibility mode of a subject: its own, else the registry's. None if the registry has none."""
+    def read_settings(self, subject: str) -> SubjectVersion:
+        """Return the settings of a subject: its own, else the registry's; no mode if the registry has none.
+
+        They are those of each version: the one in the result means nothing.
+        """
         for asked in (subject, None):
             try:
                 with self._told(f"the compatibility mode of {asked or 'all subjects'}"):
-                    return str(self._client.get_compatibility(asked and _check_subject(asked)))
+                    path = "config" if asked is None else f"config/{_quote(asked)}"
+                    answer = dict(self._rest.get(path))
+                    mode = str(answer["compatibilityLevel"])
+                    return SubjectVersion(subject, 0, mode, _encode_others(answer, {"compatibilityLevel"}))
             except BadRecordError:
                 continue
-        return None
+        return SubjectVersion(subject, 0, None)
 
-    def set_compatibility(self, subject: str, mode: str) -> None:
-        """Set the compatibility mode of a subject."""
+    def write_settings(self, subject: str, mode: str, other_settings: str = NO_FIELDS) -> None:
+        """Set the compatibility mode of a subject, and other settings of it."""
         with self._told(f"the compatibility mode of {subject} to be {mode}"):
-            self._client.set_compatibility(_check_subject(subject), mode)
+            self._rest.put(f"config/{_quote(subject)}", body={**json.loads(other_settings), "compatibility": mode})
 
     def versions(self, subject: str) -> list[int]:
         """Return the versions of a subject. Empty if the subject does not exist."""
@@ -199,13 +228,20 @@ class Registry:
             return []
 
     def find(self, subject: str, schema: NewSchema) -> Registration | None:
-        """Look the schema up in a subject. Return None if it is not there."""
+        """Look the schema up in a subject. Return None if it is not there.
+
+        Registries differ in what they compare: some take the text alone. So what the registry holds is looked at too.
+        """
         try:
             with self._told(f"a schema of {subject}"):
-                found = self._client.lookup_schema(_check_subject(subject), schema.as_client)
+                found = dict(self._rest.post(f"subjects/{_quote(subject)}?normalize=False", body=schema.as_request))
+                schema_id = int(found["id"])
+                held = json.loads(_encode_others(self._get_answer(schema_id), TYPED_FIELDS | PLACE_FIELDS))
         except BadRecordError:
             return None
-        return Registration(subject, int(found.version or 0), int(found.schema_id or 0))
+        sent = json.loads(schema.other_fields)
+        differing = tuple(name for name in sorted({*sent, *held}) if sent.get(name) != held.get(name))
+        return Registration(subject, int(found["version"]), schema_id, differing)
 
     def register(self, subject: str, schema: NewSchema) -> Registration:
         """Register a schema, once in a process. Leave a schema as it is if the subject has it already.
@@ -219,9 +255,9 @@ class Registry:
         key = (subject, schema)
         if key not in self._registered:
             found = self.find(subject, schema)
-            if found is None:
+            if found is None or found.differing:
                 with self._told(f"a new schema of {subject}"):
-                    self._client.register_schema(_check_subject(subject), schema.as_client)
+                    self._rest.post(f"subjects/{_quote(subject)}/versions?normalize=False", body=schema.as_request)
                 # The answer to a registration has no version.
                 found = self.find(subject, schema)
             if found is None:
@@ -234,7 +270,7 @@ class Registry:
             return self._from_archive(self._archived[schema_id], subject)
         with self._told(f"schema {schema_id}"):
             # With this format, Confluent's registry returns Protobuf schemas as descriptors, which need no protoc.
-            schema = self._client.get_schema(schema_id, subject, "serialized")
+            schema = _parse_schema(self._get_answer(schema_id, subject=subject, format="serialized"))
             found, version = self._version(schema_id, subject)
             references: dict[str, str] = {}
             self._refer(schema, references)
@@ -367,6 +403,22 @@ def _check_subject(subject: str) -> str:
     if _is_path_step(subject):
         raise BadRecordError(f"has a schema of which {_explain_path_step(subject)}")
     return subject
+
+
+def _parse_schema(answer: Mapping[str, Any]) -> "ClientSchema":
+    from confluent_kafka.schema_registry import Schema as ClientSchema
+
+    return ClientSchema.from_dict({name: value for name, value in answer.items() if name in TYPED_FIELDS})
+
+
+def _quote(subject: str) -> str:
+    return quote(_check_subject(subject), safe="")
+
+
+def _encode_others(answer: Mapping[str, Any], without: Collection[str]) -> str:
+    """Encode the other fields of an answer as JSON. A null says what an absent field says."""
+    others = {name: value for name, value in answer.items() if name not in without and value is not None}
+    return json.dumps(others, sort_keys=True)
 
 
 def _check_references(outer: Sequence[object], schema: object) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+NO_FIELDS = "{}"
+
 MAX_REFERENCES_DEEP = 100
 """The longest chain of schemas that refer to each other. Real chains have a few schemas."""
 
@@ -19,18 +21,23 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class SubjectVersion:
-    """A schema's place in its registry. `compatibility` is the subject's mode, None if the registry reported none."""
+    """A schema's place in its registry. `compatibility` is the subject's mode, None if the registry reported none.
+
+    `other_settings` are the others of the subject, as JSON.
+    """
 
     subject: str
     version: int
     compatibility: str | None
+    other_settings: str = NO_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSchema:
     """One schema of the registry at `registry_url`, as it was registered.
 
-    `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` are in the registry's order.
+    `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` are in the registry's order. `other_fields` is the JSON
+    of what the registry has besides: metadata, the rule set, and whatever a registry of tomorrow has.
     """
 
     registry_url: str
@@ -39,6 +46,7 @@ class ArchivedSchema:
     schema_text: str
     subjects: tuple[SubjectVersion, ...]
     schema_references: tuple[SchemaReference, ...] = ()
+    other_fields: str = NO_FIELDS
 
 
 def find_references_flaw(outer: Sequence[object], schema: object) -> str | None:

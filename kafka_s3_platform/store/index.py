@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-INDEX_FORMAT = 2
+INDEX_FORMAT = 3
 """The format of indexes that this version writes and reads."""
 
 CHECKPOINT_INTERVAL = 10

@@ -89,6 +89,7 @@ INDEX_SCHEMA = pa.schema(
         pa.field("schema_text", pa.string()),
         pa.field("subjects", pa.string()),
         pa.field("schema_references", pa.string()),
+        pa.field("other_fields", pa.string()),
         pa.field("kafka_partition_count", pa.int32()),
         pa.field("message", pa.string()),
         pa.field("found_at", TIME),

@@ -3,6 +3,7 @@
 import http.client
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -138,7 +139,7 @@ def test_a_subject_that_is_a_step_of_a_path_reaches_no_other_place_of_the_regist
     with pytest.raises(ConfigError, match="leads to another place of its API: nothing is registered in it"):
         asked.register(subject, NewSchema("JSON", STRING))
     assert (asked.find(subject, NewSchema("JSON", STRING)), asked.versions(subject)) == (None, [])
-    assert asked.compatibility(subject) == asked.compatibility("no such subject")
+    assert asked.read_settings(subject) == replace(asked.read_settings("no such subject"), subject=subject)
     source = RecordSettings(value=ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://old")))
     row = archived(3, titled(topic_name), "JSON", subject=subject)
     with pytest.raises(ConfigError, match="nothing is registered in it"):
@@ -202,8 +203,8 @@ def test_a_subject_of_any_other_name_is_itself(registry: RegistrySettings, topic
     schema = NewSchema("JSON", titled(topic_name))
     assert asked.register(name, schema).subject == name
     assert listed(registry.url) - before == {name}
-    asked.set_compatibility(name, "NONE")
-    assert (asked.compatibility(name), asked.versions(name)) == ("NONE", [1])
+    asked.write_settings(name, "NONE")
+    assert (asked.read_settings(name).compatibility, asked.versions(name)) == ("NONE", [1])
 
 
 def listed(url: str) -> set[str]:

@@ -165,7 +165,13 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
     ),
     (
         ArchivedSchema(
-            "http://r", 5, "AVRO", '"int"', (SubjectVersion("s", 1, "FULL"),), (SchemaReference("n", "s", 2, 4),)
+            "http://r",
+            5,
+            "AVRO",
+            '"int"',
+            (SubjectVersion("s", 1, "FULL", '{"normalize": true}'),),
+            (SchemaReference("n", "s", 2, 4),),
+            '{"metadata": {"properties": {"owner": "a"}}}',
         ),
         "schema",
         {
@@ -173,8 +179,10 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
             "schema_id": 5,
             "schema_type": "AVRO",
             "schema_text": '"int"',
-            "subjects": '[{"subject": "s", "version": 1, "compatibility": "FULL"}]',
+            "subjects": '[{"subject": "s", "version": 1, "compatibility": "FULL", '
+            '"other_settings": "{\\"normalize\\": true}"}]',
             "schema_references": '[{"name": "n", "subject": "s", "version": 2, "schema_id": 4}]',
+            "other_fields": '{"metadata": {"properties": {"owner": "a"}}}',
         },
     ),
     (

@@ -150,9 +150,18 @@ class _Registrar:
             self._ensure(subject, earlier)
         schema = self._places[subject][version]
         references = self._behind(subject, version, schema)
-        new = NewSchema(schema.schema_type, schema.schema_text, references)
+        new = NewSchema(schema.schema_type, schema.schema_text, references, schema.other_fields)
         target = self._target(subject)
-        found = self.registry.find(target, new) or self._registered(subject, target, new)
+        found = self.registry.find(target, new)
+        if found is None or found.differing:
+            found = self._registered(subject, target, new)
+        if found.differing:
+            self.notes.append(
+                f"schema {found.schema_id} (version {found.version} of {target}) in the target's registry differs from "
+                f"schema {schema.schema_id} of {schema.registry_url} in {' and '.join(found.differing)}: that registry "
+                f"did not take them as they were archived. Whoever reads by them, such as rules that decrypt, reads "
+                f"otherwise"
+            )
         done = self._done[subject, version] = _Mapped(target, found.version, found.schema_id)
         self.ids.setdefault(schema.schema_id, found.schema_id)
         return done
@@ -188,7 +197,7 @@ class _Registrar:
                     f"one beside them: {err}. Restore to a topic of another name, or to a registry without that subject"
                 ) from err
         # `_keep_mode` gives the subject its own mode again, once all of its versions are registered.
-        self.registry.set_compatibility(target, ANY_SCHEMA)
+        self.registry.write_settings(target, ANY_SCHEMA)
         return self.registry.register(target, new)
 
     def _is_ours(self, subject: str) -> bool:
@@ -198,25 +207,34 @@ class _Registrar:
         return set(self.registry.versions(target)) <= mine
 
     def _keep_mode(self, subject: str) -> None:
-        """Give the subject the mode that it had when its latest archived version was archived."""
+        """Give the subject the settings that it had when its latest archived version was archived."""
         target = self._target(subject)
         latest = self._places[subject][max(self._places[subject])]
-        was = next((s.compatibility for s in latest.subjects if s.subject == subject), None)
-        now = self.registry.compatibility(target)
-        is_itself = target == subject and latest.registry_url == self.registry.url
-        if was is not None and was != now and not is_itself:
-            if self._is_ours(subject):
-                self.registry.set_compatibility(target, was)
-            else:
-                self.notes.append(
-                    f"subject {target} keeps its compatibility mode {now}, since it has schemas of its own; {subject} "
-                    f"had {was} where it was archived"
-                )
+        was = next((s for s in latest.subjects if s.subject == subject), None)
+        if was is None or was.compatibility is None or (target, latest.registry_url) == (subject, self.registry.url):
+            return
+        if _list_settings(was) == _list_settings(self.registry.read_settings(target)):
+            return
+        is_ours = self._is_ours(subject)
+        if is_ours:
+            self.registry.write_settings(target, was.compatibility, was.other_settings)
+        now = self.registry.read_settings(target)
+        if _list_settings(was) != _list_settings(now):
+            others = "" if is_ours else ", since it has schemas of its own"
+            self.notes.append(
+                f"subject {target} keeps its compatibility mode {now.compatibility} and other settings "
+                f"{now.other_settings}{others}; {subject} had {was.compatibility} and {was.other_settings} where it "
+                f"was archived"
+            )
 
     def _target(self, subject: str) -> str:
         if _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject
+
+
+def _list_settings(place: SubjectVersion) -> tuple[str | None, str]:
+    return place.compatibility, place.other_settings
 
 
 def _is_of_topic(subject: str, topic: str) -> bool:

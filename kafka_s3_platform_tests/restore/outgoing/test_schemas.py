@@ -206,6 +206,18 @@ def test_references_are_registered_first_and_by_the_names_that_they_have(
     assert there.get_version(f"user-of-{topic_name}", 1).schema.schema_str == USER_2
 
 
+def test_rules_that_the_target_s_registry_does_not_take_are_told(
+    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
+) -> None:
+    given = move()
+    rows = given.archived([register(f"{topic_name}-value", USER)])
+    ruled = [dataclasses.replace(row, other_fields='{"metadata": {"properties": {"owner": "hr"}}}') for row in rows]
+    found = map_schemas(given.target, ruled, given.source, given.topic, given.to_topic)
+    assert there.get_versions(f"copy_of_{topic_name}-value") == [1]
+    assert f"copy_of_{topic_name}-value) in the target's registry differs" in found.notes[0]
+    assert "in metadata: that registry did not take them" in found.notes[0]
+
+
 def test_a_reference_that_was_not_archived_is_refused(
     move: Callable[..., Move], register: Register, topic_name: str
 ) -> None:
