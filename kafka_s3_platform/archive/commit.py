@@ -68,7 +68,7 @@ def _fetch_topic_schemas(part: TopicSlice, snapshot: IndexSnapshot) -> tuple[Arc
     segments = [*snapshot.segments]
     for result in part.results:
         segments += result.segments
-    schema_ids: set[int] = set()
+    schema_ids: set[int | str] = set()
     for segment in segments:
         schema_ids.update(segment.schema_ids)
     found = fetch_archived_schemas(snapshot.state, schema_ids, records)

@@ -16,7 +16,7 @@ from kafka_s3_platform.archive.bad_records import BadRecords
 from kafka_s3_platform.archive.evolution import SchemaTargets
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.converters import Converter, new_converter
+from kafka_s3_platform.converters.header_ids import RecordConverter
 from kafka_s3_platform.formats.writers import find_unsafe_keys, find_unsafe_values
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, build_record_error, check_tolerance
 from kafka_s3_platform.model.connect import (
@@ -249,17 +249,17 @@ class _Conversion:
         self._notes = Notes() if task.layout.is_envelope else notes
         records = task.records
         topic = task.writer.topic
-        self._value: Converter = new_converter(records.value, topic, is_key=False)
+        self._value = RecordConverter(records.value, topic, "value")
         reads_keys = task.layout.keys_format is not None or bool(records.transforms)
-        self._key: Converter | None = new_converter(records.key, topic, is_key=True) if reads_keys else None
+        self._key: RecordConverter | None = RecordConverter(records.key, topic, "key") if reads_keys else None
 
     def apply(self, batch: ConnectBatch) -> Outcome:
-        values = self._value.convert(batch.records.column("value"), batch.offsets)
+        values = self._value.convert(batch.records)
         self._notes.join(values.notes)
         batch = replace(batch.take(values.kept), value=values.payload)
         if self._key is None or not batch.num_rows:
             return Outcome(batch, values.failures)
-        keys = self._key.convert(batch.records.column("key"), batch.offsets)
+        keys = self._key.convert(batch.records)
         self._notes.join(keys.notes)
         return Outcome(replace(batch.take(keys.kept), key=keys.payload), (*values.failures, *keys.failures))
 

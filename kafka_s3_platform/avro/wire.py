@@ -43,12 +43,17 @@ def read_extents(raw: pa.BinaryArray) -> tuple[Int64s, Int64s, npt.NDArray[np.ui
     return bounds[:-1], bounds[1:], np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
-def map_schema_ids(raw: pa.BinaryArray, ids: Mapping[int, int]) -> tuple[pa.BinaryArray, Positions, Int64s]:
+def map_schema_ids(
+    raw: pa.BinaryArray, ids: Mapping[int, int], bare: pa.BooleanArray | None = None
+) -> tuple[pa.BinaryArray, Positions, Int64s]:
     """Replace the schema ids of values by `ids` (old -> new). Values that are not in the wire format stay.
 
-    Also return the positions of values whose id is not in `ids`, which stay too, and the ids of these values.
+    So do those that are `bare`: no byte of them is an id, whatever they begin with. Also return the positions of values
+    whose id is not in `ids`, which stay too, and the ids of these values.
     """
     found = read_schema_ids(raw)
+    if bare is not None:
+        found[bare.to_numpy(zero_copy_only=False)] = NO_ID
     olds = np.unique(found)
     news = np.array([ids.get(old, NO_ID) for old in olds.tolist()], np.int64)
     replaced = news[np.searchsorted(olds, found)]

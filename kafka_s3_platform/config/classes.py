@@ -35,15 +35,17 @@ TIMESTAMP_EXTRACTOR: values.Parser[str] = values.expect_class(
     plugin=plugins.TIMESTAMP_EXTRACTOR,
 )
 
+CONVERTER_NAMES: Mapping[str, str] = {
+    "BYTES": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "STRING": "org.apache.kafka.connect.storage.StringConverter",
+    "JSON": "org.apache.kafka.connect.json.JsonConverter",
+    "JSON_SR": "io.confluent.connect.json.JsonSchemaConverter",
+    "AVRO": "io.confluent.connect.avro.AvroConverter",
+    "PROTOBUF": "io.confluent.connect.protobuf.ProtobufConverter",
+}
+
 CONVERTER_CLASS: values.Parser[str] = values.expect_class(
-    {
-        "org.apache.kafka.connect.converters.ByteArrayConverter": "BYTES",
-        "org.apache.kafka.connect.storage.StringConverter": "STRING",
-        "org.apache.kafka.connect.json.JsonConverter": "JSON",
-        "io.confluent.connect.json.JsonSchemaConverter": "JSON_SR",
-        "io.confluent.connect.avro.AvroConverter": "AVRO",
-        "io.confluent.connect.protobuf.ProtobufConverter": "PROTOBUF",
-    },
+    {name: format_name for format_name, name in CONVERTER_NAMES.items()},
     {
         **{
             f"org.apache.kafka.connect.converters.{name}Converter": "say ByteArrayConverter to keep the bytes"

@@ -227,8 +227,8 @@ class _PlainEncoder:
         self._decimals: DecimalFormat = "NUMERIC" if settings.options.get(DECIMAL_FORMAT) == "NUMERIC" else "BASE64"
 
     def encode(self, payload: Payload) -> Encoded:
-        if payload.raw is not None and self._is_raw(payload):
-            return Encoded(self._framed(payload.raw) if self._has_schemas else payload.raw)
+        if payload.bytes_read is not None and self._is_raw(payload):
+            return Encoded(self._framed(payload.bytes_read) if self._has_schemas else payload.bytes_read)
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
         return _encode_values(payload, {code: self._safe_body(schema) for code, schema in schemas.items()}, self._kind)
 

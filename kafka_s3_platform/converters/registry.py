@@ -4,24 +4,19 @@ import json
 import ssl
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from kafka_s3_platform.config.certificates import explain_certificate
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, ErrorCode, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
-from kafka_s3_platform.model.schema import (
-    NO_FIELDS,
-    ArchivedSchema,
-    SchemaReference,
-    SubjectVersion,
-    find_references_flaw,
-)
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 from kafka_s3_platform.waits import waiting_for
 
 if TYPE_CHECKING:
@@ -32,6 +27,8 @@ if TYPE_CHECKING:
 # A text, like all properties of the client.
 TIMEOUT_SECONDS = "30"
 NOT_FOUND = 404
+NOT_ALLOWED = 405
+MOST_IDS = 1 << 32
 NOT_FOUND_CODES = (40401, 40402, 40403, 40408)
 """The registry's codes for an unknown subject, version, schema or mode. Any other 404 is not from a registry."""
 
@@ -81,7 +78,7 @@ class NewSchema:
     schema_type: str
     text: str
     references: tuple[SchemaReference, ...] = ()
-    other_fields: str = NO_FIELDS
+    other_fields: str = "{}"
 
     @property
     def as_request(self) -> Mapping[str, Any]:
@@ -93,12 +90,16 @@ class NewSchema:
 
 @dataclass(frozen=True)
 class Registration:
-    """A schema's place in a registry. `differing` names fields that the registry does not hold as they were sent."""
+    """A schema's place in a registry. `differing` names fields that the registry does not hold as they were sent.
+
+    `guid` is None if the registry has no GUIDs.
+    """
 
     subject: str
     version: int
     schema_id: int
     differing: tuple[str, ...] = ()
+    guid: str | None = None
 
 
 class Registry:
@@ -123,8 +124,8 @@ class Registry:
         try:
             self._client = SchemaRegistryClient({"url": url, **conf})
             # Nothing public of the client leads to its session.
-            self._rest: Any = self._client._rest_client  # noqa: SLF001
-            rest = self._rest
+            rest: Any = self._client._rest_client  # noqa: SLF001
+            self._rest: Any = rest
             # and who gives tokens, if anybody is asked for some
             tokens = getattr(rest.bearer_field_provider, "client", None)
             for session in filter(None, (rest.session, tokens)):
@@ -138,6 +139,7 @@ class Registry:
         # Registries number schemas independently: for one id, the schema archived from this registry wins.
         self._archived = {s.schema_id: s for s in sorted(archived, key=lambda s: s.registry_url == self.url)}
         self._registered: dict[tuple[str, NewSchema], Registration] = {}
+        self._ids = {s.schema_guid: s.schema_id for s in self._archived.values() if s.schema_guid}
 
     def made(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
         """Return the result of `make` for the schema with this id. Call `make` only once for each schema.
@@ -160,6 +162,34 @@ class Registry:
         made: T = self._made[key]
         return made
 
+    def find_id(self, guid: str) -> int:
+        """Find the id of the schema with this GUID.
+
+        Raises:
+            BadRecordError: the registry does not know the GUID, or no GUIDs at all, or has no id for it.
+        """
+        if guid not in self._ids:
+            try:
+                self._ids[guid] = self._ask_id(guid)
+            except ConfigError as err:
+                # Older registries, and those of others, have no such place: the record is named, the others go on.
+                if err.code is not ErrorCode.REGISTRY_URL:
+                    raise
+                raise BadRecordError(f"names its schema by a GUID, which its registry does not know: {err}") from err
+        return self._ids[guid]
+
+    def _ask_id(self, guid: str) -> int:
+        with self._told(f"the schema of GUID {guid}"):
+            answer = dict(self._rest.get(f"schemas/guids/{guid}"))
+            here = [{"context": ".", "id": answer["id"]}] if "id" in answer else None
+            for place in here or self._rest.get(f"schemas/guids/{guid}/ids"):
+                # A context is a registry within a registry, with ids of its own.
+                schema_id = int(place["id"]) if place["context"] == "." else -1
+                there = self._archived.get(schema_id)
+                if 0 <= schema_id < MOST_IDS and (there is None or there.schema_text == answer["schema"]):
+                    return schema_id
+        raise BadRecordError("has a schema that has no id in its registry, or that of another schema in the archive")
+
     def archived(self, schema_id: int) -> ArchivedSchema | None:
         """Return the schema as it was registered, with its subjects' settings. None if it does not exist."""
         try:
@@ -176,6 +206,7 @@ class Registry:
             _check_number("subjects", len(pairs), MOST_SUBJECTS)
             _check_number("references", len(schema.references or []), MOST_REFERENCES)
             references = tuple(map(self._reference, schema.references or []))
+            others = _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS)
         subjects = tuple(replace(self.read_settings(s), version=v) for s, v in sorted(pairs))
         return ArchivedSchema(
             self.url,
@@ -184,7 +215,9 @@ class Registry:
             schema.schema_str or "",
             subjects,
             references,
-            _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS),
+            others,
+            # Some registries tell a GUID only to who asks for it.
+            _read_guid(answer) or next((guid for guid, number in self._ids.items() if number == schema_id), None),
         )
 
     def _get_answer(self, schema_id: int, **query: str) -> dict[str, Any]:
@@ -214,7 +247,7 @@ class Registry:
                 continue
         return SubjectVersion(subject, 0, None)
 
-    def write_settings(self, subject: str, mode: str, other_settings: str = NO_FIELDS) -> None:
+    def write_settings(self, subject: str, mode: str, other_settings: str = "{}") -> None:
         """Set the compatibility mode of a subject, and other settings of it."""
         with self._told(f"the compatibility mode of {subject} to be {mode}"):
             self._rest.put(f"config/{_quote(subject)}", body={**json.loads(other_settings), "compatibility": mode})
@@ -236,12 +269,13 @@ class Registry:
             with self._told(f"a schema of {subject}"):
                 found = dict(self._rest.post(f"subjects/{_quote(subject)}?normalize=False", body=schema.as_request))
                 schema_id = int(found["id"])
-                held = json.loads(_encode_others(self._get_answer(schema_id), TYPED_FIELDS | PLACE_FIELDS))
+                answer = self._get_answer(schema_id)
+                held = json.loads(_encode_others(answer, TYPED_FIELDS | PLACE_FIELDS))
         except BadRecordError:
             return None
         sent = json.loads(schema.other_fields)
         differing = tuple(name for name in sorted({*sent, *held}) if sent.get(name) != held.get(name))
-        return Registration(subject, int(found["version"]), schema_id, differing)
+        return Registration(subject, int(found["version"]), schema_id, differing, _read_guid(answer, found))
 
     def register(self, subject: str, schema: NewSchema) -> Registration:
         """Register a schema, once in a process. Leave a schema as it is if the subject has it already.
@@ -357,7 +391,7 @@ class Registry:
                 f"{said}: check schema.registry.url, basic.auth.user.info, or the rights of that user",
                 code=ErrorCode.REGISTRY_LOGIN,
             )
-        if err.http_status_code == NOT_FOUND:
+        if err.http_status_code in (NOT_FOUND, NOT_ALLOWED):
             return ConfigError(f"{said}: check schema.registry.url", code=ErrorCode.REGISTRY_URL)
         # These errors pass by themselves. Any other answer needs somebody to act.
         if err.http_status_code in (408, 429) or err.http_status_code >= 500:
@@ -413,6 +447,13 @@ def _parse_schema(answer: Mapping[str, Any]) -> "ClientSchema":
 
 def _quote(subject: str) -> str:
     return quote(_check_subject(subject), safe="")
+
+
+def _read_guid(*answers: Mapping[str, Any]) -> str | None:
+    for answer in answers:
+        with suppress(LookupError, ValueError, TypeError, AttributeError):
+            return str(UUID(answer["guid"]))
+    return None
 
 
 def _encode_others(answer: Mapping[str, Any], without: Collection[str]) -> str:

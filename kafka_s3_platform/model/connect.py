@@ -92,11 +92,13 @@ class Payload:
         raw_is_json: every item of `raw` is one line of valid JSON, so it can be written as it is.
         avro_start: from this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it
             can be copied as it is (5 in the wire format of Confluent's Registry). None: it is something else.
+        bare: the bytes of the record, where those in `raw` got a schema's id that a header names. None: `raw` has them.
     """
 
     raw_is_value: bool = True
     raw_is_json: bool = False
     avro_start: int | None = None
+    bare: pa.BinaryArray | None = None
 
     def __init__(
         self, raw: pa.BinaryArray | None, codes: Int32s, schemas: Sequence[Schema], objects: Sequence[Any] | None = None
@@ -121,6 +123,11 @@ class Payload:
         return len(self.codes)
 
     @property
+    def bytes_read(self) -> pa.BinaryArray | None:
+        """The bytes of the records, None after a transform changed the values."""
+        return self.raw if self.bare is None else self.bare
+
+    @property
     def is_null(self) -> npt.NDArray[np.bool_]:
         """A mask of the records that are null here (tombstones, if these are values)."""
         if self.raw is not None:
@@ -139,6 +146,8 @@ class Payload:
         taken = type(self).__new__(type(self))
         taken.__dict__.update({k: v for k, v in self.__dict__.items() if k != "objects"})
         taken.raw = raw
+        if self.bare is not None:
+            taken.bare = _take_rows(self.bare, positions)
         taken.codes = self.codes[positions]
         if "objects" in self.__dict__:
             objects = self.objects

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NO_FIELDS = "{}"
-
 MAX_REFERENCES_DEEP = 100
 """The longest chain of schemas that refer to each other. Real chains have a few schemas."""
 
@@ -29,7 +27,7 @@ class SubjectVersion:
     subject: str
     version: int
     compatibility: str | None
-    other_settings: str = NO_FIELDS
+    other_settings: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,8 @@ class ArchivedSchema:
     """One schema of the registry at `registry_url`, as it was registered.
 
     `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` are in the registry's order. `other_fields` is the JSON
-    of what the registry has besides: metadata, the rule set, and whatever a registry of tomorrow has.
+    of what the registry has besides: metadata, the rule set, and whatever a registry of tomorrow has. `schema_guid` is
+    its GUID of the content, which headers of records may name; None if it has none.
     """
 
     registry_url: str
@@ -46,7 +45,8 @@ class ArchivedSchema:
     schema_text: str
     subjects: tuple[SubjectVersion, ...]
     schema_references: tuple[SchemaReference, ...] = ()
-    other_fields: str = NO_FIELDS
+    other_fields: str = "{}"
+    schema_guid: str | None = None
 
 
 def find_references_flaw(outer: Sequence[object], schema: object) -> str | None:

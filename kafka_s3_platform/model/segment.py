@@ -33,7 +33,8 @@ class Segment:
     their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
     object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are the
     objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas
-    of its values. `start_hour` is that of the connector when out-of-range records were archived, None for others.
+    of its values, and the GUIDs of those that headers name. `start_hour` is that of the connector when out-of-range
+    records were archived, None for others.
     """
 
     key: str
@@ -55,7 +56,7 @@ class Segment:
     settings: str
     epoch: int
     siblings: tuple[StoredObject, ...] = ()
-    schema_ids: tuple[int, ...] = ()
+    schema_ids: tuple[int | str, ...] = ()
     start_hour: datetime | None = None
 
     @property

@@ -75,8 +75,8 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
         decoder = self._decoder if "value" in names else None
         schema = pa.schema([self.schema.field(name) for name in names])
         known = conditions if decoder is None else [each for each in conditions if not _is_named("value", str(each))]
-        # An error names the place of a value.
-        needed = list(names) if decoder is None else list(dict.fromkeys([*names, "partition", "offset"]))
+        # An error names the place of a value, a header may name its schema.
+        needed = list(names) if decoder is None else list(dict.fromkeys([*names, "partition", "offset", "headers"]))
         for batch in self._whole.to_batches(columns=needed, filter=_join_conditions(known)):
             columns = {name: batch.column(name) for name in names}
             if decoder is not None and batch.num_rows:
@@ -87,8 +87,7 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
             for found in part.batches(names if decoder is None else set(names) - {"value"}):
                 columns = {name: found.records.column(name) for name in names}
                 if decoder is not None and found.num_rows:
-                    number = found.records.column("partition")[0].as_py()
-                    columns["value"] = decoder.decode(found.value, number, found.offsets)
+                    columns["value"] = decoder.decode(found.value, found.records)
                 yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 

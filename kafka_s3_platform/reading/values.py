@@ -17,16 +17,16 @@ from kafka_s3_platform.avro.schema import read_full_name
 from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema
 from kafka_s3_platform.avro.walk import read_columns
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.avro import parse_avro_schema
 from kafka_s3_platform.converters.base import BadRecordError
+from kafka_s3_platform.converters.header_ids import RecordConverter
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type
 from kafka_s3_platform.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.formats.reading import build_bytes_payload
 from kafka_s3_platform.model.batches import read_offset_column
-from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
+from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Positions, Schema
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.reading.parts import EnvelopePart, ReadPart
@@ -57,14 +57,14 @@ class ValueDecoder:
 
     def decode_whole(self, batch: pa.RecordBatch) -> pa.Array:
         """Decode the column `value` of whole records, of one kafka partition, as Arrow reads an object."""
-        return self.decode(
-            build_bytes_payload(batch.column("value")), batch.column("partition")[0].as_py(), read_offset_column(batch)
-        )
+        return self.decode(build_bytes_payload(batch.column("value")), batch)
 
-    def decode(self, payload: Payload, kafka_partition: int, offsets: Int64s) -> pa.Array:
+    def decode(self, payload: Payload, records: pa.RecordBatch) -> pa.Array:
         """Decode values. Bytes without a schema are those of a record in Kafka, which the converter reads."""
+        kafka_partition = records.column("partition")[0].as_py()
+        offsets = read_offset_column(records)
         if payload.raw is not None and payload.raw_is_value and not payload.raw_is_json and not payload.schemas:
-            payload = convert_values(self.converter, self.topic, kafka_partition, payload.raw, offsets)
+            payload = convert_values(self.converter, self.topic, payload.raw, records)
         found: list[tuple[Positions, pa.Array]] = []
         nulls = payload.is_null
         for code in np.unique(payload.codes).tolist():
@@ -89,15 +89,14 @@ class ValueDecoder:
         )
 
 
-def convert_values(
-    converter: ConverterSettings, topic: str, kafka_partition: int, raw: pa.BinaryArray, offsets: Int64s
-) -> Payload:
-    """Convert the bytes of values. Raise RecordError for one that the converter cannot read."""
-    converted = new_converter(converter, topic, is_key=False).convert(raw, offsets)
+def convert_values(converter: ConverterSettings, topic: str, raw: pa.BinaryArray, records: pa.RecordBatch) -> Payload:
+    """Convert the bytes of values of records. Raise RecordError for one that the converter cannot read."""
+    columns = {name: records.column(name) for name in ("partition", "offset", "headers")}
+    converted = RecordConverter(converter, topic, "value").convert(pa.record_batch({**columns, "value": raw}))
     for failure in converted.failures:
-        raise RecordError(f"{topic}-{kafka_partition}: {failure.message}. {_RAW}")
+        raise RecordError(f"{topic}-{columns['partition'][0]}: {failure.message}. {_RAW}")
     for sentence in converted.notes.sentences:
-        logger.warning("%s-%d: %s", topic, kafka_partition, sentence)
+        logger.warning("%s-%s: %s", topic, columns["partition"][0], sentence)
     return converted.payload
 
 
@@ -127,7 +126,8 @@ def find_decoder(
             f"connector {config.name}, topic {topic}: its file does not say how values are decoded: "
             f"{converter.unread or 'it has no value.converter, or ByteArrayConverter'}. {_RAW}"
         )
-    named = {i for segment in whole for i in segment.schema_ids}
+    names = {name for segment in whole for name in segment.schema_ids}
+    named = {s.schema_id for s in archived if not names.isdisjoint({s.schema_id, s.schema_guid})}
     if ambiguous := sorted(named & find_ambiguous_ids(archived, config.records).keys() if named else ()):
         raise ConfigError(
             f"connector {config.name}, topic {topic}: registries gave the schema ids {ambiguous} to different schemas, "
@@ -185,7 +185,7 @@ def _read_newest(
         for batch in part.batches(columns=()):
             payload = batch.value
             if isinstance(part, EnvelopePart):
-                payload = convert_values(converter, topic, part.segment.kafka_partition, payload.raw, batch.offsets)
+                payload = convert_values(converter, topic, payload.raw, batch.records)
             known = payload.codes[payload.codes != NO_SCHEMA]
             if known.size:
                 return payload.schemas[int(known[-1])]

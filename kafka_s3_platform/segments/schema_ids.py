@@ -3,18 +3,36 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kafka_s3_platform.avro.header_ids import parse_schema_name, read_schema_names
 from kafka_s3_platform.avro.wire import NO_ID, read_schema_ids
 from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
+from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.registry import Registry, open_registry
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.model.connect import Side
 from kafka_s3_platform.model.schema import ArchivedSchema, find_references_flaw
 from kafka_s3_platform.model.state import IndexState
 
 logger = logging.getLogger(__name__)
+
+
+def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
+    """Collect the schema ids that keys or values of records begin with, and the ids and GUIDs that headers name."""
+    column = records.column(side)
+    names = read_schema_names(records.column("headers"), side)
+    if names is None:
+        return {*collect_wire_schema_ids(column)}
+    named: set[int | str] = set()
+    for text in names.unique().drop_null().to_pylist():
+        with suppress(ValueError):
+            named.add(parse_schema_name(text)[0])
+    # What a header names holds bare data.
+    return named | collect_wire_schema_ids(column.filter(names.is_null()))
 
 
 def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
@@ -59,33 +77,33 @@ def _collect_content(schema: ArchivedSchema) -> _Content:
 class FetchedSchemas:
     """`rows` are the schemas that the index lacks. Each comes after the schemas that it refers to.
 
-    `missing` are the ids that are not archived yet. `problem` is the reason, as a sentence.
+    `missing` are the ids and GUIDs that are not archived yet. `problem` is the reason, as a sentence.
     """
 
     rows: tuple[ArchivedSchema, ...] = ()
-    missing: tuple[int, ...] = ()
+    missing: tuple[int | str, ...] = ()
     problem: str | None = None
 
 
-def fetch_archived_schemas(state: IndexState, ids: Iterable[int], records: RecordSettings) -> FetchedSchemas:
-    """Fetch the schemas with these ids, and those that they refer to, as rows to add to the index.
+def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records: RecordSettings) -> FetchedSchemas:
+    """Fetch the schemas with these ids and GUIDs, and those that they refer to, as rows to add to the index.
 
     A registry that does not answer delays no commit: retention deletes records meanwhile, and their bytes can be
     archived without the schemas. The result names the missing ids. The next run fetches them: it finds them among the
     ids of the live segments.
     """
-    known = {(s.registry_url, s.schema_id) for s in state.schemas}
-    asked = set(ids)
+    known = {(s.registry_url, name) for s in state.schemas for name in (s.schema_id, s.schema_guid) if name}
+    asked: set[int | str] = set(ids)
     rows = []
     problem = None
-    found: set[int] = set()
+    found: set[int | str] = set()
     for settings in list_registries(records):
         registry = open_registry(settings)
         fetch = _Fetch(registry, {i for url, i in known if url == registry.url})
-        problem = fetch.all(sorted(asked)) or problem
+        problem = fetch.all(sorted(asked, key=str)) or problem
         rows += fetch.rows
         found |= asked & fetch.known
-    missing = tuple(sorted(asked - found))
+    missing = tuple(sorted(asked - found, key=str))
     if missing and problem is None:
         problem = f"schema ids {list(missing)} are named by records and by no schema of their registry"
     if problem:
@@ -96,23 +114,36 @@ def fetch_archived_schemas(state: IndexState, ids: Iterable[int], records: Recor
 class _Fetch:
     """Fetches schemas that are not `known` from one registry. Each comes after all that it refers to, or not at all."""
 
-    def __init__(self, registry: Registry, known: set[int]) -> None:
+    def __init__(self, registry: Registry, known: set[int | str]) -> None:
         self._registry = registry
         self.known = known
         self.rows: list[ArchivedSchema] = []
         self._flaw: str | None = None
 
-    def all(self, ids: Iterable[int]) -> str | None:
+    def all(self, ids: Iterable[int | str]) -> str | None:
         """Fetch these schemas, and stop at the first error of the registry.
 
         Return that error's text. Without such an error, return the flaw of a schema, or None.
         """
         for schema_id in ids:
             try:
-                self._one(schema_id)
+                if isinstance(schema_id, int):
+                    self._one(schema_id)
+                elif schema_id not in self.known:
+                    self._of_guid(schema_id)
             except PlatformError as err:
                 return str(err)
         return self._flaw
+
+    def _of_guid(self, guid: str) -> None:
+        try:
+            schema_id = self._registry.find_id(guid)
+        except BadRecordError as err:
+            self._flaw = f"a record {err}"
+            return
+        # It may be there from a time at which the registry had no GUIDs.
+        self.known.discard(schema_id)
+        self._one(schema_id)
 
     def _one(self, schema_id: int, outer: tuple[int, ...] = ()) -> bool:
         if schema_id in self.known:
@@ -123,6 +154,6 @@ class _Fetch:
         schema = self._registry.archived(schema_id)
         if schema is None or not all(self._one(r.schema_id, (*outer, schema_id)) for r in schema.schema_references):
             return False
-        self.known.add(schema_id)
+        self.known |= {schema_id, schema.schema_guid or schema_id}
         self.rows.append(schema)
         return True

@@ -12,7 +12,7 @@ from kafka_s3_platform.formats.kept_offsets import OffsetRuns
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.segments.object_writer import ObjectWriter
-from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids
+from kafka_s3_platform.segments.schema_ids import collect_schema_ids
 from kafka_s3_platform.segments.target import BucketPart, SegmentTarget
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -111,7 +111,7 @@ class SegmentWriter:
         if self._offsets is not None:
             self._offsets.add(batch.offsets, is_repeated=batch.ordinals is not None)
         for name in self._target.framed:
-            self._schema_ids |= collect_wire_schema_ids(records.column(name))
+            self._schema_ids |= collect_schema_ids(records, name)
         times = batch.timestamps
         self._times.append((int(times.min()), int(times.max())))
         self._last = int(batch.offsets[-1])
@@ -164,7 +164,7 @@ class SegmentWriter:
             settings=self._target.layout.model_dump_json(),
             epoch=self._target.provenance.epoch,
             siblings=tuple(StoredObject(s.key, s.size, s.etag, s.sha256) for s in siblings),
-            schema_ids=tuple(sorted(self._schema_ids)),
+            schema_ids=tuple(sorted(self._schema_ids, key=str)),
             start_hour=self._target.start_hour if self._bucket.hour_ms is None else None,
         )
 

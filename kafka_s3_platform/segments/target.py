@@ -93,7 +93,7 @@ class SegmentTarget:
     rewrite: bool = False
     condemned: frozenset[int] = frozenset()
     framed: tuple[Literal["key", "value"], ...] = ()
-    schema_ids: frozenset[int] = frozenset()
+    schema_ids: frozenset[int | str] = frozenset()
     start_hour: datetime | None = None
 
     def key(self, bucket: Bucket, first: RecordId, suffix: str) -> str:

@@ -90,6 +90,7 @@ INDEX_SCHEMA = pa.schema(
         pa.field("subjects", pa.string()),
         pa.field("schema_references", pa.string()),
         pa.field("other_fields", pa.string()),
+        pa.field("schema_guid", pa.string()),
         pa.field("kafka_partition_count", pa.int32()),
         pa.field("message", pa.string()),
         pa.field("found_at", TIME),
@@ -290,7 +291,7 @@ def decode_segments(rows: pa.Table) -> Iterator[Segment]:
 def _decode_segment(row: Mapping[str, Any]) -> Segment:
     known = dict(row)
     known["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
-    known["schema_ids"] = _decode_json(row["schema_ids"], tuple[int, ...])
+    known["schema_ids"] = _decode_json(row["schema_ids"], tuple[int | str, ...])
     found = Segment(**known)
     _ = found.format, found.zone  # reads the JSON of its settings: what is none is found out here
     return found

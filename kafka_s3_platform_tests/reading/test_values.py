@@ -48,8 +48,8 @@ def decoded(target: Schema, *given: tuple[Schema, Sequence[Any]]) -> pa.Array:
         rows.append(None)
         codes.append(NO_SCHEMA)
     payload = DatumPayload(pa.array(rows, pa.binary()), np.array(codes, np.int32), [schema for schema, _ in given])
-    offsets = np.arange(100, 100 + len(rows))
-    return ValueDecoder("t", target, ConverterSettings()).decode(payload, 0, offsets)
+    places = pa.record_batch({"partition": [0] * len(rows), "offset": range(100, 100 + len(rows))})
+    return ValueDecoder("t", target, ConverterSettings()).decode(payload, places)
 
 
 def test_values_of_several_versions_come_to_the_newest_one() -> None:

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
 from kafka_s3_platform.converters.registry import (
@@ -32,12 +33,13 @@ class _Mapped:
 class SchemaMapping:
     """Old id -> new id, of keys and of values. None if a side has no registry, and so no ids.
 
-    `notes` are sentences for people.
+    `guids` are the same for GUIDs, of both. `notes` are sentences for people.
     """
 
     key_ids: Mapping[int, int] | None
     value_ids: Mapping[int, int] | None
     notes: tuple[str, ...] = ()
+    guids: Mapping[str, str] = field(default_factory=dict)
 
 
 def map_schemas(
@@ -79,7 +81,8 @@ def map_schemas(
             registrars[url].register()
         sides.append(registrars[url].ids)
     notes = (note for registrar in registrars.values() for note in registrar.notes)
-    return SchemaMapping(sides[0], sides[1], tuple(notes))
+    guids = dict(chain.from_iterable(registrar.guids.items() for registrar in registrars.values()))
+    return SchemaMapping(sides[0], sides[1], tuple(notes), guids)
 
 
 def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, ArchivedSchema]:
@@ -97,6 +100,7 @@ class _Registrar:
     topic: str
     to_topic: str
     ids: dict[int, int] = field(default_factory=dict)
+    guids: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -159,11 +163,12 @@ class _Registrar:
             self.notes.append(
                 f"schema {found.schema_id} (version {found.version} of {target}) in the target's registry differs from "
                 f"schema {schema.schema_id} of {schema.registry_url} in {' and '.join(found.differing)}: that registry "
-                f"did not take them as they were archived. Whoever reads by them, such as rules that decrypt, reads "
-                f"otherwise"
+                f"did not take them as they were archived, and who reads by them, such as rules that decrypt, cannot"
             )
         done = self._done[subject, version] = _Mapped(target, found.version, found.schema_id)
         self.ids.setdefault(schema.schema_id, found.schema_id)
+        if schema.schema_guid and found.guid:
+            self.guids.setdefault(schema.schema_guid, found.guid)
         return done
 
     def _behind(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
@@ -213,28 +218,22 @@ class _Registrar:
         was = next((s for s in latest.subjects if s.subject == subject), None)
         if was is None or was.compatibility is None or (target, latest.registry_url) == (subject, self.registry.url):
             return
-        if _list_settings(was) == _list_settings(self.registry.read_settings(target)):
+        wanted = replace(was, subject=target, version=0)
+        if self.registry.read_settings(target) == wanted:
             return
-        is_ours = self._is_ours(subject)
-        if is_ours:
+        if self._is_ours(subject):
             self.registry.write_settings(target, was.compatibility, was.other_settings)
-        now = self.registry.read_settings(target)
-        if _list_settings(was) != _list_settings(now):
-            others = "" if is_ours else ", since it has schemas of its own"
+        if (now := self.registry.read_settings(target)) != wanted:
             self.notes.append(
                 f"subject {target} keeps its compatibility mode {now.compatibility} and other settings "
-                f"{now.other_settings}{others}; {subject} had {was.compatibility} and {was.other_settings} where it "
-                f"was archived"
+                f"{now.other_settings}, since it has schemas of its own, or its registry took no others; {subject} had "
+                f"{was.compatibility} and {was.other_settings} where it was archived"
             )
 
     def _target(self, subject: str) -> str:
         if _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject
-
-
-def _list_settings(place: SubjectVersion) -> tuple[str | None, str]:
-    return place.compatibility, place.other_settings
 
 
 def _is_of_topic(subject: str, topic: str) -> bool:

@@ -44,6 +44,11 @@ class Conversion(Protocol):
         """Return the records with the keys and values that are sent."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the headers that name schemas in what was encoded so far."""
+        ...
+
 
 def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> None:
     """Check that what the restore changes can be decoded by the converters of connector `name`.
@@ -168,11 +173,12 @@ class OutgoingStream:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the records that failed so far, and about what those written anew lack."""
+        """Sentences about headers that name schemas, what values written anew lack, and the records that failed."""
+        told = (*self._values.notes, *self._told.sentences)
         if self.first_failure is None:
-            return (*self._told.sentences,)
+            return told
         return (
-            *self._told.sentences,
+            *told,
             f"{self.failed_count:,} records cannot be written and are left out. First, {_describe(self.first_failure)}",
         )
 
@@ -194,6 +200,7 @@ class _Bytes:
     """Keys and values as bytes, if no converter is set: bytes stay, text becomes UTF-8."""
 
     changes_nothing = True
+    notes = ()
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:  # noqa: ARG002
         return Outcome(ConnectBatch.of(batch))

@@ -1,22 +1,27 @@
 """Makes the keys and values that are sent: maps their schema ids, or writes their bytes anew."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kafka_s3_platform.avro.header_ids import SCHEMA_HEADERS, encode_schema_name, parse_schema_name, read_schema_names
 from kafka_s3_platform.avro.wire import map_schema_ids
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings
-from kafka_s3_platform.converters import Converter, new_converter
 from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder
+from kafka_s3_platform.converters.header_ids import RecordConverter
 from kafka_s3_platform.converters.registry import Registration
-from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Stage
+from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Side, Stage
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform.transforms.headers import BatchHeaders, replace_column
 
 SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException"
 
@@ -73,22 +78,20 @@ class Values:
         return not any(side.encodes or side.ids is not None for side in self._sides)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the headers that name schemas in what was encoded so far."""
+        counts = (each for side in self._sides for each in side.header_counts.items())
+        notes = [f"{count:,} records named their schema in the header {what}" for what, count in counts if count]
+        ruled = sorted(s.schema_id for s in self._settings.schemas if s.other_fields != "{}")
+        if ruled and self.registered:
+            notes.append(f"schemas {ruled} have metadata or rules, and what was written anew has schemas without them")
+        return tuple(notes)
+
+    @property
     def registered(self) -> tuple[Registration, ...]:
         """The schemas that were registered or found in the target's registry for what was written anew so far."""
         key, value = self._sides
         return (*key.registered, *value.registered)
-
-    def apply(self, batch: pa.RecordBatch) -> Rewritten:
-        """Rewrite archived records as they are sent.
-
-        Raises:
-            RegistryUnavailableError, AuthorizationError, ConfigError: a registry does not answer, or refuses.
-        """
-        if self.changes_nothing or not batch.num_rows:
-            return Rewritten(batch)
-        outcome = self.decode(batch)
-        done = self.encode(outcome.batch)
-        return replace(done, failures=(*outcome.failures, *done.failures))
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
         """Decode records as Connect does: keys and values that are written anew, or `everything`."""
@@ -105,10 +108,9 @@ class Values:
         told: list[tuple[int, Notes]] = []
         records = batch.records
         for side in self._sides:
-            column, found, lost = side.encode(batch)
+            records, found, lost = side.encode(batch, records)
             failures += found
             told += lost
-            records = records.set_column(records.schema.get_field_index(side.name), side.name, column)
         if failures:
             # By offset: if a key fails, its value is left out too.
             kept = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
@@ -121,7 +123,9 @@ class _Side:
     """Keys, or values."""
 
     def __init__(self, settings: ValueSettings, is_key: bool) -> None:
-        self.name = "key" if is_key else "value"
+        self.name: Side = "key" if is_key else "value"
+        self.header_counts = Counter[str]()
+        self._header = SCHEMA_HEADERS[self.name]
         self._is_key = is_key
         self._settings = settings
         outgoing = settings.outgoing
@@ -130,7 +134,7 @@ class _Side:
         self._wanted = outgoing.key if is_key else outgoing.value
         self.ids = None if mapping is None else (mapping.key_ids if is_key else mapping.value_ids)
         self._encoder: ValueEncoder | None = self._new_encoder(self._wanted) if self._wanted else None
-        self._converter: Converter | None = None
+        self._converter: RecordConverter | None = None
         self._told: Mapping[int, Notes] = {}
 
     @property
@@ -144,20 +148,26 @@ class _Side:
 
     def decode(self, batch: ConnectBatch) -> Outcome:
         if self._converter is None:
-            self._converter = new_converter(self._archived(), self._settings.topic, self._is_key)
-        done: ConvertedPayload = self._converter.convert(batch.records.column(self.name), batch.offsets)
+            self._converter = RecordConverter(self._archived(), self._settings.topic, self.name)
+        done: ConvertedPayload = self._converter.convert(batch.records)
         self._told = {int(batch.offsets[at]): notes for at, notes in done.told.items()}
         kept = batch.take(done.kept)
         kept = replace(kept, key=done.payload) if self._is_key else replace(kept, value=done.payload)
         return Outcome(kept, done.failures)
 
     def encode(
-        self, batch: ConnectBatch
-    ) -> tuple[pa.BinaryArray, Sequence[RecordFailure], Sequence[tuple[int, Notes]]]:
-        """Return what is sent, what failed, and what is told of the records, if their bytes were written anew."""
+        self, batch: ConnectBatch, records: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, Sequence[RecordFailure], Sequence[tuple[int, Notes]]]:
+        """Write this side of the batch into the records. Return them, what failed, and what is told of records."""
         payload: Payload = batch.key if self._is_key else batch.value
-        if self._wanted is None and payload.raw is not None:
-            return (*self._mapped(payload.raw, batch), ())
+        names = read_schema_names(records.column("headers"), self.name)
+        if self._wanted is None and payload.bytes_read is not None:
+            column, bad = self._map(payload.bytes_read, names)
+            records = replace_column(records, self.name, column)
+            if names is not None and self.ids is not None:
+                records, unknown = self._rename(records, names)
+                bad += unknown
+            return records, self._failures(batch, bad), ()
         if self._encoder is None:
             # Transforms and objects of another sink give values without bytes: write them with the source's converter.
             self._encoder = self._new_encoder(self._source)
@@ -167,22 +177,65 @@ class _Side:
             if self.encodes
             else f"; to write it otherwise, set {self.name}.converter (--outgoing, values.outgoing_file)"
         )
+        records = replace_column(records, self.name, done.column)
         offsets = batch.offsets.tolist()
         told = [(offsets[at], notes) for at, notes in done.told.items()]
-        if self._told and done.column is not payload.raw:
+        if done.column is not payload.bytes_read:
             told += ((offset, self._told[offset]) for offset in dict.fromkeys(offsets) if offset in self._told)
+            if names is not None:
+                # Confluent's readers believe such a header rather than the bytes.
+                gone = pc.and_(done.column.is_valid(), names.is_valid())
+                records = self._write_name(records, None, gone)
+                self.header_counts[f"{self._header}, and come without it: the {self.name} was written anew"] += (
+                    gone.true_count
+                )
         failures = self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
-        return done.column, failures, told
+        return records, failures, told
 
-    def _mapped(self, raw: pa.BinaryArray, batch: ConnectBatch) -> tuple[pa.BinaryArray, Sequence[RecordFailure]]:
+    def _map(self, raw: pa.BinaryArray, names: pa.BinaryArray | None) -> tuple[pa.BinaryArray, list[tuple[int, str]]]:
         if self.ids is None:
-            return raw, ()
-        column, unknown, ids = map_schema_ids(raw, self.ids)
-        reasons = (
+            return raw, []
+        column, unknown, ids = map_schema_ids(raw, self.ids, None if names is None else names.is_valid())
+        return column, [
             (at, f"names schema {schema_id}, which was not archived and so is not in the target's registry")
             for at, schema_id in zip(unknown.tolist(), ids.tolist(), strict=True)
-        )
-        return column, self._failures(batch, reasons)
+        ]
+
+    def _rename(self, records: pa.RecordBatch, names: pa.BinaryArray) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        """Write the target's names of schemas into headers. A null needs none."""
+        bad: list[tuple[int, str]] = []
+        for text in names.unique().drop_null().to_pylist():
+            rows = pc.and_(pc.is_in(names, pa.array([text])), records.column(self.name).is_valid())
+            new = self._find_name(text)
+            if isinstance(new, str):
+                at = np.flatnonzero(rows.to_numpy(zero_copy_only=False)).tolist()
+                bad += zip(at, [f"has the header {self._header}, which {new}"] * len(at), strict=True)
+                continue
+            what = f"{self._header}, which names it at the target too: no byte of the {self.name} is an id"
+            self.header_counts[what] += rows.true_count
+            if new != text:
+                records = self._write_name(records, new, rows)
+        return records, bad
+
+    def _find_name(self, text: bytes) -> bytes | str:
+        """Return what the header says at the target, or why there is nothing."""
+        mapping = self._settings.mapping
+        try:
+            name, rest = parse_schema_name(text)
+        except ValueError as err:
+            return str(err)
+        known: Mapping[Any, int | str] = {**(self.ids or {}), **(mapping.guids if mapping else {})}
+        if name not in known:
+            return f"names schema {name}, which was not archived, or has no GUID in the target's registry"
+        return encode_schema_name(known[name], rest)
+
+    def _write_name(self, records: pa.RecordBatch, name: bytes | None, rows: pa.BooleanArray) -> pa.RecordBatch:
+        """Write a name into the header of these records. None: the header goes."""
+        headers = BatchHeaders.of(records)
+        mine = pc.and_(pc.equal(headers.keys, self._header), rows.take(pa.array(headers.rows)))
+        values = pc.if_else(mine, pa.scalar(name, pa.binary()), headers.values)
+        kept = pc.invert(mine) if name is None else mine.is_valid()
+        return replace(headers, values=values).kept(kept.to_numpy(zero_copy_only=False)).put_into(records)
 
     def _failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> list[RecordFailure]:
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"

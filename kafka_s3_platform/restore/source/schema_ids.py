@@ -20,7 +20,7 @@ def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: S
         return
     named = set(chain.from_iterable(segment.schema_ids for segment in chosen))
     found = find_ambiguous_ids(snapshot.state.schemas, request.config.records)
-    if both := sorted(named & found.keys()):
+    if both := sorted(found.keys() & named):
         where = "; ".join(
             f"{schema_id} is another schema in each of {' and '.join(found[schema_id])}" for schema_id in both
         )
@@ -36,7 +36,7 @@ def describe_missing_schemas(request: RestoreRequest, state: IndexState, chosen:
     if not request.outgoing.map_schema_ids:
         return
     named = set(chain.from_iterable(s.schema_ids for s in chosen))
-    if missing := sorted(named - {s.schema_id for s in state.schemas}):
+    if missing := sorted(named.difference(*((s.schema_id, s.schema_guid) for s in state.schemas)), key=str):
         yield (
             f"{request.topic}: schemas {missing} were not archived (their registry did not answer, or does not know "
             f"them): records that name them are bad ones, behavior.on.error decides"

@@ -31,7 +31,7 @@ RULES: dict[str, Any] = {
     ],
     "migrationRules": [{"name": "split", "kind": "TRANSFORM", "mode": "UPGRADE", "type": "JSONATA", "expr": "$"}],
 }
-OF_TOMORROW = {"retentionRules": [{"kind": "FORGET", "days": 30}]}
+OF_TOMORROW: dict[str, Any] = {"retentionRules": [{"kind": "FORGET", "days": 30}]}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_schema_of_the_same_text_without_the_rules_is_another_one(
 
 
 def test_versions_that_differ_in_rules_alone_stay_two(source: SmallRegistry, target: SmallRegistry) -> None:
-    ids = [source.register("cards-value", CARD, **others) for others in ({}, {"ruleSet": RULES})]
+    ids = [source.register("cards-value", CARD), source.register("cards-value", CARD, ruleSet=RULES)]
     found = moved(source, target, *ids)
     assert found.value_ids == {ids[0]: 101, ids[1]: 102}
     assert target.subjects["copy-value"] == [101, 102]

@@ -34,7 +34,7 @@ from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch
 from kafka_s3_platform_tests.archive.test_sink import avro
 from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
-from kafka_s3_platform_tests.restore.outgoing.test_values import records
+from kafka_s3_platform_tests.restore.outgoing.test_values import applied, records
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 
 USER = '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"name","type":"string"}]}'
@@ -122,7 +122,7 @@ class Move:
         given = ValueSettings(
             outgoing or Outgoing(), self.source, self.topic, self.to_topic, mapping, self.archived(ids)
         )
-        return new_values(given).apply(records(rows))
+        return applied(new_values(given), records(rows))
 
 
 @pytest.fixture

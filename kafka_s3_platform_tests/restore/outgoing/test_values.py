@@ -8,7 +8,7 @@ from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings,
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Rewritten, Values, ValueSettings, new_values
 from kafka_s3_platform.restore.request import Outgoing
 
 GONE = RegistrySettings(url="http://registry.gone:8081")
@@ -34,6 +34,15 @@ def records(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None 
     return pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
 
 
+def applied(values: Values, batch: pa.RecordBatch) -> Rewritten:
+    """The records as they are sent without a transform."""
+    if values.changes_nothing:
+        return Rewritten(batch)
+    outcome = values.decode(batch)
+    done = values.encode(outcome.batch)
+    return Rewritten(done.batch, (*outcome.failures, *done.failures))
+
+
 def mapping(value_ids: Mapping[int, int] | None, key_ids: Mapping[int, int] | None = None) -> SchemaMapping:
     return SchemaMapping(key_ids, value_ids)
 
@@ -46,13 +55,13 @@ def test_without_a_wish_records_are_the_same_objects() -> None:
     values = new_values(settings())
     batch = records([NINE])
     assert values.changes_nothing
-    assert values.apply(batch).batch is batch
+    assert applied(values, batch).batch is batch
 
 
 def test_ids_are_mapped_and_everything_else_stays() -> None:
     values = new_values(settings(mapping=mapping({7: 300})))
     batch = records([NINE, None, b"plain", b""])
-    done = values.apply(batch)
+    done = applied(values, batch)
     assert done.failures == ()
     assert done.batch.column("value").to_pylist() == [b"\0\0\0\1\x2c\x12", None, b"plain", b""]
     assert done.batch.schema == batch.schema
@@ -63,18 +72,18 @@ def test_ids_are_mapped_and_everything_else_stays() -> None:
 def test_keys_have_ids_of_their_own() -> None:
     both = RecordSettings(key=AVRO, value=AVRO)
     given = ValueSettings(Outgoing(), both, "t", "copy", mapping=mapping({7: 1}, {7: 2}))
-    done = new_values(given).apply(records([NINE], [NINE])).batch
+    done = applied(new_values(given), records([NINE], [NINE])).batch
     assert done.column("value").to_pylist() == [b"\0\0\0\0\1\x12"]
     assert done.column("key").to_pylist() == [b"\0\0\0\0\2\x12"]
 
 
 def test_bytes_of_a_side_without_a_registry_are_never_taken_for_ids() -> None:
     values = new_values(settings(mapping=mapping({7: 8}, key_ids=None)))
-    assert values.apply(records([None], [NINE])).batch.column("key").to_pylist() == [NINE]
+    assert applied(values, records([None], [NINE])).batch.column("key").to_pylist() == [NINE]
 
 
 def test_a_record_whose_id_is_not_mapped_fails_alone() -> None:
-    done = new_values(settings(mapping=mapping({7: 8}))).apply(records([NINE, b"\0\0\0\0\5x", NINE]))
+    done = applied(new_values(settings(mapping=mapping({7: 8}))), records([NINE, b"\0\0\0\0\5x", NINE]))
     assert done.batch.column("offset").to_pylist() == [10, 12]
     [failure] = done.failures
     assert (failure.offset, failure.stage) == (11, "VALUE_CONVERTER")
@@ -82,20 +91,20 @@ def test_a_record_whose_id_is_not_mapped_fails_alone() -> None:
 
 
 def test_an_empty_mapping_passes_no_id_on() -> None:
-    assert len(new_values(settings(mapping=mapping({}))).apply(records([NINE, b"plain"])).failures) == 1
+    assert len(applied(new_values(settings(mapping=mapping({}))), records([NINE, b"plain"])).failures) == 1
 
 
 def test_values_are_decoded_with_archived_schemas_where_their_registry_is_gone() -> None:
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
     values = new_values(settings(outgoing, schemas=(LONG,)))
-    done = values.apply(records([NINE, None, FIVE]))
+    done = applied(values, records([NINE, None, FIVE]))
     assert done.failures == ()
     assert done.batch.column("value").to_pylist() == [b"9", None, b"5"]
 
 
 def test_a_value_that_cannot_be_decoded_fails_alone() -> None:
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
-    done = new_values(settings(outgoing, schemas=(LONG,))).apply(records([NINE, b"?", FIVE + b"!"]))
+    done = applied(new_values(settings(outgoing, schemas=(LONG,))), records([NINE, b"?", FIVE + b"!"]))
     assert done.batch.column("value").to_pylist() == [b"9"]
     assert [f.offset for f in done.failures] == [11, 12]
 
@@ -111,4 +120,4 @@ def test_settings_travel_to_executors() -> None:
     given = settings(schemas=(LONG,), mapping=mapping({7: 300}))
     sent = pickle.loads(pickle.dumps(given))  # noqa: S301 - its own
     assert sent == given
-    assert new_values(sent).apply(records([NINE])).batch.column("value").to_pylist() == [b"\0\0\0\1\x2c\x12"]
+    assert applied(new_values(sent), records([NINE])).batch.column("value").to_pylist() == [b"\0\0\0\1\x2c\x12"]

@@ -1,0 +1,70 @@
+"""Converts records whose header names the schema: its id is put before the bytes, where converters look for it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_s3_platform.avro.header_ids import SCHEMA_HEADERS, encode_schema_name, parse_schema_name, read_schema_names
+from kafka_s3_platform.config.classes import CONVERTER_NAMES
+from kafka_s3_platform.config.settings import ConverterSettings
+from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin
+from kafka_s3_platform.converters.registry import open_registry
+from kafka_s3_platform.model.batches import read_offset_column
+from kafka_s3_platform.model.connect import Side
+
+
+class RecordConverter:
+    """Converts keys or values of records. Where a header names the schema, the payload's `bytes_read` lack its id.
+
+    It raises what `new_converter` and `Converter.convert` raise.
+    """
+
+    def __init__(self, settings: ConverterSettings, topic: str, side: Side) -> None:
+        self._settings = settings
+        self._converter = new_converter(settings, topic, side == "key")
+        self._side: Side = side
+        self._origin = Origin(topic, side == "key", CONVERTER_NAMES[settings.format])
+
+    def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
+        """Convert a batch, of which the columns of the side, of headers and of offsets are looked at."""
+        raw = records.column(self._side)
+        offsets = read_offset_column(records)
+        names = read_schema_names(records.column("headers"), self._side) if self._settings.registry else None
+        if names is None:
+            return self._converter.convert(raw, offsets)
+        encoded = names.dictionary_encode()
+        made = [self._make_prefix(name) for name in encoded.dictionary.to_pylist()]
+        prefixes = pa.array([b"", *(each if isinstance(each, bytes) else None for each in made)], pa.binary())
+        codes = pc.fill_null(encoded.indices, -1).to_numpy() + 1
+        framed = pc.binary_join_element_wise(prefixes.take(pa.array(codes)), raw, b"")
+        done = self._converter.convert(framed, offsets)
+        bad = np.flatnonzero(pc.and_(framed.is_null(), raw.is_valid()).to_numpy(zero_copy_only=False))
+        kept = np.flatnonzero(~np.isin(done.kept, bad))
+        payload = done.payload.take(kept)
+        payload.bare = raw.take(pa.array(done.kept[kept]))
+        header = f"has the header {SCHEMA_HEADERS[self._side]}, by which no schema is found: it"
+        failures = (self._origin.failure(int(offsets[at]), f"{header} {made[codes[at] - 1]!s}") for at in bad)
+        return replace(done, payload=payload, kept=done.kept[kept], failures=(*done.failures, *failures))
+
+    def _make_prefix(self, text: bytes) -> bytes | str:
+        """Return the prefix of the wire format, or why there is none."""
+        registry = self._settings.registry
+        try:
+            name, rest = parse_schema_name(text)
+            if len(rest) != (end := self._find_end(rest)):
+                raise ValueError(f"has {len(rest) - end} bytes more than a schema's name")
+            if isinstance(name, str) and registry is not None:
+                name = open_registry(registry).find_id(name)
+        except (ValueError, BadRecordError) as err:
+            return str(err)
+        return encode_schema_name(name, rest)
+
+    def _find_end(self, rest: bytes) -> int:
+        if self._settings.format != "PROTOBUF":
+            return 0
+        from kafka_s3_platform.converters.protobuf.decode import read_message_indexes
+
+        return read_message_indexes(rest)[1]
