@@ -73,8 +73,9 @@ def find_invalid_name(schema: Any) -> str | None:
     for full_name, definition in collect_definitions(schema).items():
         fields = [field["name"] for field in definition["fields"]] if is_record(definition) else []
         names = (*full_name.split("."), *fields, *definition.get("symbols", ()))
-        if (invalid := next((name for name in names if not _NAME.fullmatch(name)), None)) is not None:
-            return invalid
+        for name in names:
+            if not _NAME.fullmatch(name):
+                return str(name)
     return None
 
 

@@ -115,9 +115,9 @@ def test_fields_that_the_chosen_version_lacks_are_told() -> None:
 
 def test_a_value_keeps_the_branch_of_its_union_in_an_older_and_in_the_newest_version() -> None:
     """The first type that fits was taken, also for the records of the newest version of the same batch."""
-    card, cash = ({"type": "record", "name": name, "fields": []} for name in ("Card", "Cash"))
+    ways: list[Any] = [{"type": "record", "name": name, "fields": []} for name in ("Card", "Cash")]
     old, new = (
-        {"type": "record", "name": "Paid", "fields": [{"name": "by", "type": [card, cash]}, *more]}
+        {"type": "record", "name": "Paid", "fields": [{"name": "by", "type": ways}, *more]}
         for more in ([], [{"name": "at", "type": "long", "default": 0}])
     )
     records: list[tuple[int, Any]] = [(2, {"by": ("Cash", {}), "at": 5}), (1, {"by": ("Cash", {})})]

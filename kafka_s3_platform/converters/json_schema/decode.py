@@ -144,7 +144,8 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
 
 def _make_resource(contents: Any) -> Resource[Any]:
     """Make the resource of a schema of its draft: draft 7 if it names none, as Confluent's clients take it."""
-    return _find_draft(contents, DRAFT7).create_resource(contents)
+    made: Resource[Any] = _find_draft(contents, DRAFT7).create_resource(contents)
+    return made
 
 
 def _find_draft(contents: Any, default: Any) -> Any:
@@ -345,7 +346,7 @@ class _Types:
 
     def _array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
         # The first items have types of their own: all of them may be anything.
-        items = True if "prefixItems" in schema else schema.get("items", True)
+        items: Any = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
             pair = items["properties"]
             return ConnectType("map", key=self.slot(pair["key"], resolver), values=self.slot(pair["value"], resolver))

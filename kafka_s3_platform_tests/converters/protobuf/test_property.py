@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import fastavro
-import numpy as np
 import pyarrow.parquet as pq
 from hypothesis import given
 from pydantic import SecretStr
@@ -106,7 +105,8 @@ def read_decoded(drawn: Drawn, done: ConvertedPayload) -> list[Any]:
     """What `kafka_s3_platform.read` makes of the messages."""
     raw = [framed(b"\0" + text(drawn[1][at])) for at in done.kept]
     decoder = ValueDecoder("t", done.payload.schemas[0], settings(archived(drawn[0])))
-    column = decoder.decode(came(raw).value, 0, np.arange(len(raw)))
+    batch = came(raw)
+    column = decoder.decode(batch.value, batch.records)
     return list(column.to_pylist(maps_as_pydicts="strict"))
 
 
