@@ -332,7 +332,7 @@ class Registry:
                 found[reference.name] = other.schema_text
 
     def _version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
-        """Return subject and version of an id: in the given subject, else in the first subject that has it."""
+        """Return subject and version of an id: in the given subject, else in one of its topic, else in the first."""
         # Records may name a schema whose version was deleted since.
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
         return _choose_version(pairs, subject)
@@ -476,7 +476,9 @@ def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any
     of_subject = [pair for pair in pairs if pair[0] == subject]
     if of_subject:
         return max(of_subject)
-    return min(pairs, default=(None, None))
+    # An event type has the subject `<topic>-<type>` (TopicRecordNameStrategy), and may have those of other topics.
+    of_topic = [pair for pair in pairs if str(pair[0]).startswith(subject.rpartition("-")[0] + "-")]
+    return min(of_topic or pairs, default=(None, None))
 
 
 def open_registry(settings: RegistrySettings) -> Registry:

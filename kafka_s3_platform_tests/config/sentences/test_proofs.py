@@ -107,6 +107,7 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
     ),
     "An archive registers no schema. A restore registers those of what it writes anew, whatever this says.": (
         test_registry.test_to_decode_and_archive_schemas_nothing_is_written_to_the_registry,
+        test_registry.test_a_version_is_that_of_the_topics_own_subject_whatever_strategy_the_file_names,
         test_registry.test_a_restore_that_would_register_otherwise_than_asked_is_refused,
     ),
     OWN_SCHEMAS: (

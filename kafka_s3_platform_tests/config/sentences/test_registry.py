@@ -30,18 +30,20 @@ PARCEL = b"\0\0\0\0\7\x06\x04hi"
 
 
 class CountingRegistry(HttpServer):
-    """Knows the schemas 7 and 8, versions 1 and 2 of `t-value`. `asked` is what it was asked for."""
+    """Knows the schemas 7 and 8. `asked` is what it was asked for, `places` are the subjects that have a schema."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
+        self.places = {"t-value": 1}
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
         self.asked.append(f"{request.method} {request.path}")
         known = {"/schemas/ids/7": OLD, "/schemas/ids/8": NEW}
         path = request.path.partition("?")[0].removeprefix("/contexts/.post")
         if path.endswith("/versions"):
-            return HttpAnswer(200, body=b'[{"subject":"t-value","version":1}]')
+            places = [{"subject": subject, "version": version} for subject, version in self.places.items()]
+            return HttpAnswer(200, body=json.dumps(places).encode())
         if path in known:
             return HttpAnswer(200, body=json.dumps({"schema": known[path]}).encode())
         if path.startswith("/config"):
@@ -89,6 +91,24 @@ def test_a_value_is_read_by_its_own_schema_though_the_file_wants_the_latest(regi
     settings = avro(registry.endpoint, use_latest_version="true", latest_compatibility_strict="false")
     assert converted(settings, PARCEL).payload.objects == [{"weight": 3, "note": "hi"}]
     assert not [asked for asked in registry.asked if "latest" in asked]
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        ({"a-post.Parcel": 9, "t-post.Parcel": 2, "t-value": 1}, ("t-value", 1)),
+        ({"a-post.Parcel": 9, "post.Parcel": 4, "t-post.Parcel": 2}, ("t-post.Parcel", 2)),
+        ({"tt-post.Parcel": 9, "post.Parcel": 4}, ("post.Parcel", 4)),
+    ],
+    ids=["TopicNameStrategy", "TopicRecordNameStrategy", "RecordNameStrategy"],
+)
+def test_a_version_is_that_of_the_topics_own_subject_whatever_strategy_the_file_names(
+    registry: CountingRegistry, places: dict[str, int], found: tuple[str, int]
+) -> None:
+    registry.places = places
+    settings = avro(registry.endpoint, value_subject_name_strategy="RecordNameStrategy")
+    (schema,) = converted(settings, PARCEL).payload.schemas
+    assert (schema.subject, schema.version) == found
 
 
 @pytest.mark.parametrize("side", ["key", "value"])
