@@ -1,0 +1,339 @@
+"""Topics as Debezium and event buses write them come to objects, and back, with every value as it was."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kafka_s3_platform.archive.evolution import SchemaTargets
+from kafka_s3_platform.avro.schema import strip_logical_types
+from kafka_s3_platform.config.keys.layout import Compatibility
+from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
+from kafka_s3_platform.converters import new_converter
+from kafka_s3_platform.converters.encoding import new_encoder
+from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
+from kafka_s3_platform.model.notes import Notes
+from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
+from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.formats.connect import came, written
+from kafka_s3_platform_tests.sources import test_read as reading
+from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+
+GOLDEN = REPOSITORY / "kafka_s3_platform_tests" / "golden" / "debezium"
+URL = "http://registry:8081"
+MODES: tuple[Compatibility, ...] = get_args(Compatibility)
+FORMATS = ("avro", "parquet", "json")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema of a subject, and its place there."""
+
+    schema_id: int
+    subject: str
+    version: int
+    text: str
+    references: tuple[SchemaReference, ...] = ()
+
+    @property
+    def archived(self) -> ArchivedSchema:
+        place = SubjectVersion(self.subject, self.version, None)
+        return ArchivedSchema(URL, self.schema_id, "AVRO", self.text, (place,), self.references)
+
+    def encode(self, value: Any) -> bytes:
+        """The value in the wire format, as fastavro writes it."""
+        body = io.BytesIO(b"\0" + self.schema_id.to_bytes(4, "big"))
+        body.seek(5)
+        whole = [json.loads(BY_ID[reference.schema_id].text) for reference in self.references]
+        schema = fastavro.parse_schema(strip_logical_types(whole or json.loads(self.text)))
+        fastavro.schemaless_writer(body, schema, value)
+        return body.getvalue()
+
+
+def golden(name: str, schema_id: int, subject: str, version: int = 1) -> Registered:
+    return Registered(schema_id, subject, version, (GOLDEN / f"{name}.avsc").read_text())
+
+
+CUSTOMERS = "dbserver1.inventory.customers.Envelope"
+ORDERS = "dbserver1.inventory.orders.Envelope"
+SCHEMAS = {
+    "customers-1": golden("customers-1", 21, CUSTOMERS),
+    "customers-2": golden("customers-2", 22, CUSTOMERS, 2),
+    "orders-1": golden("orders-1", 23, ORDERS),
+}
+"""By RecordNameStrategy: the tables of one topic have subjects of their own."""
+
+
+def event_type(name: str, *fields: str) -> str:
+    """The schema of an event type. Fields behind the first one have a default."""
+    first, *others = ({"name": field, "type": "string"} for field in fields)
+    given = [first, *({**field, "default": ""} for field in others)]
+    return json.dumps({"type": "record", "name": name, "fields": given})
+
+
+ORDERED, PAID = "shop.orders.Created", "shop.payments.Created"
+TYPES = (
+    Registered(31, f"shop-{ORDERED}", 1, event_type(ORDERED, "id")),
+    Registered(32, f"shop-{PAID}", 1, event_type(PAID, "id", "card")),
+    Registered(33, f"shop-{PAID}", 2, event_type(PAID, "id", "card", "iban")),
+    Registered(34, f"shop-{ORDERED}", 2, event_type(ORDERED, "id", "customer")),
+)
+"""By TopicRecordNameStrategy: event types of one topic, whose short names are the same."""
+
+EITHER = Registered(
+    35,
+    "shop-value",
+    1,
+    json.dumps([ORDERED, PAID]),
+    (SchemaReference(ORDERED, TYPES[3].subject, 2, 34), SchemaReference(PAID, TYPES[2].subject, 2, 33)),
+)
+"""By TopicNameStrategy: a union of references."""
+
+BY_ID = {schema.schema_id: schema for schema in (*SCHEMAS.values(), *TYPES, EITHER)}
+
+
+@dataclass(frozen=True)
+class Event:
+    """A value of a topic: its schema, what it is in JSON, and its bytes."""
+
+    schema: Registered | None
+    plain: Any
+    raw: bytes | None
+
+
+def events(*tables: str) -> list[Event]:
+    """The change events of tables, which take turns."""
+    rows = [[json.loads(line) for line in (GOLDEN / f"{table}.jsonl").read_text().splitlines()] for table in tables]
+    longest = max(map(len, rows))
+    return [change_of(row[at]) for at in range(longest) for row in rows if at < len(row)]
+
+
+def change_of(line: Mapping[str, Any]) -> Event:
+    if line["schema"] is None:
+        return Event(None, None, None)
+    schema = SCHEMAS[line["schema"]]
+    return Event(schema, line["event"], schema.encode(with_bytes(line["event"])))
+
+
+def with_bytes(event: Any) -> Any:
+    """The event with the bytes of its decimals, as Avro has them."""
+    if isinstance(event, list):
+        return [with_bytes(item) for item in event]
+    if not isinstance(event, dict):
+        return event
+    found = {name: with_bytes(value) for name, value in event.items()}
+    for name in {"total", "value"} & found.keys():
+        found[name] = base64.b64decode(found[name])
+    return found
+
+
+def registry() -> RegistrySettings:
+    return RegistrySettings(url=URL, archived=tuple(schema.archived for schema in BY_ID.values()))
+
+
+def avro() -> ConverterSettings:
+    return ConverterSettings(format="AVRO", registry=registry())
+
+
+def decoded(topic: Sequence[Event], settings: ConverterSettings) -> Payload:
+    """What the converter makes of the values of a topic. Each is taken."""
+    raw = pa.array([event.raw for event in topic], pa.binary())
+    done = new_converter(settings, "dbserver1.all", is_key=False).convert(raw, np.arange(len(raw)))
+    assert done.failures == ()
+    return done.payload
+
+
+@dataclass(frozen=True)
+class Object:
+    """The rows of a topic that one object holds, with its schema and its bytes."""
+
+    rows: list[int]
+    schema: Schema
+    key: str
+    body: bytes
+    layout: dict[str, Any]
+
+    def read(self) -> Iterator[Payload]:
+        """What a source connector reads of it."""
+        records = {"value": {"format": "JSON" if self.layout["format"] == "json" else "AVRO"}}
+        for batch in reading.stream(source(self.layout, records=records), MemoryStore({self.key: self.body})).batches():
+            yield batch.value
+
+
+def objects(values: Payload, format_name: str) -> list[Object]:
+    """The objects of a topic: one for each schema that values are written with."""
+    layout = {"format": format_name, "codec": "null" if format_name == "avro" else "none"}
+    raw = came([b""] * len(values))
+    whole = ConnectBatch(raw.records, raw.key, values)
+    found = []
+    for code, schema in enumerate(values.schemas):
+        rows = np.flatnonzero(values.codes == code)
+        if len(rows):
+            body = written(LayoutSettings.model_validate(layout), whole.take(rows), schema=schema)
+            key = f"{reading.FOLDER}{rows[0]:010d}.{format_name}"
+            found.append(Object(rows.tolist(), schema, key, body, layout))
+    return found
+
+
+def held(found: Object) -> list[Any]:
+    """The values of an object in plain JSON, however it is written."""
+    if found.layout["format"] == "json":
+        return [json.loads(line) for line in found.body.splitlines()]
+    return [as_plain(value) for payload in found.read() for value in payload.objects]
+
+
+def as_plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {name: as_plain(item) for name, item in value.items()}
+    return value
+
+
+def with_phone(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The event as version 2 has it: with a phone, which is null where there was none."""
+    sides = {side: event[side] and {"phone": None, **event[side]} for side in ("before", "after")}
+    return {**event, **sides}
+
+
+def without_phone(event: Mapping[str, Any]) -> dict[str, Any]:
+    sides = {
+        side: event[side] and {n: v for n, v in event[side].items() if n != "phone"} for side in ("before", "after")
+    }
+    return {**event, **sides}
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_change_events_of_two_tables_are_held_as_they_were_each_with_its_own_schema(format_name: str) -> None:
+    topic = events("customers", "orders")
+    found = objects(decoded(topic, avro()), format_name)
+    assert {one.schema.text for one in found} == {schema.text for schema in SCHEMAS.values()}
+    for one in found:
+        assert held(one) == [topic[row].plain for row in one.rows]
+    assert sorted(row for one in found for row in one.rows) == [at for at, e in enumerate(topic) if e.schema]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_table_with_a_new_column_is_projected_by_its_own_versions_alone(
+    mode: Compatibility, format_name: str
+) -> None:
+    topic = events("customers", "orders")
+    notes = Notes()
+    values = SchemaTargets(mode, notes).project(decoded(topic, avro()))
+    reached = False
+    for row, event in enumerate(topic):
+        if event.schema is None:
+            continue
+        reached |= event.schema.version == 2
+        expected = event.plain
+        if event.schema.subject == CUSTOMERS and mode != "NONE":
+            expected = without_phone(expected) if mode == "FORWARD" else with_phone(expected) if reached else expected
+        (one,) = [one for one in objects(values, format_name) if row in one.rows]
+        assert held(one)[one.rows.index(row)] == expected
+
+
+@pytest.mark.parametrize("format_name", ["avro", "parquet"])
+def test_change_events_come_back_from_objects_byte_for_byte(format_name: str) -> None:
+    topic = events("customers", "orders")
+    encoder = new_encoder(avro(), "copy", is_key=False, registers=False)
+    for one in objects(decoded(topic, avro()), format_name):
+        back = [row for payload in one.read() for row in encoder.encode(payload).column.to_pylist()]
+        raw = [topic[row].raw or b"" for row in one.rows]
+        assert [value[5:] for value in back] == [value[5:] for value in raw]
+
+
+def test_a_tombstone_stays_a_record_without_a_value() -> None:
+    values = decoded(events("customers"), avro())
+    assert values.codes.tolist()[-1] == NO_SCHEMA
+    assert values.is_null.tolist() == [False] * 5 + [True]
+
+
+def enveloped(event: Event) -> bytes:
+    schema = json.loads((GOLDEN / "customers-envelope.json").read_text())
+    return json.dumps({"schema": schema, "payload": event.plain}).encode()
+
+
+OF_ONE_VERSION = [event for event in events("customers") if event.schema is SCHEMAS["customers-1"]]
+JSON_EVENTS = [Event(event.schema, event.plain, enveloped(event)) for event in OF_ONE_VERSION]
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_change_events_of_json_with_schemas_are_held_as_they_were(format_name: str) -> None:
+    (one,) = objects(decoded(JSON_EVENTS, ConverterSettings(format="JSON", schemas_enable=True)), format_name)
+    assert held(one) == [event.plain for event in JSON_EVENTS]
+
+
+def test_change_events_of_json_with_schemas_come_back_with_schema_and_payload() -> None:
+    settings = ConverterSettings(format="JSON", schemas_enable=True)
+    back = new_encoder(settings, "copy", is_key=False).encode(decoded(JSON_EVENTS, settings)).column.to_pylist()
+    for event, value in zip(JSON_EVENTS, back, strict=True):
+        assert json.loads(value)["payload"] == event.plain
+        assert shape(json.loads(value)["schema"]) == shape(json.loads(event.raw or b"")["schema"])
+
+
+def shape(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Names, types and what is optional, of a Connect schema."""
+    known = {name: schema.get(name) for name in ("type", "optional", "name", "field")}
+    return {**known, "fields": [shape(field) for field in schema.get("fields", ())]}
+
+
+def typed(schema: Registered, **value: str) -> Event:
+    return Event(schema, value, schema.encode(value))
+
+
+FEED = [
+    typed(TYPES[0], id="o1"),
+    typed(TYPES[2], id="p1", card="c", iban="i"),
+    typed(TYPES[3], id="o2", customer="ann"),
+    typed(TYPES[1], id="p2", card="d"),
+    typed(TYPES[0], id="o3"),
+]
+BACKWARD = [{"id": "o1"}, {"id": "p1", "card": "c", "iban": "i"}, {"id": "o2", "customer": "ann"}]
+PROJECTED: dict[Compatibility, list[dict[str, str]]] = {
+    "NONE": [event.plain for event in FEED],
+    "BACKWARD": [*BACKWARD, {"id": "p2", "card": "d", "iban": ""}, {"id": "o3", "customer": ""}],
+    "FULL": [*BACKWARD, {"id": "p2", "card": "d", "iban": ""}, {"id": "o3", "customer": ""}],
+    "FORWARD": [{"id": "o1"}, FEED[1].plain, {"id": "o2"}, {"id": "p2", "card": "d"}, {"id": "o3"}],
+}
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("mode", MODES)
+def test_an_event_type_is_projected_by_its_own_versions_alone(mode: Compatibility, format_name: str) -> None:
+    values = SchemaTargets(mode, Notes()).project(decoded(FEED, avro()))
+    assert not values.is_null.any()
+    for one in objects(values, format_name):
+        assert {one.schema.subject} == {
+            event.schema and event.schema.subject for event in map(FEED.__getitem__, one.rows)
+        }
+        assert held(one) == [PROJECTED[mode][row] for row in one.rows]
+
+
+ORDER = {"id": "1", "customer": "c"}
+PAYMENT = {"id": "1", "card": "", "iban": ""}
+UNION = [
+    Event(EITHER, {ORDERED: ORDER, PAID: None}, EITHER.encode((ORDERED, ORDER))),
+    Event(EITHER, {ORDERED: None, PAID: PAYMENT}, EITHER.encode((PAID, PAYMENT))),
+]
+
+
+def test_a_union_of_event_types_has_a_member_in_json_for_each() -> None:
+    (one,) = objects(decoded(UNION, avro()), "json")
+    assert held(one) == [event.plain for event in UNION]
+
+
+@pytest.mark.parametrize("format_name", ["avro", "parquet"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_union_of_event_types_comes_back_byte_for_byte(mode: Compatibility, format_name: str) -> None:
+    encoder = new_encoder(avro(), "copy", is_key=False, registers=False)
+    (one,) = objects(SchemaTargets(mode, Notes()).project(decoded(UNION, avro())), format_name)
+    back = [row for payload in one.read() for row in encoder.encode(payload).column.to_pylist()]
+    assert [value[5:] for value in back] == [(event.raw or b"")[5:] for event in UNION]
