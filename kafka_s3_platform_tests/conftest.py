@@ -105,6 +105,7 @@ TOGETHER = {
         "reading/test_decode",
         "restore/outgoing/test_outgoing_restore",
         "restore/outgoing/test_schemas",
+        "restore/source/test_event_topics",
         "restore/source/test_foreign",
         "sources/test_round_trip",
     ),
