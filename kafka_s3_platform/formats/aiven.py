@@ -39,11 +39,14 @@ from kafka_s3_platform.formats.reading import (
 from kafka_s3_platform.formats.sink_lines import decode_text_bytes, encode_header_value
 from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
 from kafka_s3_platform.model.connect import Payload, Schema
+from kafka_s3_platform.model.json_values import read_number
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
 UNKNOWN_OFFSET = -1
 HEADERS = RECORD_SCHEMA.field("headers").type
+
+_decode = msgspec.json.Decoder(float_hook=read_number).decode
 
 # What msgspec takes for an element of an array, besides its bytes.
 _ELEMENT_BYTES = 64
@@ -172,7 +175,7 @@ class AivenReader:
         for name in ("offset", "timestamp", "headers"):
             root = self._paths[name][0] if name in self._paths else name
             if root in texts:
-                row[name] = self._at(name, msgspec.json.decode(self._small(name, texts[root], b",")))
+                row[name] = self._at(name, _decode(self._small(name, texts[root], b",")))
         return {**row, "timestamp": convert_to_ms(row.get("timestamp")), "headers": self._headers(row.get("headers"))}
 
     def _part(self, name: str, text: bytes) -> bytes | None:

@@ -17,6 +17,7 @@ from kafka_s3_platform.model.connect import Payload
 
 _NULL = b"null"
 _text = msgspec.json.Decoder(str).decode
+_write = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def decode_text_bytes(line: bytes) -> bytes | None:
@@ -45,7 +46,7 @@ def encode_header_value(value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode()
-    return msgspec.json.encode(value)
+    return _write(value)
 
 
 class NullLines:
