@@ -34,24 +34,16 @@ _KEPT = frozenset({str, int, bool, bytes, type(None)})
 
 
 def _convert_schemaless(value: Any) -> Any:
-    if type(value) in _KEPT:
-        return value
     if isinstance(value, float):
         return _convert_double(value)
     if isinstance(value, Mapping):
-        return _convert_map(value)
+        if {str}.issuperset(map(type, value)):
+            return {key: v if type(v) in _KEPT else _convert_schemaless(v) for key, v in value.items()}
+        return [[_convert_schemaless(key), _convert_schemaless(v)] for key, v in value.items()]
     if isinstance(value, list | tuple):
         return [v if type(v) in _KEPT else _convert_schemaless(v) for v in value]
     require_exact(value)
     return value
-
-
-def _convert_map(value: Mapping[Any, Any]) -> Any:
-    if not {str}.issuperset(map(type, value)):
-        return [[_convert_schemaless(key), _convert_schemaless(v)] for key, v in value.items()]
-    if _KEPT.issuperset(map(type, value.values())):
-        return value
-    return {key: v if type(v) in _KEPT else _convert_schemaless(v) for key, v in value.items()}
 
 
 def _convert_double(value: float) -> float | str:

@@ -22,10 +22,6 @@ _MISFIT = 4
 
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
-# With so many digits each float of 64 or 32 bits can be told from all others.
-_DOUBLE_DIGITS = 17
-_FLOAT_DIGITS = 9
-
 ADDED = "it is written as its default, or as null"
 """What is told of a field that a schema lists and a record lacks."""
 
@@ -200,8 +196,8 @@ def compile_scalar(kind: ConnectType, where: str) -> ReadConnectJson:
     if kind.kind in INT_BITS:
         return _compile_integer(INT_BITS[kind.kind], where)
     others: dict[str, ReadConnectJson] = {
-        "float": _compile_float(where, _FLOAT_DIGITS, round_to_float32, shorten_float),
-        "double": _compile_float(where, _DOUBLE_DIGITS, float, float),
+        "float": _compile_float(where, 32),
+        "double": _compile_float(where, 64),
         "boolean": lambda given: _check_type(given, bool, where, "true or false"),
         "string": lambda given: _check_type(given, str, where, "a string"),
         "bytes": lambda given: _decode_base64(given, where),
@@ -257,27 +253,21 @@ def _compile_integer(bits: int, where: str) -> ReadConnectJson:
     return read
 
 
-def _compile_float(
-    where: str, most_digits: int, fit: Callable[[float], float], shorten: Callable[[float], float]
-) -> ReadConnectJson:
-    """Return a function that reads a number as the float that is written as this number, and refuses any other.
+def _compile_float(where: str, bits: int) -> ReadConnectJson:
+    """Return a function that reads a number as the float that is written as this number. It refuses any other.
 
-    Writers of floats write the shortest number, or one with up to `most_digits`.
+    Writers write the shortest number, or one with more digits, up to those that tell the float from all others.
     """
+    most, fit, shorten = (17, float, float) if bits == 64 else (9, round_to_float32, shorten_float)
 
     def read(given: Any) -> float:
         if type(given) not in (int, Decimal):
             raise _make_misfit_error(where, given, "a number")
         exact = Decimal(given)
         number = fit(float(exact))
-        if Decimal(repr(shorten(number))) != exact:
-            digits = len(exact.as_tuple().digits)
-            if digits > most_digits or Decimal(f"{number:.{digits - 1}e}") != exact:
-                raise _make_misfit_error(
-                    where,
-                    given,
-                    f"a number that a float of {64 if most_digits == _DOUBLE_DIGITS else 32} bits is written as",
-                )
+        digits = min(len(exact.as_tuple().digits), most)
+        if exact not in map(Decimal, (repr(shorten(number)), f"{number:.{digits - 1}e}")):
+            raise _make_misfit_error(where, given, f"a number that a float of {bits} bits is written as")
         return number
 
     return read

@@ -48,6 +48,7 @@ BELONGINGS = (
         FILES["json of JSON Schema"],
     ),
     Belonging("Belongs to JsonConverter.", "value.converter.decimal.format", ("NUMERIC", "BASE64"), AVRO, JSON),
+    Belonging("Belongs to JsonConverter.", "value.converter.replace.null.with.default", ("true", "false"), AVRO, JSON),
     Belonging("{} needs no registry.", "value.converter.schema.registry.url", ("http://a:1", "http://b:1"), JSON, AVRO),
     Belonging("The codec {} has no levels.", LEVEL, ("1", "9"), JSON, GZIP),
     Belonging("Belongs to JSON and bytes. This format uses its own level.", LEVEL, ("1", "9"), AVRO, GZIP),

@@ -85,6 +85,6 @@ def test_the_option_of_another_converter_has_no_meaning(format_name: str) -> Non
     assert not settings.options
 
 
-def test_confluent_s_option_against_defaults_is_known_and_its_sentence_is_true() -> None:
+def test_the_option_against_defaults_is_known() -> None:
     _, outcome = read_converter("JSON_SR", {"ignore.default.for.nullables": "true"}, schemas_enable=True)
     assert outcome.without_meaning["ignore.default.for.nullables"] == "A null stays null, as with `true`."

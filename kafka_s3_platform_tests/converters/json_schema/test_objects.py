@@ -20,6 +20,7 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ship
 from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters.connect_json import ADDED
 from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference
 
@@ -460,3 +461,23 @@ def test_texts_of_several_titles_are_texts() -> None:
 def test_the_name_of_the_field_of_other_properties_is_taken(schema: Any, value: Any) -> None:
     [failure] = converted(schema, value, **{KEPT: "true"}).failures
     assert FIELD in failure.message
+
+
+def test_a_null_stays_null_whatever_the_default() -> None:
+    schema = record(a={**nullable(b=TEXT), "default": {"b": "x"}}, n={**WHOLE, "default": 7})
+    done = converted(schema, {"a": None, "n": None}, {})
+    assert [(each["a"], each["n"]) for each in done.payload.objects] == [(None, None), ({"b": "x"}, 7)]
+
+
+def test_a_property_that_a_record_lacks_is_told_unless_a_null_is_there() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": ["string", "null"]}, "b": {**WHOLE, "default": 7}}}
+    done = converted(schema, {"a": None, "b": 1}, {"b": 2}, {"a": "x"})
+    assert done.notes.sentences == [
+        f"2 records lack a property in their value that schema 1 lists: {ADDED} (the first one: a)"
+    ]
+
+
+def test_a_null_of_what_is_required_and_never_null_is_refused() -> None:
+    schema = {"type": "object", "properties": {"b": {**WHOLE, "default": 7}}, "required": ["b"]}
+    [failure] = converted(schema, {"b": None}).failures
+    assert "has null for b, which is required" in failure.message
