@@ -123,6 +123,16 @@ def _drop_default(field: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in field.items() if key != "default"}
 
 
+def encode_null(schema: Any) -> bytes | None:
+    """Return the data of a null, or None if a value cannot be null."""
+    if schema == "null":
+        return b""
+    if not isinstance(schema, list) or "null" not in schema:
+        return None
+    place = 2 * schema.index("null")
+    return bytes([place]) if place < 128 else bytes([place & 127 | 128, place >> 7])
+
+
 def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> Any:
     """Decode a default, which a schema holds as JSON.
 

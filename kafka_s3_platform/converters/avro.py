@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kafka_s3_platform.avro.header_ids import encode_schema_name
 from kafka_s3_platform.avro.objects import AvroObjects
-from kafka_s3_platform.avro.schema import collect_definitions, make_self_contained, narrow_to_field
+from kafka_s3_platform.avro.schema import collect_definitions, encode_null, make_self_contained, narrow_to_field
 from kafka_s3_platform.avro.walk import Datum, check_bodies, read_columns
 from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, explain_unframed, read_schema_ids
 from kafka_s3_platform.config.settings import RegistrySettings
@@ -18,8 +21,12 @@ from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, 
 from kafka_s3_platform.converters.registry import RegistrySchema, open_registry
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload, Schema, get_field
+from kafka_s3_platform.model.notes import Notes
 
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
+AVRO_NULL = (
+    "hold a null that is Avro data, which is the same as no value once it is decoded: a tombstone if it is sent so"
+)
 
 
 class AvroPayload(Payload):
@@ -77,6 +84,7 @@ class AvroConverter:
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
         bad = self._unframed(raw, ids)
+        told: dict[int, Notes] = {}
         for schema_id in np.unique(ids[ids != NO_ID]).tolist():
             positions = np.flatnonzero(ids == schema_id)
             try:
@@ -88,9 +96,13 @@ class AvroConverter:
             schemas.append(schema)
             whole = len(positions) == len(raw)
             valid = check_bodies(schema.avro, raw if whole else raw.take(pa.array(positions)), PREFIX_BYTES)
+            if (null := encode_null(schema.avro)) is not None:
+                rows = pc.equal(raw, encode_schema_name(schema_id, null)).fill_null(fill_value=False)
+                notes = Notes({AVRO_NULL: (1, f"schema {schema_id}")})
+                told |= dict.fromkeys(np.flatnonzero(rows).tolist(), notes)
             reason = f"is not data of Avro schema {schema_id}: it is truncated, too long or damaged"
             bad |= dict.fromkeys(positions[~valid].tolist(), reason)
-        return self._origin.converted(AvroPayload(raw, codes, schemas), bad, offsets)
+        return replace(self._origin.converted(AvroPayload(raw, codes, schemas), bad, offsets), told=told)
 
     @staticmethod
     def _unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:

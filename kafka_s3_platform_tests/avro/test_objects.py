@@ -5,6 +5,8 @@ import json
 from typing import Any
 
 import fastavro
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.avro.objects import AvroObjects
@@ -141,3 +143,13 @@ def test_a_field_alone_is_decoded_with_its_branch() -> None:
     narrow = {**outer, "fields": [{"name": "in", "type": {**inner, "fields": inner["fields"][:1]}}]}
     data = encode(outer, {"in": {"a": ("long", 3), "b": 4}, "c": 5})
     assert AvroObjects(outer, narrow).read(data) == {"in": {"a": ("long", 3)}}
+
+
+def test_a_null_that_is_avro_data_is_told_of_since_decoded_it_is_a_tombstone() -> None:
+    archived = (ArchivedSchema("http://gone", 9, "AVRO", '["string","null"]', ()),)
+    how = AVRO.model_copy(update={"registry": RegistrySettings(url="http://gone", archived=archived)})
+    rows = [b"\0\0\0\0\x09" + encode(["string", "null"], value) for value in ("x", None)]
+    done = new_converter(how, "t", is_key=False).convert(pa.array([*rows, None], pa.binary()), np.arange(3))
+    assert [*done.told] == [1]
+    [said] = done.notes.sentences
+    assert said.startswith("1 records hold a null that is Avro data")

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_s3_platform.avro.objects import AvroObjects
+from kafka_s3_platform.avro.schema import encode_null
 from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.avro.walk import Datum
 from kafka_s3_platform.model.connect import Schema
@@ -37,7 +38,7 @@ class AvroFields:
     def columns(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
         """Return the data of each field. Raise ValueError if a record does not fit the schema."""
         found: dict[str, list[bytes | None]] = {name: [] for name in self._data}
-        nulls = {name: _find_null(schema) for name, schema in self.schemas.items()}
+        nulls = {name: encode_null(schema.avro) for name, schema in self.schemas.items()}
         for record in records.to_pylist():
             view = memoryview(record)
             start = 0
@@ -53,15 +54,3 @@ def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:
     """Decode the values of a field to Avro's physical types."""
     reader = AvroObjects(schema.avro)
     return [None if one is None else reader.read(one) for one in column.to_pylist()]
-
-
-def _find_null(schema: Schema) -> bytes | None:
-    """Return the bytes of a null, or None if a value cannot be null."""
-    if schema.avro == "null":
-        return b""
-    if not isinstance(schema.avro, list) or "null" not in schema.avro:
-        return None
-    place = 2 * schema.avro.index("null")
-    if place < 128:
-        return bytes([place])
-    return bytes([place & 127 | 128, place >> 7])
