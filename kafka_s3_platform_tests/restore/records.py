@@ -30,7 +30,8 @@ def offsets_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"ab", b"eu-1", b"eu-22", b"\xff", "é".encode()])
+SOME_KEY = st.sampled_from([b"", b"a", b"b", b"ab", b"eu-1", b"eu-22", b"\xff", "é".encode()])
+KEYS = st.none() | SOME_KEY
 STREAMS = st.lists(st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=8), max_size=6)
 """Keys and values of consecutive batches, some of them empty."""
 
