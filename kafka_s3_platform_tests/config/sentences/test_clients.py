@@ -93,3 +93,11 @@ def test_a_letter_for_an_ignored_null_is_refused_and_no_other_null_is_left_out(v
     assert (resolve(ignoring).config is not None) is loads
     failing = {**ignoring, "behavior.on.null.values": "fail"}
     assert "report.null.values.to.dlq" in without_meaning(resolve(failing))
+
+
+@pytest.mark.parametrize(
+    ("protocols", "loads"), [("TLSv1.2", True), ("TLSv1.3,TLSv1.2", True), ("TLSv1.3", False), ("TLSv1.1", False)]
+)
+def test_protocols_that_openssl_cannot_be_held_to_are_refused(protocols: str, loads: bool) -> None:
+    found = resolve({**file_of("envelope"), "consumer.override.ssl.enabled.protocols": protocols})
+    assert (found.config is not None) is loads

@@ -260,10 +260,9 @@ REFUSED_PROPERTIES = (
     declare_refused("ssl.cipher.suites", "Java's cipher names are not OpenSSL's", ""),
     declare_refused(
         "ssl.enabled.protocols",
-        "OpenSSL negotiates TLSv1.2 or TLSv1.3",
+        "OpenSSL negotiates TLSv1.3 or TLSv1.2, and cannot be held to the newer one; say TLSv1.2,TLSv1.3",
         "",
         "TLSv1.2",
-        "TLSv1.3",
         "TLSv1.2,TLSv1.3",
         "TLSv1.3,TLSv1.2",
     ),
