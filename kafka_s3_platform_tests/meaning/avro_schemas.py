@@ -1,7 +1,7 @@
 """Draws Avro schemas of every kind, and values of them with the branch of each union."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -23,6 +23,8 @@ PLAIN_LOGICAL = (
     {"type": "bytes", "logicalType": "decimal", "precision": 50},
     {"type": "string", "logicalType": "uuid"},
     {"type": "string", "logicalType": "shop-number"},
+    {"type": "int", "connect.type": "int8"},
+    {"type": "long", "connect.name": "shop.Micros", "connect.parameters": {"a": "b"}},
 )  # fmt: skip
 BAD_LOGICAL = (
     {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 3},
@@ -53,6 +55,26 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.sampled_from([b"", b"\0", b"\xff\xfe", b"text"]) | st.binary(max_size=5),
     "string": st.sampled_from(["", "A", "null", "é\0\u2028", "text"]) | _TEXT,
 }
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    "null": None,
+    "boolean": True,
+    "int": 7,
+    "long": 2**53 + 1,
+    "float": 0.5,
+    "double": 1e22,
+    "bytes": "\u00ff\u0000",
+    "string": "d",
+    "array": [],
+    "map": {},
+    "enum": "A",
+}
+"""A default of each type, as JSON. Every drawn enum has the symbol."""
+
+
+def _read_type(schema: Any) -> str:
+    return str(schema if isinstance(schema, str) else schema["type"])
 
 
 class Drawing:
@@ -134,10 +156,22 @@ class Drawing:
             return "string"
         self.open.append(name)
         names = self._draw(st.lists(st.sampled_from(FIELDS), unique=True, min_size=1, max_size=4))
-        fields = [{"name": each, "type": self.place(depth)} for each in names]
+        fields = [self._field(each, depth) for each in names]
         self.open.remove(name)
         self.defined.append(name)
         return self._spelled(name, {"type": "record", "fields": fields})
+
+    def _field(self, name: str, depth: int) -> dict[str, Any]:
+        kind = self.place(depth)
+        first = kind[0] if isinstance(kind, list) else kind
+        about = {"doc": "told", "aliases": [f"{name}_before"]} if self.pick([True, False, False]) else {}
+        has_default = _read_type(first) in _DEFAULTS and self.pick([True, False])
+        return {
+            "name": name,
+            "type": kind,
+            **about,
+            **({"default": _DEFAULTS[_read_type(first)]} if has_default else {}),
+        }
 
     def _new_name(self) -> str | None:
         if not self._names:

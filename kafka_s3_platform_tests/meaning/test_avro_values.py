@@ -39,6 +39,7 @@ INSERT = {
     "transforms.i.type": "org.apache.kafka.connect.transforms.InsertField$Value",
     "transforms.i.static.field": INSERTED,
     "transforms.i.static.value": "x",
+    "transforms.i.replace.null.with.default": "false",
 }
 
 REASONS = (
