@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import Any
@@ -35,7 +35,7 @@ IMPORTS = {
 }
 SCALARS = [t for t in Field.Type.values() if t not in {Field.TYPE_GROUP, Field.TYPE_MESSAGE, Field.TYPE_ENUM}]
 KEYS = [t for t in SCALARS if t not in {Field.TYPE_DOUBLE, Field.TYPE_FLOAT, Field.TYPE_BYTES}]
-ONE_IN_TEN = st.integers(0, 9).map(lambda number: number == 9)
+SELDOM = st.integers(0, 4).map(lambda number: number == 4)
 UNLISTED = {
     "varint": b"\xc8\x3e\x05",
     "bytes": b"\xca\x3e\x02hi",
@@ -184,7 +184,7 @@ NUMBERS = {
     FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_UINT32: st.integers(0, 2**32 - 1),
     FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
-    FieldDescriptor.CPPTYPE_UINT64: st.integers(0, 2**64 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: st.sampled_from([1, 2**63 - 1, 2**63, 2**64 - 1]),
 }
 
 
@@ -222,19 +222,19 @@ def fill(draw: Draw, message: Any, depth: int = 0) -> None:
     """Set some of the fields, and at times what the message's type does not list."""
     if not draw_known(draw, message):
         for field in message.DESCRIPTOR.fields:
-            if draw(st.booleans()):
+            if not draw(SELDOM):
                 fill_field(draw, message, field, depth)
     add_unlisted(draw, message)
 
 
 def add_unlisted(draw: Draw, message: Any) -> None:
-    if draw(ONE_IN_TEN):
+    if draw(SELDOM):
         message.MergeFromString(draw(st.sampled_from(sorted(UNLISTED.values()))))
     for extension in message.DESCRIPTOR.file.extensions_by_name.values():
-        if extension.containing_type == message.DESCRIPTOR and draw(ONE_IN_TEN):
+        if extension.containing_type == message.DESCRIPTOR and draw(SELDOM):
             message.Extensions[extension] = 3
     for field in message.DESCRIPTOR.fields:
-        if field.enum_type is not None and field.enum_type.is_closed and draw(ONE_IN_TEN):
+        if field.enum_type is not None and field.enum_type.is_closed and draw(SELDOM):
             message.MergeFromString(tag(field.number, 0) + b"\x07")
 
 
@@ -265,7 +265,7 @@ def fill_field(draw: Draw, message: Any, field: FieldDescriptor, depth: int) -> 
 
 
 def fill_map(draw: Draw, held: Any, entry: Descriptor, depth: int) -> None:
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.integers(0, 3))):
         key = draw_value(draw, entry.fields_by_name["key"])
         value = entry.fields_by_name["value"]
         if value.message_type is None:
@@ -274,15 +274,23 @@ def fill_map(draw: Draw, held: Any, entry: Descriptor, depth: int) -> None:
             fill(draw, held[key], depth + 1)
 
 
+OPTIONS: Sequence[dict[str, str]] = (
+    {},
+    {"generate_index_for_unions": "false"},
+    {"flatten_unions": "true"},
+    {"wrapper_for_nullables": "true"},
+)
+
+
 @st.composite
-def drawn_messages(draw: Draw) -> tuple[str, list[Any]]:
-    """The text of a schema, as Python's clients register it, and messages of its first type."""
+def drawn_messages(draw: Draw) -> tuple[str, list[Any], dict[str, Any]]:
+    """The text of a schema, as Python's clients register it, messages of its first type, and converter's options."""
     file = DrawnFile(draw).file
     new = GetMessageClass(compiled(file))
-    messages = [new() for _ in range(draw(st.integers(1, 3)))]
+    messages = [new() for _ in range(draw(st.integers(2, 5)))]
     for message in messages:
         fill(draw, message)
-    return base64.b64encode(file.SerializeToString()).decode(), messages
+    return base64.b64encode(file.SerializeToString()).decode(), messages, draw(st.sampled_from(OPTIONS))
 
 
 # What must come of a message
@@ -359,10 +367,13 @@ def build(new: Any, value: Any) -> Any:
 def put_fields(message: Any, value: Mapping[str, Any]) -> None:
     listed = dict(message.DESCRIPTOR.fields_by_name)
     for place, oneof in enumerate(message.DESCRIPTOR.oneofs):
-        if oneof.name.startswith("_"):
+        names = [field.name for field in oneof.fields]
+        # One that is flattened has its fields among the others.
+        if oneof.name.startswith("_") or value.keys() >= set(names):
             continue
-        chosen = value[f"{oneof.name}_{place}"]
-        for name in [field.name for field in oneof.fields]:
+        key = f"{oneof.name}_{place}"
+        chosen = value[key if key in value else oneof.name]
+        for name in names:
             field = listed.pop(name)
             if chosen is not None and chosen[name] is not None:
                 put(message, field, chosen[name])
@@ -426,5 +437,7 @@ def put_message(message: Any, value: Any) -> None:
         case "confluent.type.Decimal":
             raw = base64.b64decode(value) if isinstance(value, str) else value
             set_decimal(message, raw if isinstance(raw, Decimal) else Decimal(int.from_bytes(raw, "big", signed=True)))
+        case "google.protobuf.UInt64Value" | "google.protobuf.StringValue" if not isinstance(value, Mapping):
+            put(message, message.DESCRIPTOR.fields_by_name["value"], value)
         case _:
             put_fields(message, value)

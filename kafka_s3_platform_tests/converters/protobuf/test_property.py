@@ -37,13 +37,13 @@ REASONS = (
 """Why a drawn message may be refused."""
 
 TOLD = {"unlisted": "does not list", "cut": "cut to milliseconds", "negative": "became negative"}
-Drawn = tuple[str, list[Any]]
+Drawn = tuple[str, list[Any], dict[str, Any]]
 
 
 def convert(drawn: Drawn) -> tuple[ConvertedPayload, list[Any]]:
     """What the converter makes of the messages, and what of each message must come back."""
-    text, messages = drawn
-    done = converted(text, *(b"\0" + message.SerializePartialToString() for message in messages))
+    text, messages, options = drawn
+    done = converted(text, *(b"\0" + message.SerializePartialToString() for message in messages), **options)
     assert [f.message for f in done.failures if not any(reason in f.message for reason in REASONS)] == []
     kept = [keep_listed(messages[at]) for at in done.kept]
     for at, (_, lost) in zip(done.kept.tolist(), kept, strict=True):
@@ -104,7 +104,7 @@ def test_any_message_of_an_envelope_is_read_or_restored_or_told_or_refused(drawn
 def read_decoded(drawn: Drawn, done: ConvertedPayload) -> list[Any]:
     """What `kafka_s3_platform.read` makes of the messages."""
     raw = [framed(b"\0" + text(drawn[1][at])) for at in done.kept]
-    decoder = ValueDecoder("t", done.payload.schemas[0], settings(archived(drawn[0])))
+    decoder = ValueDecoder("t", done.payload.schemas[0], settings(archived(drawn[0]), **drawn[2]))
     batch = came(raw)
     column = decoder.decode(batch.value, batch.records)
     return list(column.to_pylist(maps_as_pydicts="strict"))
@@ -115,7 +115,7 @@ def restore_with_another_field(drawn: Drawn) -> tuple[OutgoingStream, list[bytes
     added = {"static.field": SecretStr("added"), "static.value": SecretStr("x")}
     how = Outgoing(transforms=(TransformSettings(alias="i", type="InsertField$Value", options=added),))
     schema = archived(drawn[0])
-    source = RecordSettings(value=settings(schema))
+    source = RecordSettings(value=settings(schema, **drawn[2]))
     made = new_values(ValueSettings(how, source, "t", "copy", schemas=(schema,), registers=False))
     stream = OutgoingStream(how, "t", 3, 4, "copy", values=made, behavior_on_error="ignore")
     return stream, [value for _, batch in stream.apply(records(rows)) for value in batch.column("value").to_pylist()]
