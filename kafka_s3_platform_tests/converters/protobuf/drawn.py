@@ -371,8 +371,7 @@ def put_fields(message: Any, value: Mapping[str, Any]) -> None:
         # One that is flattened has its fields among the others.
         if oneof.name.startswith("_") or value.keys() >= set(names):
             continue
-        key = f"{oneof.name}_{place}"
-        chosen = value[key if key in value else oneof.name]
+        chosen = value[oneof.name if oneof.name in value else f"{oneof.name}_{place}"]
         for name in names:
             field = listed.pop(name)
             if chosen is not None and chosen[name] is not None:
