@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,11 +158,12 @@ def check_evolution(
 def check_columns(schema: ArchivedSchema, types: Types, values: Sequence[Any]) -> None:
     """Decode values to a typed column, as `kafka_s3_platform.read` and Spark's source do."""
     config = with_schemas(read_connector("envelope.parquet", "AVRO"), (schema,))
-    raw = records_of([framed(schema.schema_id, types.encoded(value)) for value in values]).column("value")
+    records = records_of([framed(schema.schema_id, types.encoded(value)) for value in values])
     decoder = ValueDecoder("t", parse_archived(schema), config.records.value)
     for at, value in enumerate(values):
         try:
-            column = decoder.decode(build_bytes_payload(raw.slice(at, 1)), 3, np.array([at]))
+            record = records.slice(at, 1)
+            column = decoder.decode(build_bytes_payload(record.column("value")), record)
         except (RecordError, UnwritableSchemaError) as err:
             check_refusals({at: str(err)})
             continue
