@@ -1,6 +1,7 @@
 """Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses values that misfit their type."""
 
 import base64
+import threading
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, DecimalException
 from typing import Any
@@ -30,7 +31,7 @@ class _SpentError(Exception):
     """A record has too many values. Unlike after a misfit, no other type of a union is tried."""
 
 
-class Readers:
+class Readers(threading.local):
     """Makes a reader for the values of each Connect type.
 
     Readers count the values of each record. A schema may add a thousand absent fields to an object of two bytes, and
@@ -41,7 +42,7 @@ class Readers:
 
     `left_out` names the first property of the last record that its schema does not list, so its value lacks it.
     `added` names the first field that its schema lists and the record does not have, so its value has more. None if
-    there is none.
+    there is none. What is counted and told is that of the thread: a restore reads back in another one.
     """
 
     def __init__(self, *, replaces_nulls: bool = False) -> None:

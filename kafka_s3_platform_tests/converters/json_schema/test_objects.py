@@ -4,6 +4,7 @@ import io
 import json
 import time
 from collections.abc import Mapping, Sequence
+from threading import Thread
 from typing import Any
 
 import fastavro
@@ -17,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
+from kafka_s3_platform.avro.connect_schema import ConnectType, Slot
 from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
-from kafka_s3_platform.converters.connect_json import ADDED
+from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference
 
@@ -481,3 +483,14 @@ def test_a_null_of_what_is_required_and_never_null_is_refused() -> None:
     schema = {"type": "object", "properties": {"b": {**WHOLE, "default": 7}}, "required": ["b"]}
     [failure] = converted(schema, {"b": None}).failures
     assert "has null for b, which is required" in failure.message
+
+
+def test_what_one_thread_reads_is_not_told_of_the_other_thread_s_record() -> None:
+    readers = Readers()
+    slot = Slot(ConnectType("struct", fields=[Slot(ConnectType("string"), optional=True, name="a")]))
+    read = readers.record(slot)
+    read({"a": "x", "more": 1}, 1)
+    other = Thread(target=read, args=({"a": "y"}, 1))
+    other.start()
+    other.join()
+    assert readers.left_out == "'more'"
