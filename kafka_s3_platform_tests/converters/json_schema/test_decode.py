@@ -71,12 +71,13 @@ def test_a_json_schema_becomes_avro(convert: Convert, order_id: int, framed: Fra
         {"name": "name", "type": "string"},
         {"name": "age", "type": ["null", "long"], "default": None},
     ]
-    city = {"type": "record", "name": "City", "fields": [{"name": "name", "type": ["null", "string"], "default": None}]}
+    name = {"name": "name", "type": ["null", "string"], "default": None}
+    city = {"type": "record", "name": "City", "connect.name": "City", "fields": [name]}
     del types["customer"]
     assert types == {
         "note": ["null", "string"],
         "id": "long",
-        "small": ["null", "int"],
+        "small": ["null", {"type": "int", "connect.type": "int8"}],
         "at": ["null", {"type": "long", "logicalType": "timestamp-millis"}],
         "price": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}],
         "state": ["string", "null"],
@@ -99,7 +100,7 @@ def test_values_are_in_physical_form(convert: Convert, order_id: int, framed: Fr
     result = convert("JSON_SR", topic_name, [framed(order_id, row), None])
     assert not result.failures
     nothing = dict.fromkeys(("note", "small", "at", "price", "size", "either", "tags", "labels", "next", "anything"))
-    nested = {**nothing, "id": 2, "customer": {"name": "Al", "age": 3}, "either": "x", "state": "NEW"}
+    nested = {**nothing, "id": 2, "customer": {"name": "Al", "age": 3}, "either": ("string", "x"), "state": "NEW"}
     assert result.payload.objects == [
         {
             **nothing,
@@ -109,7 +110,7 @@ def test_values_are_in_physical_form(convert: Convert, order_id: int, framed: Fr
             "at": 5,
             "price": b"\x04\xd2",
             "size": 2.0,
-            "either": {"name": "Bern"},
+            "either": ("shop.City", {"name": "Bern"}),
             "tags": ["a"],
             "labels": {"x": 1},
             "anything": '{"b":[1.5]}',

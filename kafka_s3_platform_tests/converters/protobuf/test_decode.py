@@ -184,7 +184,7 @@ def test_the_schema_says_what_is_what(
     assert types["hour"] == {"type": "int", "logicalType": "time-millis"}
     assert types["price"] == {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
     assert types["state"] == "string"
-    assert types["stock"] == {"type": "map", "values": "int"}
+    assert types["stock"] == {"type": "map", "values": "int", "connect.name": "shop.Order.StockEntry"}
     assert types["next"] == "shop.Order"
     assert [field["name"] for field in types["pay_0"]["fields"]] == ["card", "cash", "credit"]
 
