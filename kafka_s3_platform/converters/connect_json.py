@@ -21,6 +21,9 @@ _json = msgspec.json.Encoder(decimal_format="number")
 _MISFIT = 4
 """The cost of trying a type of a union that does not fit, counted as this number of values."""
 
+_EXACT_INTS = 1 << 53
+"""Each whole number below it is a double, and written as one."""
+
 _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 ADDED = "it is written as its default, or as null"
@@ -245,7 +248,7 @@ def _compile_integer(bits: int, where: str) -> ReadConnectJson:
 
     def read(given: Any) -> Any:
         # 1.0 is an integer too, as in JSON Schema. The range comes first: some decimals have a million digits.
-        if isinstance(given, Decimal) and least <= given <= most and given == int(given):
+        if isinstance(given, float | Decimal) and least <= given <= most and given == int(given):
             given = int(given)
         if type(given) is not int or not least <= given <= most:
             raise _make_misfit_error(where, given, f"an integer of {bits} bits")
@@ -258,13 +261,16 @@ def _compile_float(where: str, bits: int) -> ReadConnectJson:
     """Return a function that reads a number as the float that is written as this number. It refuses any other.
 
     Writers write the shortest number, or one with more digits, up to those that tell the float from all others.
+    A float is given where it is written so (`decode_json`).
     """
     most, fit, shorten = (17, float, float) if bits == 64 else (9, round_to_float32, shorten_float)
 
     def read(given: Any) -> float:
-        if type(given) not in (int, Decimal):
+        if bits == 64 and (type(given) is float or (type(given) is int and -_EXACT_INTS < given < _EXACT_INTS)):
+            return float(given)
+        if type(given) not in (int, float, Decimal):
             raise _make_misfit_error(where, given, "a number")
-        exact = Decimal(given)
+        exact = _read_exactly(given)
         number = fit(float(exact))
         digits = min(len(exact.as_tuple().digits), most)
         if exact not in map(Decimal, (repr(shorten(number)), f"{number:.{digits - 1}e}")):
@@ -295,9 +301,13 @@ def _read_decimal(given: Any, scale: int, where: str) -> bytes:
     """Read a decimal from a number, or from its bytes in base64 (`decimal.format`)."""
     if isinstance(given, str):
         return _decode_base64(given, where)
-    if type(given) not in (int, Decimal):
+    if type(given) not in (int, float, Decimal):
         raise _make_misfit_error(where, given, "a decimal")
-    return encode_exact_decimal(Decimal(given), scale, where)
+    return encode_exact_decimal(_read_exactly(given), scale, where)
+
+
+def _read_exactly(number: Any) -> Decimal:
+    return Decimal(repr(number) if type(number) is float else number)
 
 
 def _make_unlisted_error(where: str, name: str) -> BadRecordError:

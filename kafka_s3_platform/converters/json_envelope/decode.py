@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +21,7 @@ from kafka_s3_platform.converters.base import (
 from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.json_text import JSON_CONVERTER
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
-from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, read_number, require_unique_keys
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_exact_json, require_unique_keys
 from kafka_s3_platform.model.notes import Notes
 
 _KEPT_BYTES = 65_536
@@ -39,7 +38,6 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
-_payloads = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class JsonEnvelopeConverter:
@@ -63,17 +61,21 @@ class JsonEnvelopeConverter:
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
                 bad[position] = explain_bad_record(err)
                 continue
-            notes = Notes()
-            if readers.left_out is not None:
-                notes.note("lack fields that the schema beside their value does not list", readers.left_out)
-            if readers.added is not None:
-                notes.note(f"lack a field that the schema beside their value lists: {ADDED}", readers.added)
-            if notes.kinds:
-                told[position] = notes
+            if readers.left_out is not None or readers.added is not None:
+                told[position] = _tell_differences(readers)
             if schema is not None and objects[position] is not None:
                 codes[position] = known.setdefault(schema, len(known))
         done = self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
         return replace(done, told=told)
+
+
+def _tell_differences(readers: Readers) -> Notes:
+    notes = Notes()
+    if readers.left_out is not None:
+        notes.note("lack fields that the schema beside their value does not list", readers.left_out)
+    if readers.added is not None:
+        notes.note(f"lack a field that the schema beside their value lists: {ADDED}", readers.added)
+    return notes
 
 
 def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Readers]:
@@ -84,9 +86,7 @@ def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any
         if len(text) - len(envelope.schema) - len(envelope.payload) > _FRAME_BYTES:
             require_unique_keys(text)
         schema, read, readers = _read_schema(bytes(envelope.schema), replaces_nulls)
-        payload = _payloads.decode(envelope.payload)
-        require_unique_keys(bytes(envelope.payload), payload)
-        return schema, read(payload, len(row)), readers
+        return schema, read(decode_exact_json(bytes(envelope.payload)), len(row)), readers
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise BadRecordError(f'is no JSON object of "schema" and "payload" alone: {err}') from err
 
@@ -102,27 +102,16 @@ def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Rea
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    given = _payloads.decode(text)
-    require_unique_keys(text, given)
+    given = decode_exact_json(text)
     readers = Readers(replaces_nulls=replaces_nulls)
     if given is None:
-        return None, lambda value, _size: _convert_decimals(value), readers
+        return None, lambda value, _size: value, readers
     slot = read_envelope_schema(given, "")
     return Schema(check_walkable(write_avro_schema(slot))), readers.record(slot), readers
 
 
 _compile_kept_schema = lru_cache(32)(_compile_schema)
 _compile_large_schema = lru_cache(1)(_compile_schema)
-
-
-def _convert_decimals(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return read_number(str(value))
-    if isinstance(value, Mapping):
-        return {key: _convert_decimals(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_convert_decimals(each) for each in value]
-    return value
 
 
 def read_envelope_schema(given: Any, name: str) -> Slot:

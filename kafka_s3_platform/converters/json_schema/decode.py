@@ -36,7 +36,7 @@ from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.framed import FramedConverter
 from kafka_s3_platform.converters.registry import Registry, RegistrySchema
 from kafka_s3_platform.model.connect import MISSING, Schema
-from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, require_unique_keys
+from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_exact_json
 from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 
 MAX_REFERENCES = 100
@@ -57,7 +57,6 @@ _BESIDE_REF = frozenset(
 )
 """What does not change how values look. Since 2019-09 all else beside a $ref does."""
 SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
-_exactly = msgspec.json.Decoder(float_hook=Decimal)
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,7 @@ class JsonSchemaConverter(FramedConverter):
         made = registry.made(schema_id, self._origin.subject, self._compile)
         try:
             text = body.removeprefix(BYTE_ORDER_MARK)
-            given = _exactly.decode(text)
-            require_unique_keys(text, given)
-            value = made.read(given, len(body))
+            value = made.read(decode_exact_json(text), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
         side = "key" if self._origin.is_key else "value"
