@@ -1,5 +1,6 @@
 """Draws Avro schemas of every kind, and values of them with the branch of each union."""
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -300,9 +301,16 @@ class Evolution:
 def versions_and_values(draw: Any) -> tuple[list[Any], list[tuple[int, Any]]]:
     """Schemas of one subject or of two, and values of them, each with the id of its schema."""
     schema = Drawing(draw, has_bad_types=False).record(2)
-    is_one = draw(st.booleans())
-    later = Evolution(draw).of(schema) if is_one else Drawing(draw, has_bad_types=False).record(2)
-    places = [("t-value", 1), ("t-value" if is_one else "other", draw(st.integers(2 if is_one else 1, 3)))]
+    subject, versions = draw(
+        st.sampled_from([("t-value", [2, 3]), ("twin", [1, 2]), ("other", [1, 2]), ("another", [1, 2])])
+    )
+    later = Drawing(draw, has_bad_types=False).record(2) if subject == "another" else Evolution(draw).of(schema)
+    if subject == "other":
+        # An event of another team, which looks like this one.
+        full = Types.of(later).root
+        other = f"other.{full.rpartition('.')[2]}"
+        later = {**json.loads(json.dumps(later).replace(f'"{full}"', f'"{other}"')), "name": other}
+    places = [("t-value", 1), (subject, draw(st.sampled_from(versions)))]
     schemas = [registered(7 + at, each, *places[at]) for at, each in enumerate((schema, later))]
     ids = draw(st.lists(st.integers(0, 1), min_size=2, max_size=5))
     types = [Types.of(schema), Types.of(later)]
