@@ -67,6 +67,14 @@ _CLASSES = {
     "envelope.json": ("kafka_s3_platform.formats.EnvelopeJsonFormat", {}),
 }
 FORMATS = tuple(_CLASSES)
+INSERTED = "zz_inserted"
+INSERT = {
+    "transforms": "i",
+    "transforms.i.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+    "transforms.i.static.field": INSERTED,
+    "transforms.i.static.value": "x",
+}
+"""A transform that adds a field, so that values are written anew."""
 NOON_MS = 1_767_268_800_000
 
 

@@ -19,6 +19,8 @@ from kafka_s3_platform_tests.meaning.avro_reference import Branch, Types
 from kafka_s3_platform_tests.meaning.avro_schemas import schemas_and_values, versions_and_values
 from kafka_s3_platform_tests.meaning.harness import (
     CONVERTERS,
+    INSERT,
+    INSERTED,
     Archived,
     archive,
     framed,
@@ -32,14 +34,6 @@ from kafka_s3_platform_tests.meaning.harness import (
 from kafka_s3_platform_tests.meaning.readers import READERS
 
 OUTPUTS = ("avro", "json", "parquet", "block_gzip", "envelope.parquet", "envelope.avro", "envelope.json")
-INSERTED = "zz_inserted"
-INSERT = {
-    "transforms": "i",
-    "transforms.i.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-    "transforms.i.static.field": INSERTED,
-    "transforms.i.static.value": "x",
-    "transforms.i.replace.null.with.default": "false",
-}
 
 REASONS = (
     "which cannot be used: .*(decimal|scale|precision|Default value)",

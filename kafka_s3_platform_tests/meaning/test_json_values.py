@@ -14,6 +14,8 @@ from kafka_s3_platform_tests.meaning.agreement import check_column, check_json
 from kafka_s3_platform_tests.meaning.connect_json import envelopes, read_outline, read_payload, read_tree
 from kafka_s3_platform_tests.meaning.harness import (
     CONVERTERS,
+    INSERT,
+    INSERTED,
     Archived,
     archive,
     convert,
@@ -24,18 +26,6 @@ from kafka_s3_platform_tests.meaning.harness import (
 )
 from kafka_s3_platform_tests.meaning.json_schemas import find_lost, schemas_and_instances
 from kafka_s3_platform_tests.meaning.readers import READERS
-
-INSERTED = "zz_inserted"
-INSERT = {
-    "transforms": "i",
-    "transforms.i.type": "org.apache.kafka.connect.transforms.InsertField$Value",
-    "transforms.i.static.field": INSERTED,
-    "transforms.i.static.value": "x",
-}
-KEEP_NULLS = {
-    "value.converter.replace.null.with.default": "false",
-    "transforms.i.replace.null.with.default": "false",
-}
 
 
 def archived(output: str, schema: Any, payloads: Sequence[Any]) -> Archived:
@@ -76,7 +66,7 @@ def _check_columns(schema: Any, payloads: Sequence[Any], meant: Sequence[Any], f
 
 def check_sent(schema: Any, meant: Sequence[Any], found: Archived) -> None:
     """Restore with a field more, and compare the payloads that are sent."""
-    restored = restore(found.config, (), found.decoded(), CONVERTERS["JSON"] | INSERT | KEEP_NULLS)
+    restored = restore(found.config, (), found.decoded(), CONVERTERS["JSON"] | INSERT)
     assert not restored.refused
     for offset, (body, _) in restored.values.items():
         assert body is not None

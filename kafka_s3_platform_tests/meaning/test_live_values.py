@@ -21,8 +21,8 @@ from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.meaning.agreement import AvroAgreement
 from kafka_s3_platform_tests.meaning.avro_reference import Types
 from kafka_s3_platform_tests.meaning.avro_schemas import schemas_and_values
-from kafka_s3_platform_tests.meaning.harness import framed
-from kafka_s3_platform_tests.meaning.test_avro_values import INSERT, INSERTED, build_pairs, check_refusals
+from kafka_s3_platform_tests.meaning.harness import INSERT, INSERTED, framed
+from kafka_s3_platform_tests.meaning.test_avro_values import build_pairs, check_refusals
 from kafka_s3_platform_tests.restore.foreign import restored as restored_from_objects
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
 
