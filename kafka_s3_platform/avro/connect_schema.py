@@ -8,8 +8,9 @@ an integer has 8 or 16 bits.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_s3_platform.avro.schema import PRIMITIVE, fits_default, qualify_name, read_namespace
@@ -157,20 +158,23 @@ class AvroSchemas:
         named = _start_record(name, self._namespace) | ({"doc": kind.doc} if kind.doc else {})
         # Its namespace and its number depend on the records before it.
         named |= {"connect.name": kind.name} if kind.name and name != kind.name else {}
-        return {**named, "fields": self._inside(name, lambda: [self._field(slot) for slot in kind.fields])}
+        with self._inside(name):
+            return {**named, "fields": [self._field(slot) for slot in kind.fields]}
 
     def _new_name(self, kind: ConnectType, otherwise: str) -> str:
         """Return an unused full name for a record. A name without a namespace has the one around it."""
         wanted = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
         return self._unused(qualify_name(wanted, self._namespace))
 
-    def _inside(self, name: str, make: Callable[[], Any]) -> Any:
-        """Make the fields of the record with this full name."""
+    @contextmanager
+    def _inside(self, name: str) -> Iterator[None]:
+        """Give names without a namespace that of the record with this full name."""
         outer = self._namespace
         self._namespace = read_namespace(name)
-        made = make()
-        self._namespace = outer
-        return made
+        try:
+            yield
+        finally:
+            self._namespace = outer
 
     def _field(self, slot: Slot) -> dict[str, Any]:
         made: dict[str, Any] = {"name": slot.name, "type": self.slot(slot)}
@@ -186,8 +190,8 @@ class AvroSchemas:
         if has_text_keys(kind):
             return {"type": "map", "values": self.slot(values), **_tell_meaning(kind)}
         name = self._new_name(kind, ENTRY_NAME)
-        slots = [replace(key, name="key"), replace(values, name="value")]
-        fields = self._inside(name, lambda: [{"name": slot.name, "type": self.slot(slot)} for slot in slots])
+        with self._inside(name):
+            fields = [{"name": "key", "type": self.slot(key)}, {"name": "value", "type": self.slot(values)}]
         # Under another name, AvroData's property says what the record is.
         named = {"connect.internal.type": ENTRY_NAME} if name != f"{NAMESPACE}.{ENTRY_NAME}" else {}
         items = {**_start_record(name, self._namespace), **named, "fields": fields}

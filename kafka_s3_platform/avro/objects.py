@@ -15,7 +15,7 @@ from fastavro.read import LOGICAL_READERS
 from fastavro.schema import parse_schema
 from fastavro.write import LOGICAL_WRITERS
 
-from kafka_s3_platform.avro.schema import replace_parts, strip_logical_types
+from kafka_s3_platform.avro.schema import get_branch_name, is_record, replace_parts, strip_logical_types
 
 _MARK = {"logicalType": "kafka-s3-platform-branch"}
 _VALUE = "kafka_s3_platform_value"
@@ -33,7 +33,7 @@ class AvroObjects:
     def __init__(self, avro: Any, read_as: Any = None) -> None:
         self._avro = avro
         # fastavro parses any other schema again for each datum.
-        self._is_record = isinstance(avro, Mapping) and avro["type"] == "record"
+        self._is_record = is_record(avro)
         self._written = _parse(strip_logical_types(avro))
         self._wanted = None if read_as is None else _parse(strip_logical_types(read_as))
 
@@ -56,8 +56,7 @@ class AvroObjects:
 
 
 def _parse(avro: Any) -> Any:
-    is_record = isinstance(avro, Mapping) and avro["type"] == "record"
-    parsed = parse_schema(avro if is_record else _wrap(_VALUE, avro), _ignore_default_error=True)
+    parsed = parse_schema(avro if is_record(avro) else _wrap(_VALUE, avro), _ignore_default_error=True)
     _name_branches(parsed, set())
     return parsed
 
@@ -74,7 +73,7 @@ def _name_branches(node: Any, done: set[str]) -> None:
     if isinstance(node, list):
         for branch in node:
             _name_branches(branch, done)
-        names = [branch if isinstance(branch, str) else branch.get("name", branch["type"]) for branch in node]
+        names = [get_branch_name(branch) for branch in node]
         if len(set(names)) < len(names):
             raise ValueError(f"a union lists one type twice, of {', '.join(names)}")
         if len(set(names) - {"null"}) > 1:

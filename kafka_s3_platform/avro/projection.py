@@ -131,8 +131,8 @@ class _Projections:
         except ProjectionError as err:
             self._refused[key] = err
             raise
-        known = {name for field in target["fields"] for name in _list_names(field)}
-        self.lacking += [_join_path(where, name) for name in fields if name not in known]
+        target_names = {name for field in target["fields"] for name in _list_names(field)}
+        self.lacking += [_join_path(where, name) for name in fields if name not in target_names]
         return record
 
     def _field(self, fields: Definition, target: Definition, where: str) -> Project:

@@ -164,10 +164,9 @@ def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callabl
     return value if len(members) == 1 else (get_branch_name(chosen), value)
 
 
-def get_branch_name(definition: Mapping[str, Any]) -> str:
+def get_branch_name(branch: str | Mapping[str, Any]) -> str:
     """Return the name of a branch of a union: a named type's own, which has to be the full one, or that of the type."""
-    name: str = definition.get("name", definition["type"])
-    return name
+    return branch if isinstance(branch, str) else str(branch.get("name", branch["type"]))
 
 
 def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:

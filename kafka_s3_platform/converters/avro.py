@@ -24,9 +24,7 @@ from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload,
 from kafka_s3_platform.model.notes import Notes
 
 AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
-AVRO_NULL = (
-    "hold a null that is Avro data, which is the same as no value once it is decoded: a tombstone if it is sent so"
-)
+AVRO_NULL = "hold a null that is Avro data: once it is decoded it is no value at all, and a restore sends a tombstone"
 
 
 class AvroPayload(Payload):

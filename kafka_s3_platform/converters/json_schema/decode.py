@@ -435,9 +435,9 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
         is_union = slot.type.kind == "union"
         for branch in slot.type.branches if is_union else [slot]:
             shape = _describe_shape(branch.type)
-            known = distinct.setdefault(shape, branch)
-            if known.type.name != branch.type.name and branch.type.kind in SIMPLE.values():
-                distinct[shape] = replace(known, type=ConnectType(branch.type.kind))
+            first = distinct.setdefault(shape, branch)
+            if first.type.name != branch.type.name and branch.type.kind in SIMPLE.values():
+                distinct[shape] = replace(first, type=ConnectType(branch.type.kind))
     types = [branch.type for branch in distinct.values()]
     if len(types) == 1:
         return types[0]

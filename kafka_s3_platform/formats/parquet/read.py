@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.avro.nodes import FEW_VALUES
+from kafka_s3_platform.avro.schema import get_branch_name
 from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.formats.avro.fields import AvroFields
 from kafka_s3_platform.formats.avro.records import BATCH_OBJECTS
@@ -210,9 +211,9 @@ class _Names:
         fields = [self._field(field, f"{name}_{field.name}" if _is_member(field) else field.name) for field in kind]
         if len(kind) and all(map(_is_member, kind)):
             branches = [field["type"][-1] for field in fields]
-            names = {each if isinstance(each, str) else each.get("name", each["type"]) for each in branches}
             # Types that Avro cannot tell apart, such as two enums, which are text here, are no union, but members.
-            if len(names) == len(fields) == sum(len(field["type"]) == 2 for field in fields):
+            is_union = all(len(field["type"]) == 2 for field in fields)
+            if is_union and len(set(map(get_branch_name, branches))) == len(branches):
                 return branches
         safe = re.sub(r"\W", "_", name, flags=re.ASCII)
         self._used[safe] = self._used.get(safe, 0) + 1

@@ -36,7 +36,7 @@ ROW_GROUP_RECORDS = 131_072
 KEPT_SCHEMA = "parquet.avro.schema"
 """The metadata in which parquet-avro, and so Confluent's sink, keeps the Avro schema."""
 WRAPPER = "KafkaS3PlatformWrapper"
-"""The record around values that are none: its one field is the value. No namespace, which types inside would have."""
+"""The record around a value that is none: its one field is the value. Types inside would get a namespace of it."""
 
 
 class ParquetWriter:
@@ -55,8 +55,10 @@ class ParquetWriter:
         self._part = part
         self._is_wrapped = part != "value" or avro.kind(avro.root) != "record"
         root = {"type": "record", "name": WRAPPER, "fields": [{"name": part, "type": avro.root}]}
-        written = {**root, "fields": [{"name": part, "type": schema.avro}]} if self._is_wrapped else schema.avro
-        self._kept = {KEPT_SCHEMA: json.dumps(written, separators=(",", ":")) if self._is_wrapped else schema.text}
+        text = schema.text
+        if self._is_wrapped:
+            text = json.dumps({**root, "fields": [{"name": part, "type": schema.avro}]}, separators=(",", ":"))
+        self._schema_text = text
         try:
             self._columns = ArrowColumns(avro, root if self._is_wrapped else avro.root)
         except UnwritableSchemaError as err:
@@ -88,7 +90,7 @@ class ParquetWriter:
 
     def close(self, facts: Mapping[str, str]) -> None:
         """Write the records that are still buffered, `facts` and the footer. The sink stays open."""
-        self._groups.close({**facts, **self._kept})
+        self._groups.close({**facts, KEPT_SCHEMA: self._schema_text})
 
     def _rows(self, batch: ConnectBatch) -> pa.StructArray:
         payload = require_no_null(batch, find_payload(batch, self._part))
