@@ -1,5 +1,6 @@
 """Calls of the admin client, each with a bound on how long its answer may take."""
 
+import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -118,11 +119,17 @@ class AdminCalls:
         _answered.add(self._bootstrap_servers)
 
     def _late(self, future: "Future[Any]", asked: str) -> Any:
-        is_in_vain = self._begins and self._reasons.are_refusals and self._bootstrap_servers not in _answered
-        try:
-            return future.result(timeout=BEGIN_SECONDS if is_in_vain else self._timeout)
-        except FutureTimeoutError as err:
-            raise self._reasons.silence(f"{asked}: no answer in time") from err
+        """Wait on for a late answer, while that is not in vain. A busy machine hears late that it is refused."""
+        ends = time.monotonic() + self._timeout
+        while True:
+            is_in_vain = self._begins and self._reasons.are_refusals and self._bootstrap_servers not in _answered
+            rest = max(0.0, ends - time.monotonic())
+            try:
+                return future.result(timeout=min(BEGIN_SECONDS, rest))
+            except FutureTimeoutError as err:
+                self._client.poll(0)
+                if is_in_vain or not rest:
+                    raise self._reasons.silence(f"{asked}: no answer in time") from err
 
     def _failure(self, err: KafkaException, what: str) -> PlatformError:
         self._client.poll(0)
