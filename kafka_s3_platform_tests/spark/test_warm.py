@@ -200,6 +200,34 @@ def test_other_settings_get_another_server_and_the_old_one_ends_with_its_last_cl
     assert not warm.path.exists()
 
 
+def read_authority(name: str, _: Attempt) -> tuple[str, frozenset[str]]:
+    return Path(name).read_text(), frozenset(os.environ)
+
+
+def test_a_folder_that_took_the_name_of_another_has_a_server_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a deployment by renaming folders needs nothing else. The server of the folder before it ends."""
+    app, blue, green = (tmp_path / name for name in ("app", "blue", "green"))
+    for folder in (app, green):
+        folder.mkdir()
+        (folder / "ca.pem").write_text(folder.name)
+    monkeypatch.chdir(app)
+    monkeypatch.setenv("DAGSTER_RUN_OF", "the first client")
+    first = find_warm_spark(start_warm_spark)
+    [(read, seen)] = WarmRunner(first).run(read_authority, ["ca.pem"], 1)
+    assert read == "app"
+    assert "DAGSTER_RUN_OF" not in seen, "what may differ from client to client is not there"
+    first.peer.close()
+    app.rename(blue)
+    green.rename(app)
+    monkeypatch.chdir(app)
+    second = find_warm_spark(start_warm_spark)
+    with second.peer:
+        assert [read for read, _ in WarmRunner(second).run(read_authority, ["ca.pem"], 1)] == ["green"]
+    assert is_gone(first.pid, 60)
+
+
 def test_a_killed_server_is_told_at_once_and_leaves_no_process(warm: WarmSpark, tmp_path: Path) -> None:
     runner = WarmRunner(warm)
     thread, raised = in_background(lambda: list(runner.run(partial(never_end, tmp_path), [0], 1)))
@@ -240,7 +268,8 @@ def test_what_a_task_may_read_decides_which_server_is_used(tmp_path: Path, monke
     env = {"HOME": "/home/a", "PATH": os.environ["PATH"], "AWS_PROFILE": "a"}
     own = identify_process(env)
     assert identify_process({**env, "TERM": "xterm", "DAGSTER_HOME": "/d", "KAFKA_S3_AUTOSTART": "1"}) == own
-    for name in ("AWS_PROFILE", "KAFKA_S3_PLUGINS", "HTTPS_PROXY", "OF_A_PLUG_IN"):
+    assert identify_process({**env, "MAKELEVEL": "2", "MAKE_TERMOUT": "/dev/pts/1"}) == own
+    for name in ("AWS_PROFILE", "KAFKA_S3_PLUGINS", "HTTPS_PROXY", "OF_A_PLUG_IN", "MAKE_OF_A_PLUG_IN"):
         assert identify_process({**env, name: "b"}).place != own.place, name
     properties = tmp_path / "spark.properties"
     named = {**env, "KAFKA_S3_SPARK_CONF": str(properties)}

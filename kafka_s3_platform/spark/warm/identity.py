@@ -19,18 +19,19 @@ UNREAD = frozenset(
         *("_", "PWD", "OLDPWD", "SHLVL", "PS1", "LS_COLORS", "LESSOPEN", "LESSCLOSE", "PYTHONWARNINGS"),
         *("TERM", "COLORTERM", "COLUMNS", "LINES", "WINDOWID", "DISPLAY", "WAYLAND_DISPLAY", "STY", "WT_SESSION"),
         *("DBUS_SESSION_BUS_ADDRESS", "INVOCATION_ID", "JOURNAL_STREAM", "MEMORY_PRESSURE_WATCH", "SYSTEMD_EXEC_PID"),
-        *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR", "MFLAGS", "GNUMAKEFLAGS"),
+        *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR"),
+        *("MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"),
         *(environment.CONNECTORS.name, environment.AUTOSTART.name, environment.RUN_RETENTION_DAYS.name),
         *(environment.WARM_SPARK.name, environment.DAGSTER_URL.name, environment.DOCS_URL.name),
     }
 )
-"""Variables that no task reads: of terminals, shells, sessions, make, and those of ours that only drivers read."""
+"""Variables that no task sees: of terminals, shells, sessions, make, and those of ours that only drivers read."""
 
 UNREAD_PREFIXES = (
-    *("DAGSTER_", environment.LOCAL_PREFIX, "MAKE", "SSH_", "XDG_SESSION_", "PYTEST_"),
+    *("DAGSTER_", environment.LOCAL_PREFIX, "SSH_", "XDG_SESSION_", "PYTEST_"),
     *("TERM_", "TMUX", "VTE_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "KONSOLE_", "ALACRITTY_", "VSCODE_"),
 )
-"""Variables that begin so are not read either. Every other one counts: libraries and plug-ins read what they like."""
+"""Variables that begin so are not seen either. Every other one counts: libraries and plug-ins read what they like."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Identity:
     place: str
     """Digest of the environment, the working directory and the Python: what stays when something is installed anew."""
     version: str
-    """Digest of what is installed and of Spark's properties."""
+    """Digest of what is installed, of Spark's properties, and of which folder has the working directory's name now."""
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
@@ -55,8 +56,18 @@ def is_read(variable: str) -> bool:
     return variable not in UNREAD and not variable.startswith(UNREAD_PREFIXES)
 
 
+def forget_unread() -> None:
+    """Take the variables that no task sees out of this process's environment: they are those of its first client."""
+    for name in [*os.environ]:
+        if not is_read(name):
+            del os.environ[name]
+
+
 def _read_installed(env: Mapping[str, str]) -> Iterator[bytes]:
     yield sys.version.encode()
+    # a server stays in its folder when that is renamed, and another one gets the name
+    folder = Path.cwd().stat()
+    yield f"{folder.st_dev} {folder.st_ino}".encode()
     for path in sorted(PACKAGE.rglob("*.py")):
         yield str(path).encode()
         yield path.read_bytes()

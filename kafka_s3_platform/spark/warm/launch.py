@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_s3_platform.spark.warm.identity import Identity, identify_process
+from kafka_s3_platform.spark.warm.identity import Identity, forget_unread, identify_process
 from kafka_s3_platform.spark.warm.server import WarmServer
 from kafka_s3_platform.spark.warm.wire import (
     SILENCE_SECONDS,
@@ -73,6 +73,7 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
     if os.fork():
         return
     _detach(find_log(path))
+    forget_unread()
     threading.Thread(target=retire_servers, args=(folder, identity, path), daemon=True).start()
     WarmServer(listener, path, idle_seconds).serve(start)
 
