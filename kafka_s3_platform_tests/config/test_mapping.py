@@ -300,7 +300,7 @@ def test_a_variables_value_is_not_replaced_again(load: Load) -> None:
 
 
 def test_cloud_credentials_replace_how_the_worker_logs_in(load: Load) -> None:
-    worker = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nssl.ca.location=ca.pem\n"
+    worker = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nssl.ca.location=/ca.pem\n"
     worker += "consumer.sasl.username=worker\nconsumer.fetch.min.bytes=7\n"
     kafka = load({"kafka.api.key": "k", "kafka.api.secret": "s", "kafka.endpoint": "SASL_SSL://b:9092"}, worker=worker)
     assert kafka.config.kafka.properties("consumer") == {
@@ -309,7 +309,7 @@ def test_cloud_credentials_replace_how_the_worker_logs_in(load: Load) -> None:
         "sasl.mechanism": "PLAIN",
         "sasl.username": "k",
         "sasl.password": "s",
-        "ssl.ca.location": "ca.pem",
+        "ssl.ca.location": "/ca.pem",
         "fetch.min.bytes": "7",
     }
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -67,14 +69,14 @@ def test_no_property_is_declared_twice() -> None:
         ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
         ({"security.protocol": "sasl_ssl"}, {"security.protocol": "SASL_SSL"}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
-        ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}, {"ssl.ca.location": "ca.pem"}),
+        ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"}, {"ssl.ca.location": "/ca.pem"}),
         (
-            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "me.p12", "ssl.keystore.password": "p"},
-            {"ssl.keystore.location": "me.p12", "ssl.keystore.password": "p"},
+            {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/me.p12", "ssl.keystore.password": "p"},
+            {"ssl.keystore.location": "/me.p12", "ssl.keystore.password": "p"},
         ),
         (
-            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "me.pem", "ssl.key.password": "p"},
-            {"ssl.certificate.location": "me.pem", "ssl.key.location": "me.pem", "ssl.key.password": "p"},
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/me.pem", "ssl.key.password": "p"},
+            {"ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem", "ssl.key.password": "p"},
         ),
         (
             {"sasl.jaas.config": f'{PLAIN} required username="a b" password="p;\\"=q";'},
@@ -91,6 +93,27 @@ def test_java_names_become_librdkafkas(entries: dict[str, str], properties: dict
     assert outcome.properties == properties
     assert outcome.honoured.keys() == entries.keys()
     assert not outcome.refused
+
+
+@pytest.mark.parametrize(
+    ("entries", "files"),
+    [
+        ({"ssl.ca.location": "ca.pem"}, {"ssl.ca.location": "{cwd}/ca.pem"}),
+        ({"ssl.certificate.location": "../me.pem"}, {"ssl.certificate.location": "{above}/me.pem"}),
+        ({"sasl.kerberos.keytab": "/etc/me.keytab"}, {"sasl.kerberos.keytab": "/etc/me.keytab"}),
+        ({"ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem"}, {"ssl.ca.location": "{cwd}/ca.pem"}),
+        ({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "k"}, {"ssl.keystore.location": "{cwd}/k"}),
+        ({"ssl.ca.location": "probe"}, {"ssl.ca.location": "probe"}),
+        ({"ssl.ca.pem": "ca.pem"}, {"ssl.ca.pem": "ca.pem"}),
+    ],
+)
+def test_a_relative_path_counts_from_the_working_directory(
+    entries: dict[str, str], files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks may run in another one, or in one that was given another name meanwhile."""
+    monkeypatch.chdir(tmp_path)
+    expected = {name: path.format(cwd=tmp_path, above=tmp_path.parent) for name, path in files.items()}
+    assert translate_properties(entries, "common").properties == expected
 
 
 def test_a_producers_request_timeout_is_its_own() -> None:

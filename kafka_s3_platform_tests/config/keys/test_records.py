@@ -108,9 +108,9 @@ def test_the_registrys_login_and_tls_reach_its_client_under_its_names(load: Load
         "url": "https://a:8081, https://b:8081/",
         "basic.auth.credentials.source": "USER_INFO",
         "basic.auth.user.info": "me:pw",
-        "ssl.truststore.location": "ca.pem",
+        "ssl.truststore.location": "/ca.pem",
         "ssl.truststore.type": "PEM",
-        "ssl.keystore.location": "client.pem",
+        "ssl.keystore.location": "/client.pem",
         "ssl.keystore.type": "PEM",
         "ssl.key.password": "kp",
         "ssl.endpoint.identification.algorithm": "https",
@@ -122,9 +122,9 @@ def test_the_registrys_login_and_tls_reach_its_client_under_its_names(load: Load
     assert registry.url == "https://a:8081,https://b:8081"
     assert {name: value.get_secret_value() for name, value in registry.properties.items()} == {
         "basic.auth.user.info": "me:pw",
-        "ssl.ca.location": "ca.pem",
-        "ssl.certificate.location": "client.pem",
-        "ssl.key.location": "client.pem",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/client.pem",
+        "ssl.key.location": "/client.pem",
         "ssl.key.password": "kp",
     }
     assert "pw" not in repr(loaded.config)

@@ -110,6 +110,14 @@ SECURITY_PROPERTIES = (
     _pass_property("ssl.keystore.key", _parse_not_empty, target="ssl.key.pem"),
 )
 
+FILE_PROPERTIES = frozenset(
+    {
+        *("ssl.ca.location", "ssl.crl.location", "ssl.certificate.location", "ssl.key.location"),
+        *("ssl.keystore.location", "sasl.kerberos.keytab"),
+    }
+)
+"""librdkafka's properties that name a file."""
+
 COMMON_PROPERTIES = (
     _pass_property("client.id", _parse_not_empty),
     _pass_property("client.dns.lookup", _parse_dns_lookup),

@@ -1,5 +1,6 @@
 """Translates properties of Kafka's Java clients into those of librdkafka, by the table in `properties`."""
 
+import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from typing import TypeVar
 
 from kafka_s3_platform.config.keys.clients.properties import (
     CLIENT_KEYS,
+    FILE_PROPERTIES,
     KEYSTORE,
     PAIRED_DOCS,
     PRODUCER_REQUEST_TIMEOUT,
@@ -53,7 +55,10 @@ class ClientOutcome:
 
 
 def translate_properties(entries: Mapping[str, str], scope: Scope) -> ClientOutcome:
-    """Translate the properties of one scope. `common` is for those of every client, which have no prefix."""
+    """Translate the properties of one scope. `common` is for those of every client, which have no prefix.
+
+    Relative paths become absolute: a task may run in another directory, or in one that has another name by then.
+    """
     outcome = ClientOutcome()
     for name, value in entries.items():
         if name not in PAIRED_DOCS:
@@ -62,6 +67,10 @@ def translate_properties(entries: Mapping[str, str], scope: Scope) -> ClientOutc
     _translate_truststore(outcome, together)
     _translate_keystore(outcome, together)
     _translate_jaas(outcome, together)
+    for name in FILE_PROPERTIES & outcome.properties.keys():
+        # librdkafka's own word for the places where systems keep authorities
+        if outcome.properties[name] not in {"", "probe"}:
+            outcome.properties[name] = os.path.abspath(outcome.properties[name])  # noqa: PTH100 - no link is resolved
     return outcome
 
 
