@@ -282,6 +282,16 @@ def test_what_a_task_may_read_decides_which_server_is_used(tmp_path: Path, monke
     assert identify_process(env).place != own.place, "paths may be relative"
 
 
+def test_a_run_with_other_limits_or_niceness_uses_another_server() -> None:
+    """A server has those of whoever started it, and so have its tasks."""
+    tell = "from kafka_s3_platform.spark.warm.identity import identify_process; print(identify_process().place)"
+    starters = ("exec", "ulimit -n 1500; exec", "ulimit -t 9999; exec", "exec nice -n 7")
+    commands = [["sh", "-c", f'{starter} "$@"', "sh", sys.executable, "-c", tell] for starter in (*starters, "exec")]
+    places = [subprocess.check_output(command, text=True) for command in commands]
+    assert len(set(places)) == len(starters)
+    assert places[0] == places[-1]
+
+
 def test_without_a_warm_spark_a_run_uses_its_own_session_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

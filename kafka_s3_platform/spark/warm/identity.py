@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,10 @@ class Identity:
     """Two processes with the same identity would start the same Spark for the same tasks."""
 
     place: str
-    """Digest of the environment, the working directory and the Python: what stays when something is installed anew."""
+    """Digest of the environment, limits, niceness, the working directory and the Python.
+
+    It stays when something is installed anew.
+    """
     version: str
     """Digest of what is installed, of Spark's properties, and of which folder has the working directory's name now."""
 
@@ -47,7 +51,8 @@ class Identity:
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
     """Return the identity of the warm Spark that this process would start."""
     read = {name: value for name, value in env.items() if is_read(name)}
-    place = [sorted(read.items()), str(Path.cwd()), sys.executable]
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
+    place = [sorted(read.items()), limits, os.nice(0), str(Path.cwd()), sys.executable]
     return Identity(_digest(json.dumps(place).encode()), _digest(*_read_installed(env)))
 
 
