@@ -310,19 +310,20 @@ class ConnectorSnapshot:
 
     @contextmanager
     def _expired_is_a_conflict(self) -> Iterator[None]:
-        """Raise IndexConflictError where files of this version are missing because later versions took their place.
+        """Raise IndexConflictError where files of this version are missing because the log has others by now.
 
-        The upkeep removes such files when they are old enough. Who opens the index again reads on.
+        Either the upkeep removed them, when they were old enough, or the log was put back from a copy. Who opens the
+        index again reads on.
         """
         try:
             yield
         except (IndexDamagedError, TableNotFoundError) as err:
-            newest = self.index.table.open().table.version()
-            if newest == self.version:
+            if self.index.table.is_newest(self._handle):
                 raise
             raise IndexConflictError(
-                f"{self.index.uri}: files of version {self.version} are not there any more. The newest version is "
-                f"{newest}, and the upkeep removes what only older ones need. Read the index again"
+                f"{self.index.uri}: files of version {self.version} are not there any more. The log has gone on, and "
+                f"the upkeep removes what only older versions need; or it was put back from a copy. Read the index "
+                f"again"
             ) from err
 
     @lazy_property
@@ -384,11 +385,13 @@ class ConnectorSnapshot:
                 ) from err
             raise
         # The upkeep removes old entries of the log, the oldest first. The store would take a commit in their place.
-        if not self.index.table.has_log_entry(self.version):
+        followed = self.index.table.follow_commit(handle)
+        if followed is None:
             raise IndexConflictError(
-                f"{self.index.uri}: version {self.version + 1} was committed so late that the log has gone on without "
-                f"it, and nobody will see it"
+                f"{self.index.uri}: version {self.version + 1} was committed so late that the log has version "
+                f"{self.version} no more: it has gone on without it, or was put back from a copy"
             )
+        self._handle = followed
 
 
 class TopicIndex:

@@ -41,7 +41,8 @@ class Handle:
     """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire.
 
     `log` are the files of the log that make up `version`, which was checked. The last one tells the version
-    from another of that number. A commit brings the table, not the handle, to the next version.
+    from another of that number. A commit brings the table, not the handle, to the next version, whose entry follows in
+    `log`.
     """
 
     table: DeltaTable
@@ -90,12 +91,13 @@ class IndexTable:
         Return None if the log has the handle's version no more, or another one: so it is after the log was put back
         from a backup. The handle must not be used any more then.
         """
-        newer = list_newer(self.objects, self.folder, handle.log, handle.version)
-        if find_newest_version(newer) > handle.table.version():
+        first = handle.table.version()
+        newer = list_newer(self.objects, self.folder, handle.log, first)
+        if find_newest_version(newer) > first:
             self.run("read", handle.table.update_incremental)
             if find_newest_version(newer) < handle.table.version():
                 # somebody committed meanwhile
-                newer = list_newer(self.objects, self.folder, handle.log, handle.version)
+                newer = list_newer(self.objects, self.folder, handle.log, first)
         version = handle.table.version()
         if not newer or find_newest_version(newer) < version:
             return None
@@ -103,9 +105,18 @@ class IndexTable:
             return handle
         return self._check(replace(handle, version=version, log=extend_segment(handle.log, newer, version)))
 
-    def has_log_entry(self, version: int) -> bool:
-        """Whether the log entry of the version is there. The store is asked, whatever was read before."""
-        return self.objects.head(self.name_log_entry(version)) is not None
+    def is_newest(self, handle: Handle) -> bool:
+        """Whether the log still ends with the handle's version, and it is not another one of that number."""
+        return find_newest_version(list_newer(self.objects, self.folder, handle.log, handle.version)) == handle.version
+
+    def follow_commit(self, handle: Handle) -> Handle | None:
+        """Return the handle with the entry of the log that was committed through it. The store is asked for it.
+
+        Return None if the log has the version before it no more.
+        """
+        newer = list_newer(self.objects, self.folder, handle.log, handle.version)
+        log = extend_segment(handle.log, newer, handle.table.version())
+        return replace(handle, log=log) if newer else None
 
     def name_log_entry(self, version: int) -> str:
         """Return the key of the log entry of a version, which is Delta's."""

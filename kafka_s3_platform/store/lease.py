@@ -58,7 +58,8 @@ class Lease:
 
     def is_held(self, state: IndexState) -> bool:
         """Whether the index still holds the rows."""
-        return any(row.epoch == self.epoch for row in self._open_rows(state))
+        # an index that was put back from a copy gives the epochs after it to other runs
+        return any((row.epoch, row.run_id) == (self.epoch, self.run_id) for row in self._open_rows(state))
 
     def _open_rows(self, state: IndexState) -> list[Reservation | Compaction]:
         kinds = {type(row) for row in self.rows}

@@ -11,7 +11,13 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import ConfigError, IndexDamagedError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import (
+    ConfigError,
+    IndexConflictError,
+    IndexDamagedError,
+    PlatformError,
+    StoreUnavailableError,
+)
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store import delta_log
@@ -59,6 +65,9 @@ class Files:
                 latest = next(v for v in versions if v["IsLatest"])
                 self._client.delete_object(Bucket=self._bucket, Key=key, VersionId=latest["VersionId"])
 
+    def actions(self, entry: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._body(entry).splitlines()]
+
     def _body(self, key: str) -> bytes:
         return bytes(self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read())
 
@@ -92,6 +101,27 @@ def test_a_missing_or_broken_file_is_damage_that_putting_it_back_heals(
         _ = index.open().state
     files.put_back()
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["before it was read", "before its commit"])
+def test_a_version_that_another_one_took_the_place_of_is_to_be_read_again(
+    index: TopicIndex, files: Files, read: bool
+) -> None:
+    """An index was put back from a copy, and has a version of that number again: whose files are gone is no damage."""
+    snapshot = index.open()
+    scan = Scan(0, 0, 5, 5, None, 1)
+    if read:
+        assert snapshot.state.coverage(0)
+    newest = f"{snapshot.version:020d}.json"
+    [entry] = files.named(newest)
+    [added] = [action["add"]["path"] for action in files.actions(entry) if "add" in action]
+    files.delete(entry)
+    files.delete(f"{entry.partition('/_delta_log')[0]}/{added}")
+    forget_rows()
+    TopicIndex(ConnectorIndex(index.store, "_index", "flights"), "topic.a").open().commit(Change((scan,)))
+    with pytest.raises(IndexConflictError, match=r"so late|Read the index again"):
+        snapshot.commit(Change((scan,))) if read else snapshot.state
+    assert index.open().state.coverage(0) == make_span(0, (COMMITS - 1) * 10)
 
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])

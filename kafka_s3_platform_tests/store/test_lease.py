@@ -1,5 +1,6 @@
 """A run's lease in the index of a real S3: superseded by another run's commit, or given back when the run fails."""
 
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -31,6 +32,13 @@ def test_a_lease_is_held_until_a_later_run_supersedes_it(index: TopicIndex) -> N
     second.refuse_superseded(state)
     with pytest.raises(SupersededError, match=r"run first \(epoch 1\) was superseded .* \(open now: second\)"):
         first.refuse_superseded(state)
+
+
+def test_a_lease_is_not_that_of_another_run_with_its_epoch(index: TopicIndex) -> None:
+    """An index that was put back from a copy gives the epochs after it again."""
+    lease = take(index.open(), "first")
+    assert lease.is_held(index.open().state)
+    assert not replace(lease, run_id="second").is_held(index.open().state)
 
 
 def test_a_lease_ends_no_run_of_another_kind(index: TopicIndex) -> None:

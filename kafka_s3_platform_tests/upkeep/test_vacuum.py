@@ -29,6 +29,7 @@ from kafka_s3_platform_tests.support import (
     NOON,
     FailingRunner,
     InProcessRunner,
+    InterleavedRunner,
     Sent,
     archived,
     offsets_by_kafka_partition,
@@ -433,3 +434,23 @@ def test_after_an_index_was_put_back_runs_write_beside_what_it_does_not_know(con
     assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2, 3, 4]}
     assert {key: found.etag for key in lost if (found := store.head(key))} == lost, "none is replaced or deleted"
     assert verify_archive(config, config.topics[0], False, InProcessRunner()).ok
+
+
+@pytest.mark.parametrize("then", [set_aside_unknown, lambda config, *_: archived(config)], ids=["command", "run"])
+def test_a_run_that_slept_while_its_index_was_put_back_is_superseded(
+    config: ConnectorConfig, then: Callable[[ConnectorConfig, str, str], object]
+) -> None:
+    """Also where the first commit after it has the epoch of the sleeper's reservation: that is another run's."""
+    store = ObjectStore(config.store)
+    copy = {found.key: store.get(found.key) for found in list_index(config)}
+    produce(config.kafka, config.topics[0], [Sent(b"later", None, NOON + 2 * HOUR)])
+
+    def sleep() -> None:
+        put_index_back(config, copy)
+        then(config, config.topics[0], "meanwhile")
+
+    with pytest.raises(SupersededError, match="commits nothing"):
+        archive_topic(ArchiveRequest(config, config.topics[0], "sleeper", None), InterleavedRunner(sleep))
+    archived(config)
+    assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
+    assert verify_archive(config, config.topics[0], True, InProcessRunner()).ok
