@@ -91,12 +91,13 @@ def commit_results(index: ConnectorIndex, parts: Mapping[str, TopicSlice]) -> di
     # a registry is asked once, however often the commit is tried
     schemas = _fetch_schemas({topic: parts[topic] for topic in wanted}, index)
     left_out: dict[str, PlatformError] = {}
+    reserved_at = min(parts[topic].reserved.lease.epoch for topic in wanted)
 
     def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
         # an earlier try may have committed, and only its response was lost
-        snapshot.load_states(wanted)
-        if any(snapshot.topic(topic).has_commit(commit_id) for topic in wanted):
+        if snapshot.has_commit(commit_id, reserved_at):
             return left_out
+        snapshot.load_states(wanted)
         changes, superseded = try_topics(
             (topic for topic in wanted if _is_due(parts[topic], snapshot.topic(topic))),
             lambda topic: _build_change(parts[topic], snapshot.topic(topic), schemas[topic]),

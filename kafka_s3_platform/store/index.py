@@ -64,7 +64,7 @@ from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate
 from kafka_s3_platform.store.promises import check_promises
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, OneOf, SegmentFilter, Term, match_values
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, AtLeast, OneOf, SegmentFilter, Term, match_values
 from kafka_s3_platform.store.sound import untime_future_looks
 
 logger = logging.getLogger(__name__)
@@ -292,6 +292,14 @@ class ConnectorSnapshot:
     def has_rows(self, topic: str) -> bool:
         """Whether there is a row of the topic. A row that is no segment is looked for first: every run leaves some."""
         return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
+
+    def has_commit(self, commit_id: str, since: int) -> bool:
+        """Whether a commit with this id was made on version `since` or a later one: its answer may have been lost.
+
+        Its rows may be folded by now. Files that are older than it are not read.
+        """
+        wanted = [AtLeast("version", since + 1), *match_values(commit_id=commit_id)]
+        return bool(self._read("all", wanted, ("commit_id",)).num_rows)
 
     def read_folded_rows(self, topic: str, month: str | None = None) -> pa.Table:
         """Return the topic's folded rows of a month (`2026-03`), or of all. Raises store errors."""
@@ -539,12 +547,6 @@ class IndexSnapshot:
     def created_at(self) -> datetime:
         """When the index was created: no object of its runs is older."""
         return self.whole.created_at
-
-    def has_commit(self, commit_id: str) -> bool:
-        """Whether a commit with this id is in the index: its answer may have been lost."""
-        ids = self.whole.read_state_rows(self.index.topic).column("commit_id")
-        found: bool = pc.any(pc.equal(ids, commit_id)).as_py() or False
-        return found
 
     def gaps_by_hour(self) -> list[tuple[datetime | None, Gap]]:
         """Return each gap with the hour in which a run found it, or None if it belongs to no hour."""

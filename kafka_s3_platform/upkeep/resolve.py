@@ -82,7 +82,7 @@ def resolve_offsets(
             yet.
     """
     commit_id = str(uuid4())
-    reports: list[ResolveReport] = []
+    tries: list[tuple[int, ResolveReport]] = []
     with ClusterAdmin(config.kafka, begins=True) as admin:
 
         def decide(state: IndexState) -> tuple[ResolveReport, Change]:
@@ -93,10 +93,10 @@ def resolve_offsets(
             return report, _build_change(state, description.generation, report.gaps, run_id)
 
         def step(snapshot: IndexSnapshot) -> ResolveReport:
-            if snapshot.has_commit(commit_id):
-                return reports[-1]
+            if tries and snapshot.whole.has_commit(commit_id, since=tries[0][0]):
+                return tries[-1][1]
             report, change = decide(_read_state(snapshot, decision))
-            reports.append(report)
+            tries.append((snapshot.version, report))
             snapshot.commit(change, commit_id)
             return report
 

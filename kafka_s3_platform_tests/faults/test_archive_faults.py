@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -20,15 +21,20 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.model.fold import FEWEST_HOURS
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.spark.runner import Attempt
+from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.upkeep.index.fold import FoldReport, fold_index
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, refusal
 from kafka_s3_platform_tests.support import (
+    HOUR,
     NOON,
     InProcessRunner,
     R,
@@ -44,6 +50,7 @@ from kafka_s3_platform_tests.support import (
 
 pytestmark = pytest.mark.integration
 
+DAY = timedelta(days=1)
 RECORDS = 120
 EVERY_OFFSET = {0: list(range(RECORDS)), 1: list(range(RECORDS))}
 
@@ -82,6 +89,26 @@ def test_a_lost_response_makes_nothing_twice(
     assert snapshot(config).state.reservations == ()
     live = {s.key for s in snapshot(config).segments}
     assert live == {o.key for o in ObjectStore(config.store).list("topics/") if o.key.endswith(".parquet")}
+
+
+def test_a_commit_that_was_folded_before_its_run_looks_for_it_has_succeeded(
+    config: ConnectorConfig, proxy: FaultyProxy
+) -> None:
+    """Only its response was lost. The nightly fold takes its rows out of the state."""
+    nights: list[FoldReport] = []
+
+    def fold_instead(_: HttpAnswer) -> HttpAnswer:
+        if not nights:
+            nights.append(
+                fold_index(ConnectorIndex.of(config), timedelta(), datetime.now(timezone.utc) + 3 * DAY, False)
+            )
+        return refusal(503, "SlowDown")
+
+    proxy.falsify("PUT", r"_delta_log/0+2\.json", fold_instead)
+    report = archived(through(proxy, config), [NOON + n * HOUR for n in range(FEWEST_HOURS)])
+    assert [night.hours for night in nights] == [FEWEST_HOURS]
+    assert report.record_count == 2 * RECORDS
+    assert offsets_by_kafka_partition(stored(config)) == EVERY_OFFSET
 
 
 @pytest.mark.usefixtures("_led_at_epoch_nine")

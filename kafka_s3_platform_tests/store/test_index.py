@@ -120,8 +120,10 @@ def test_a_snapshot_commits_once(index: TopicIndex) -> None:
 
 def test_a_commit_is_found_again_by_its_id(index: TopicIndex) -> None:
     index.open().commit(Change((scan(0, 5),)), commit_id="mine")
-    assert index.open().has_commit("mine")
-    assert not index.open().has_commit("another")
+    whole = index.open().whole
+    assert whole.has_commit("mine", since=0)
+    assert not whole.has_commit("mine", since=1), "it was made before"
+    assert not whole.has_commit("another", since=0)
 
 
 def test_a_segment_is_found_by_the_moment_of_its_commit(index: TopicIndex) -> None:
