@@ -212,8 +212,20 @@ def _is_run_file(path: Path, folder: Path) -> bool:
 
 
 def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
-    """Return the problems between files that load each by itself: a name or a folder that two of them use."""
-    return [*_find_shared_names(loaded), *_find_shared_folders(loaded)]
+    """Return the problems between files that load each by itself: a name or a folder that two of them use.
+
+    A copy that says the same as the file beside it hinders nobody but itself.
+    """
+    copies = dict(_find_copies(loaded))
+    others = {path: config for path, config in loaded.items() if path not in copies}
+    return [
+        *(
+            Conflict((copy,), f"{copy} says the same as {path}, which is read; remove {copy}")
+            for copy, path in copies.items()
+        ),
+        *_find_shared_names(others),
+        *_find_shared_folders(others),
+    ]
 
 
 def _add_dead_letters(config: ConnectorConfig, others: Iterable[ConnectorConfig]) -> ConnectorConfig:
@@ -230,6 +242,16 @@ def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
 
 
+def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path, Path]]:
+    """Find files that say the same as another of their connector. Yield each with that one."""
+    first: dict[str, Path] = {}
+    for path in sorted(loaded, key=lambda path: (path.stem != loaded[path].name, path)):
+        config = loaded[path]
+        same = first.setdefault(config.name, path)
+        if same != path and loaded[same] == config:
+            yield path, same
+
+
 def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
     by_name: dict[str, list[Path]] = {}
     for path, config in loaded.items():
@@ -237,7 +259,13 @@ def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Confl
     for name, paths in by_name.items():
         if len(paths) > 1:
             files = " and ".join(map(str, paths))
-            yield Conflict(tuple(paths), f"{files} declare the same connector, {name}; rename one")
+            strays = [str(path) for path in paths if path.stem != name]
+            which = " and ".join(strays) if len(strays) == len(paths) - 1 else "all but one"
+            yield Conflict(
+                tuple(paths),
+                f"{files} declare the same connector, {name}, each in another way, so none of them is read; remove "
+                f"{which}, or declare another name there",
+            )
 
 
 def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:

@@ -72,8 +72,32 @@ def test_two_files_of_one_name_are_both_named_and_a_third_loads(folder: Path) ->
     found = broken(folder)
     assert list(found) == ["a.json", "b.properties"]
     assert found["a.json"] == found["b.properties"]
-    assert re.search(r"a\.json and \S+b\.properties declare the same connector, same; rename one", found["a.json"])
+    assert re.search(
+        r"a\.json and \S+b\.properties declare the same connector, same.*remove all but one", found["a.json"]
+    )
     assert names(folder) == ["other"]
+
+
+COPY = "a (1).properties"
+"""As a browser or an editor names it. It is read before the file that it was made of."""
+
+
+def test_of_a_file_and_its_copy_one_goes_on(folder: Path) -> None:
+    for file in (COPY, "a.properties"):
+        declare(folder, file, "a")
+    files = load_connectors(folder, {})
+    assert [path.name for path in files.loaded] == ["a.properties"]
+    assert broken(folder)[COPY].endswith(f"a.properties, which is read; remove {folder / COPY}")
+
+
+@pytest.mark.parametrize("changed", [COPY, "a.properties"])
+def test_a_file_and_a_changed_copy_are_both_stopped_and_the_copy_is_named(folder: Path, changed: str) -> None:
+    """Nobody knows whether the copy is the backup or the new one."""
+    for file in (COPY, "a.properties"):
+        declare(folder, file, "a", topics="changed" if file == changed else "topic")
+    assert names(folder) == []
+    for problem in broken(folder).values():
+        assert f"remove {folder / COPY}, or declare another name there" in problem
 
 
 @pytest.mark.parametrize(
