@@ -12,15 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from kafka_s3_platform.archive.failures import format_resolve_command
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import (
-    BrokerUnavailableError,
-    LogTruncatedError,
-    OffsetGapError,
-    PlatformError,
-    TopicRecreatedError,
-)
+from kafka_s3_platform.errors import OffsetGapError, PlatformError
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, Untold
 from kafka_s3_platform.model.frontier import Frontier
@@ -64,6 +57,8 @@ class PlanInput:
     lookup: OffsetLookup
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Kafka partition -> why it has no frontier."""
+    cut_off: Mapping[int, RangeSet] = field(default_factory=dict)
+    """Kafka partition -> offsets that it has lost before they were archived. What lies there now is archived."""
 
     def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
         """Return the same without these kafka partitions."""
@@ -126,13 +121,11 @@ class ReservablePlan:
 
 
 def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
-    """Plan the contiguous, ascending `hours`. Raises what `refuse_another_topic` raises.
+    """Plan the contiguous, ascending `hours`.
 
-    The plan's failures name each kafka partition whose log was truncated, or whose records were deleted before they
-    were archived. In the second case the plan still reads what is left, because retention goes on deleting, unless
-    nothing of the kafka partition was archived before.
+    The plan's failures name each kafka partition whose records were deleted before they were archived. The plan still
+    reads what is left, because retention goes on deleting, unless nothing of the kafka partition was archived before.
     """
-    refuse_another_topic(given.description, given.state)
     answers = given.lookup(given.frontiers, list_bounds(given.config, hours))
     found = answers.some()
     given = given.without(answers.failures)
@@ -162,8 +155,7 @@ def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]
 
 
 def plan_until_now(given: PlanInput) -> ReservablePlan:
-    """Plan all that is readable now and not archived, in any hour. Errors and failures are those of `plan_hours`."""
-    refuse_another_topic(given.description, given.state)
+    """Plan all that is readable now and not archived, in any hour. Failures are those of `plan_hours`."""
     planned, failed = _plan_each(given, lambda frontier: _plan_read_until_now(given, frontier))
     reads = list(planned.values())
     return _build_plan(given, reads, (), {**failed, **_collect_losses(reads)})
@@ -175,9 +167,8 @@ def _plan_each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[in
     failures = dict(given.failures)
     for kafka_partition, frontier in sorted(given.frontiers.items()):
         try:
-            refuse_truncated_log(given.config.name, given.description.topic, given.state, frontier)
             planned[kafka_partition] = plan(frontier)
-        except (LogTruncatedError, OffsetGapError) as err:
+        except OffsetGapError as err:
             failures[kafka_partition] = err
         except _UnansweredError as err:
             failures[kafka_partition] = err.failure
@@ -204,36 +195,6 @@ def _build_unknown_range(state: IndexState, kafka_partition: int, hour: datetime
     has not begun, the start is unknown too.
     """
     return HourRange(hour, kafka_partition, state.promised_start(kafka_partition, hour), None)
-
-
-def refuse_another_topic(description: TopicDescription, state: IndexState) -> None:
-    """Refuse a topic that is not the archived one, and an answer that lacks kafka partitions of the archived one."""
-    topic = description.topic
-    known = state.topic
-    if known and known.topic_id != description.topic_id:
-        raise TopicRecreatedError(
-            f"topic {topic} has id {description.topic_id}, the archive holds {known.topic_id}: it was deleted "
-            f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
-            f"objects mix with the old ones"
-        )
-    if behind := sorted({*(known.kafka_partitions if known else ())} - {*description.kafka_partitions}):
-        raise BrokerUnavailableError(
-            f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
-            f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
-        )
-
-
-def refuse_truncated_log(connector: str, topic: str, state: IndexState, frontier: Frontier) -> None:
-    """Raise LogTruncatedError if the log ends before the archive does, and nobody has accepted that."""
-    kafka_partition = frontier.kafka_partition
-    end = state.coverage(kafka_partition).end_offset or 0
-    if end > max(frontier.last_stable_offset, state.accepted_end(kafka_partition)):
-        raise LogTruncatedError(
-            f"{topic}-{kafka_partition}: the archive reaches offset {end}, the log is readable up to "
-            f"{frontier.last_stable_offset}: it was truncated (unclean leader election?). Nothing of this kafka "
-            f"partition is read until somebody decides. To keep what is archived and go on at offset {end}: "
-            f"{format_resolve_command(connector, topic, kafka_partition, '--accept-truncation')}"
-        )
 
 
 @dataclass(frozen=True)

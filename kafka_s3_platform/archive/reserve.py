@@ -7,9 +7,9 @@ from datetime import datetime
 from itertools import chain
 
 from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
+from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
 from kafka_s3_platform.archive.look import compare_starts, complete_frontiers, look_until_unchanged
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
-from kafka_s3_platform.archive.regrown import find_regrown_logs
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.topics import try_topics
 from kafka_s3_platform.errors import PlatformError
@@ -138,12 +138,18 @@ def _observe_and_plan(
         look = looked.found[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
-        lost = find_regrown_logs(requests[topic].config, description, state, look.found)
-        untold = _doubt_starts(requests[topic], state, look.found, offsets)
-        failures = {**look.failures, **lost, **untold}
+        refuse_another_topic(description, state)
+        config = requests[topic].config
+        with asking_leaders(config.kafka, topic) as find_divergence:
+            logs = ArchivedLogs(config, topic, state, find_divergence)
+            changed = logs.find_changed(look.found)
+            same = {p: f for p, f in look.found.items() if p not in changed}
+            cut_off = logs.find_cut_off(same)
+        untold = _doubt_starts(requests[topic], state, same, offsets)
+        failures = {**look.failures, **changed, **cut_off.failures, **untold}
         sound = Answers({p: f for p, f in look.found.items() if p not in failures}, failures).some()
         frontiers = complete_frontiers(description, observed_at, sound)
-        return PlanInput(requests[topic].config, description, frontiers, state, offsets.of_topic(topic), failures)
+        return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.found)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
         asked = requests[topic].hours

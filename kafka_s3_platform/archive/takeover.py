@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.failures import format_end_command
+from kafka_s3_platform.archive.log_identity import (
+    ArchivedLogs,
+    asking_leaders,
+    read_epoch_of_gap,
+    refuse_another_topic,
+)
 from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
-from kafka_s3_platform.archive.plan import refuse_another_topic, refuse_truncated_log
-from kafka_s3_platform.archive.regrown import read_epoch_of_gap
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,
@@ -113,8 +117,9 @@ class _Step:
         looked = look_until_unchanged(admin, {topic: self.description}, lambda seen: self._look(admin, seen))
         description, frontiers = looked.get()[topic]
         refuse_another_topic(description, state)
-        for frontier in frontiers.values():
-            refuse_truncated_log(self.config.name, topic, state, frontier)
+        with asking_leaders(self.config.kafka, topic) as find_divergence:
+            logs = ArchivedLogs(self.config, topic, state, find_divergence)
+            Answers({}, logs.find_changed(frontiers)).get()
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)

@@ -127,3 +127,8 @@ def _format_report(report: ResolveReport) -> Iterator[str]:
     yield f"{report.topic}: {len(report.gaps)} gap(s) {verb}; {count}"
     for gap in report.gaps:
         yield f"  kafka partition {gap.kafka_partition} [{gap.start_offset}, {gap.end_offset}): {gap.reason}"
+    if not report.is_start_exact:
+        yield (
+            "No leader epoch tells where the log was truncated: the gap begins at the lowest offset where that may be. "
+            "The log may still hold some of what is archived in it"
+        )

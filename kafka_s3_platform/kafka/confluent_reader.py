@@ -41,7 +41,7 @@ from kafka_s3_platform.kafka.message_stream import (
     make_disorder_error,
     split_runs,
 )
-from kafka_s3_platform.kafka.record_reader import RangeRead, ReadEnd
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gap import Gap
@@ -159,6 +159,27 @@ class ConfluentReader:
             if error is None or error.code() == BAD_COMPRESSION:
                 return
             self._handle(stream, found, offset, tally)
+
+    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
+        """Return where the log of up to `leader_epoch` ends, if that is below `offset`, else None. Raises as `check`.
+
+        librdkafka tells only whether it reaches an offset, so this is a search.
+        """
+        if self._reaches(kafka_partition, offset, leader_epoch):
+            return None
+        log_start, _ = self._watermarks(TopicPartition(self._topic, kafka_partition))
+        low, high = int(log_start), offset
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._reaches(kafka_partition, middle, leader_epoch) else (low, middle)
+        return EpochEnd(None, low)
+
+    def _reaches(self, kafka_partition: int, offset: int, leader_epoch: int) -> bool:
+        try:
+            self.check(kafka_partition, offset, leader_epoch)
+        except LogTruncatedError:
+            return False
+        return True
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp of the committed record at this offset, None if none can be read there.

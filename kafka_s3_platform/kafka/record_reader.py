@@ -30,6 +30,17 @@ class ReadEnd:
     unreadable: tuple[Unreadable, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a log ends that was led by a leader epoch, or by earlier ones: at `end_offset` a later one begins.
+
+    `leader_epoch` is the latest of these that the log has. It is None if it is not known.
+    """
+
+    leader_epoch: int | None
+    end_offset: int
+
+
 class RangeRead:
     """Iterate the batches of a range once; then `end` says how it was read.
 
@@ -66,6 +77,9 @@ class RecordReader(Protocol):
 
     def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
         """LogTruncatedError if the log has not `leader_epoch` before `offset`, where it may end."""
+
+    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
+        """Where the log of up to `leader_epoch` ends, if that is below `offset`; None if it reaches there."""
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Timestamp in epoch ms of what the log holds at this offset, aborted or not; None where nobody can tell."""

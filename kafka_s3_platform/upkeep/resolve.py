@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from kafka_s3_platform.archive.failures import format_end_command
+from kafka_s3_platform.archive.log_identity import (
+    ArchivedLogs,
+    Truncation,
+    asking_leaders,
+    read_epoch_of_gap,
+    refuse_another_topic,
+)
 from kafka_s3_platform.archive.look import look_until_unchanged
-from kafka_s3_platform.archive.plan import refuse_another_topic
-from kafka_s3_platform.archive.regrown import read_epoch_of_gap
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import BusyError, LogTruncatedError, OpenTransactionError, PermanentError
+from kafka_s3_platform.errors import BusyError, OpenTransactionError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
-from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
@@ -55,7 +59,8 @@ class ResolveReport:
     """What a decision recorded (or would record).
 
     It leaves `offset_count` offsets that the log has unarchived, and `later_count` that it does not have yet: what is
-    written there later is not archived either.
+    written there later is not archived either. `is_start_exact` is False if nobody can tell where a log was truncated:
+    then the gap begins at the lowest offset where that may be.
     """
 
     topic: str
@@ -63,6 +68,7 @@ class ResolveReport:
     offset_count: int
     later_count: int
     dry_run: bool
+    is_start_exact: bool = True
 
 
 def list_unresolved(config: ConnectorConfig, topic: str) -> tuple[Unresolved, ...]:
@@ -157,16 +163,22 @@ class _Step:
     frontier: Frontier
 
     def report(self, decision: Decision, dry_run: bool) -> ResolveReport:
+        is_start_exact = True
         if isinstance(decision, AcceptTruncation):
-            gaps: tuple[Gap, ...] = (self._truncated(),)
+            truncation = self._find_truncation()
+            is_start_exact = truncation.is_start_exact
+            lost = truncation.offsets
+            gaps = [Gap(self.frontier.kafka_partition, lost.start_offset, lost.end_offset, "truncated")]
         else:
             offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
-            gaps = tuple(self._list_skipped(offsets))
+            gaps = [*self._list_skipped(offsets)]
         left = RangeSet(g.offsets for g in gaps)
         end = self.frontier.high_watermark
         there = left & make_span(self.frontier.log_start_offset, end)
         later = left - make_span(0, end)
-        return ResolveReport(self.topic, gaps, sum(map(len, there)), sum(map(len, later)), dry_run)
+        return ResolveReport(
+            self.topic, tuple(gaps), sum(map(len, there)), sum(map(len, later)), dry_run, is_start_exact
+        )
 
     @property
     def _place(self) -> str:
@@ -215,46 +227,14 @@ class _Step:
             )
         return missing
 
-    def _truncated(self) -> Gap:
-        """Return the archived offsets that the log has lost, as far as that can be known."""
-        end = self._covered.end_offset or 0
-        stable = self.frontier.last_stable_offset
-        is_short = end > max(stable, self.state.accepted_end(self.frontier.kafka_partition))
-        start = stable if is_short else self._diverged(end)
-        if start is None:
+    def _find_truncation(self) -> Truncation:
+        with asking_leaders(self.config.kafka, self.topic) as find_divergence:
+            logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
+            truncation = logs.find_truncation(self.frontier)
+        if truncation is None:
             raise PermanentError(
-                f"{self._place}: the log is readable up to offset {stable} and holds what is archived up to {end}: "
-                f"nothing of it is truncated, or that was accepted before. Archive as ever"
+                f"{self._place}: the log is readable up to offset {self.frontier.last_stable_offset} and holds what is "
+                f"archived up to {self._covered.end_offset or 0}: nothing of it is truncated, or that was accepted "
+                f"before. Archive as ever"
             )
-        return Gap(self.frontier.kafka_partition, start, end, "truncated")
-
-    def _diverged(self, end: int) -> int | None:
-        """Return where a log that has regrown to the archive's end may begin to differ from it. Return None if nowhere.
-
-        Scans and gaps record the leader epoch that the log had at their end. The broker tells whether it still has it.
-        """
-        kafka_partition = self.frontier.kafka_partition
-        if not 0 < end <= self.frontier.last_stable_offset or self._holds(end):
-            return None
-        ends = [known for known in self.state.list_epoch_ends(kafka_partition) if known < end]
-        low = 0
-        high = len(ends)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._holds(ends[middle]) else (low, middle)
-        if low:
-            return ends[low - 1]
-        return min(self._covered.ranges[0].start_offset, end - 1)
-
-    def _holds(self, offset: int) -> bool:
-        """Return whether the log has, before `offset`, the leader epoch that it had when that was archived."""
-        place = self.frontier.kafka_partition
-        mark = self.state.find_epoch_mark(place, self.frontier.log_start_offset, offset)
-        if mark is None:
-            return True
-        try:
-            with new_reader(self.config.kafka, self.topic, allow_gaps=True, skip_unreadable=True) as reader:
-                reader.check(place, mark.offset, mark.leader_epoch)
-        except LogTruncatedError:
-            return False
-        return True
+        return truncation

@@ -19,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
+from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, TransientError
 from kafka_s3_platform.kafka.batches import make_unkept_error
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader, limit_answers
 from kafka_s3_platform.kafka.failures import ERROR_CLASSES
@@ -37,7 +37,7 @@ from kafka_s3_platform.kafka.fetch.log_batches import (
     select_committed,
 )
 from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer
-from kafka_s3_platform.kafka.record_reader import RangeRead, ReadEnd
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gap import Gap
@@ -158,18 +158,27 @@ class FetchReader:
 
     def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
         """Check the log as `ConfluentReader.check` does."""
+        end = self.find_divergence(kafka_partition, offset, leader_epoch)
+        if end is not None:
+            raise LogTruncatedError(
+                f"{TopicPartition(self._topic, kafka_partition)}, offset {offset}: the log was truncated below what "
+                f"was read before: it has leader epoch {leader_epoch} and earlier ones up to offset {end.end_offset}"
+            )
+
+    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
+        """Find what `ConfluentReader.find_divergence` does, and its epoch."""
         tp = TopicPartition(self._topic, kafka_partition)
         try:
             if is_supported(self._properties):
                 connection = self._connected(tp)
                 connection.ask(tp, offset, leader_epoch, 1, 0)
                 found = connection.answer()
-                if not found.error_code and not found.diverges:
-                    return
+                if not found.error_code:
+                    return found.divergence if found.divergence and found.divergence.end_offset < offset else None
         except (UnsupportedError, OSError, ValueError, IndexError) as err:
             logger.info("%s, offset %d: confluent-kafka checks its leader epoch (%s)", tp, offset, err)
         self._disconnect()
-        self._confluent.check(kafka_partition, offset, leader_epoch)
+        return self._confluent.find_divergence(kafka_partition, offset, leader_epoch)
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp at this offset, which may also be an aborted record's or a marker's.
@@ -271,8 +280,8 @@ class FetchReader:
         # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
         if found.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[found.error_code], TransientError):
             raise PassingError(f"Kafka's error {found.error_code}")
-        if found.error_code or found.diverges:
-            raise UnsupportedError(f"Kafka's error {found.error_code}, diverging epoch: {found.diverges}")
+        if found.error_code or found.divergence:
+            raise UnsupportedError(f"Kafka's error {found.error_code}, {found.divergence}")
         try:
             batches = cut_at_fault(list(parse_batches(found.records)))
         except OutOfOrderError as err:

@@ -12,6 +12,7 @@ from itertools import chain
 from struct import Struct
 from typing import TypeVar
 
+from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.offsets import TopicPartition
 
 # The key and the version of each request.
@@ -29,6 +30,7 @@ READ_COMMITTED = 1
 _HEADER = Struct(">hhih")
 _FETCH_HEAD = Struct(">iiiibii")
 _FETCH_PLACE = Struct(">iiqiqi")
+_EPOCH_END = Struct(">iq")
 _NO_TAGS = b"\0"
 # Versions without the compact strings and tagged fields of KIP-482.
 _WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, API_VERSIONS, OFFSET_DELETE})
@@ -54,13 +56,16 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """What a broker says of one kafka partition. `aborted` are (producer id, first offset) of aborted transactions."""
+    """What a broker says of one kafka partition. `aborted` are (producer id, first offset) of aborted transactions.
+
+    `divergence` tells that its log has not the leader epoch that was asked for, or not up to the offset.
+    """
 
     error_code: int
     log_start_offset: int
     last_stable_offset: int
     aborted: tuple[tuple[int, int], ...]
-    diverges: bool
+    divergence: EpochEnd | None
     records: memoryview
 
 
@@ -131,7 +136,7 @@ def read_fetch_answer(frame: memoryview) -> FetchAnswer:
     answer.number(4)
     found = list(chain.from_iterable(answer.array(_read_fetched_topic)))
     if error or not found:
-        return FetchAnswer(error or -1, -1, -1, (), diverges=False, records=memoryview(b""))
+        return FetchAnswer(error or -1, -1, -1, (), None, memoryview(b""))
     return found[0]
 
 
@@ -292,7 +297,15 @@ def _read_fetched_place(answer: _Answer) -> FetchAnswer:
     aborted = tuple(answer.array(_read_aborted))
     answer.number(4)
     records = answer.data()
-    return FetchAnswer(error, log_start, stable, aborted, _DIVERGING_EPOCH in answer.tags(), records)
+    differing = answer.tags().get(_DIVERGING_EPOCH)
+    divergence = None if differing is None else _read_epoch_end(differing)
+    return FetchAnswer(error, log_start, stable, aborted, divergence, records)
+
+
+def _read_epoch_end(field: memoryview) -> EpochEnd:
+    if len(field) < _EPOCH_END.size or min(found := _EPOCH_END.unpack_from(field)) < 0:
+        raise ValueError(f"the broker's answer has a diverging epoch that makes no sense: {field.hex()}")
+    return EpochEnd(*found)
 
 
 def _read_aborted(answer: _Answer) -> tuple[int, int]:

@@ -1,0 +1,234 @@
+"""Whose log it is: asked before offsets are compared that were seen at two times.
+
+The same offset is another record where the topic was created again, or where the log has lost its end and has grown
+again. Topic ids tell the first. Leader epochs tell the second: a leader loses nothing as long as it leads, so only a
+log of another epoch is asked about, and what it then says holds as long as that epoch lasts.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TypeAlias, TypeVar
+
+from kafka_s3_platform.archive.failures import format_resolve_command
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, PlatformError, TopicRecreatedError
+from kafka_s3_platform.kafka.admin import TopicDescription
+from kafka_s3_platform.kafka.answers import Answers
+from kafka_s3_platform.kafka.new_reader import new_reader
+from kafka_s3_platform.kafka.offset_admin import FoundTopic
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RecordReader
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.segment import EpochMark
+from kafka_s3_platform.model.state import IndexState
+
+T = TypeVar("T")
+
+FindDivergence: TypeAlias = Callable[[Frontier, EpochMark], EpochEnd | None]
+"""Asks the log as it was just seen whether it has what lies below the mark. Returns what `RecordReader` does."""
+
+
+@contextmanager
+def connect_leaders(kafka: KafkaSettings, topic: str) -> Iterator[Callable[[], RecordReader]]:
+    """Give a reader that is opened when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True)))
+
+
+@contextmanager
+def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
+    """Give a function that asks the leaders of the topic. It connects when it is first called."""
+    with connect_leaders(kafka, topic) as reader:
+        yield lambda frontier, mark: reader().find_divergence(frontier.kafka_partition, mark.offset, mark.leader_epoch)
+
+
+def refuse_another_topic(description: TopicDescription | FoundTopic, state: IndexState) -> None:
+    """Refuse a topic that is not the archived one, and an answer that lacks kafka partitions of the archived one."""
+    topic = description.topic
+    known = state.topic
+    if known and known.topic_id != description.topic_id:
+        raise TopicRecreatedError(
+            f"topic {topic} has id {description.topic_id}, the archive holds {known.topic_id}: it was deleted "
+            f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
+            f"objects mix with the old ones"
+        )
+    if behind := sorted({*(known.kafka_partitions if known else ())} - {*description.kafka_partitions}):
+        raise BrokerUnavailableError(
+            f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
+            f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
+        )
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Archived offsets that the log has lost. `is_start_exact` is False if they may begin later: it is not known."""
+
+    offsets: OffsetRange
+    is_start_exact: bool
+
+
+@dataclass(frozen=True)
+class ArchivedLogs:
+    """The logs of one topic as the archive knows them, to compare with how they are now. The topic is the same."""
+
+    config: ConnectorConfig
+    topic: str
+    state: IndexState
+    find_divergence: FindDivergence
+
+    def find_changed(self, frontiers: Mapping[int, Frontier]) -> dict[int, PlatformError]:
+        """Return why kafka partitions cannot be archived now, of those whose log is not, or may not be, the archived.
+
+        A LogTruncatedError lasts until somebody decides.
+        """
+        return dict(self._ask_each(frontiers, self._refuse_truncated).failures)
+
+    def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, RangeSet]:
+        """Find offsets that were seen in the logs, not archived, and then lost: other records may lie there by now.
+
+        Only kafka partitions that have lost some are in the answer. The last recorded look tells what there was.
+        """
+        cut = self._ask_each(frontiers, self._find_cut_off)
+        return Answers({p: offsets for p, offsets in cut.found.items() if offsets}, cut.failures)
+
+    def find_truncation(self, frontier: Frontier) -> Truncation | None:
+        """Find where log and archive begin to differ. None if the log has all that is archived, or that was accepted.
+
+        Scans and gaps record the leader epoch that the log had at their end. The log is asked for the lowest that it
+        has lost. Where epochs tell nothing, the start is the lowest offset at which the log may differ.
+        """
+        kafka_partition = frontier.kafka_partition
+        covered = self.state.coverage(kafka_partition)
+        end = covered.end_offset or 0
+        is_short = self._is_short(frontier)
+        marks = self._list_marks(frontier, end)
+        at = bisect_left(marks, x=True, key=lambda mark: self.find_divergence(frontier, mark) is not None)
+        if at == len(marks) and not is_short:
+            return None
+        divergence = self.find_divergence(frontier, marks[at]) if at < len(marks) else None
+        # The log has records of that epoch itself, so it is the archived one up to their end.
+        if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
+            return Truncation(OffsetRange(divergence.end_offset, end), is_start_exact=True)
+        start = marks[at - 1].offset if at else covered.ranges[0].start_offset
+        return Truncation(OffsetRange(min(start, frontier.last_stable_offset, end - 1), end), is_start_exact=False)
+
+    def _list_marks(self, frontier: Frontier, end: int) -> list[EpochMark]:
+        """List, in order, what tells whether the log lost something below `end` since a truncation was accepted."""
+        kafka_partition = frontier.kafka_partition
+        now = frontier.leader_epoch
+        first = max(self.state.accepted_end(kafka_partition) + 1, frontier.log_start_offset)
+        marks: list[EpochMark] = []
+        for offset in self.state.list_epoch_ends(kafka_partition):
+            epoch = self.state.leader_epoch(kafka_partition, offset)
+            # of a later epoch than its own a leader knows nothing
+            if first <= offset <= end and epoch is not None and now is not None and epoch <= now:
+                marks.append(EpochMark(offset, epoch))
+        return marks
+
+    def _ask_each(self, frontiers: Mapping[int, Frontier], ask: Callable[[Frontier], T]) -> Answers[int, T]:
+        found: dict[int, T] = {}
+        failures: dict[int, PlatformError] = {}
+        for kafka_partition, frontier in frontiers.items():
+            try:
+                found[kafka_partition] = ask(frontier)
+            except PlatformError as err:
+                failures[kafka_partition] = err
+        return Answers(found, failures)
+
+    def _refuse_truncated(self, frontier: Frontier) -> None:
+        end = self.state.coverage(frontier.kafka_partition).end_offset or 0
+        if self._is_short(frontier):
+            raise self._make_error(frontier, f"the log is readable up to {frontier.last_stable_offset}")
+        mark = self._choose_mark(frontier, end)
+        divergence = None if mark is None else self.find_divergence(frontier, mark)
+        if divergence is not None:
+            raise self._make_error(
+                frontier, f"the log holds other records from offset {divergence.end_offset} on at the latest"
+            )
+
+    def _make_error(self, frontier: Frontier, how: str) -> LogTruncatedError:
+        kafka_partition = frontier.kafka_partition
+        end = self.state.coverage(kafka_partition).end_offset
+        accept = format_resolve_command(self.config.name, self.topic, kafka_partition, "--accept-truncation")
+        return LogTruncatedError(
+            f"{self.topic}-{kafka_partition}: the archive reaches offset {end}, {how}: it was truncated (unclean "
+            f"leader election?). Nothing of this kafka partition is read until somebody decides. To keep what is "
+            f"archived and go on at offset {end}: {accept}"
+        )
+
+    def _is_short(self, frontier: Frontier) -> bool:
+        """Whether the log ends before the archive does, and nobody has accepted that."""
+        kafka_partition = frontier.kafka_partition
+        end = self.state.coverage(kafka_partition).end_offset or 0
+        return end > max(frontier.last_stable_offset, self.state.accepted_end(kafka_partition))
+
+    def _choose_mark(self, frontier: Frontier, end: int) -> EpochMark | None:
+        """Return the place where the log must have what is archived, None where there is nothing to ask.
+
+        When an earlier run looked at a log of this epoch that reached there, it asked then.
+        """
+        now = frontier.leader_epoch
+        mark = self.state.find_epoch_mark(frontier.kafka_partition, frontier.log_start_offset, end) if end else None
+        if mark is None or now is None or mark.leader_epoch >= now:
+            return None
+        looks = self._looks[frontier.kafka_partition]
+        was_asked = any(look.leader_epoch == now and look.last_stable_offset >= end for look in looks)
+        return None if was_asked else mark
+
+    def _find_cut_off(self, frontier: Frontier) -> RangeSet:
+        look = max(self._looks[frontier.kafka_partition], key=lambda look: look.observed_at, default=None)
+        if look is None or look.high_watermark <= frontier.log_start_offset:
+            return RangeSet()
+        covered = self.state.coverage(frontier.kafka_partition)
+        return make_span(self._find_shared_end(frontier, look), look.high_watermark) - covered
+
+    def _find_shared_end(self, frontier: Frontier, look: Frontier) -> int:
+        """Return up to where the log is the one of the look, as far as that is known."""
+        then, now = look.leader_epoch, frontier.leader_epoch
+        if then is None or now is None or now < then:
+            return frontier.high_watermark
+        mark = EpochMark(look.high_watermark, then)
+        divergence = None if now == then else self.find_divergence(frontier, mark)
+        if divergence is None:
+            return look.high_watermark
+        if divergence.leader_epoch == then:
+            return divergence.end_offset
+        # The leader of then may have followed another log before that end. What is archived was found to be shared.
+        archived = self.state.coverage(frontier.kafka_partition).end_offset or frontier.log_start_offset
+        return min(divergence.end_offset, archived)
+
+    @cached_property
+    def _looks(self) -> Mapping[int, list[Frontier]]:
+        found: dict[int, list[Frontier]] = defaultdict(list)
+        for look in self.state.all_looks:
+            found[look.kafka_partition].append(look)
+        return found
+
+
+def read_epoch_of_gap(
+    config: ConnectorConfig, topic: str, state: IndexState, frontier: Frontier, offsets: OffsetRange
+) -> int | None:
+    """Read the leader epoch at the end of offsets that become a gap. None if it cannot be told.
+
+    Raises LogTruncatedError if the log has lost some of what is archived before them: the epoch would hide that. Also
+    raises what reading a range raises.
+    """
+    kafka_partition = frontier.kafka_partition
+    mark = state.find_epoch_mark(kafka_partition, frontier.log_start_offset, offsets.start_offset)
+    with connect_leaders(config.kafka, topic) as reader:
+        if mark is not None and reader().find_divergence(kafka_partition, mark.offset, mark.leader_epoch) is not None:
+            accept = format_resolve_command(config.name, topic, kafka_partition, "--accept-truncation")
+            raise LogTruncatedError(
+                f"{topic}-{kafka_partition}: the log has lost some of what is archived below offset "
+                f"{offsets.start_offset}, so that {offsets} are other records now. To keep what is archived and go on "
+                f"after it, before anything else is decided: {accept}"
+            )
+        if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
+            return None
+        read = reader().read(kafka_partition, OffsetRange(offsets.end_offset - 1, offsets.end_offset))
+        deque(read, maxlen=0)
+        return read.end.leader_epoch
