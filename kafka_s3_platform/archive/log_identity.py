@@ -6,11 +6,11 @@ log of another epoch is asked about, and what it then says holds as long as that
 """
 
 from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TypeAlias, TypeVar
 
 from kafka_s3_platform.archive.failures import format_resolve_command
@@ -117,15 +117,21 @@ class ArchivedLogs:
         return Truncation(OffsetRange(min(start, frontier.last_stable_offset, end - 1), end), is_start_exact=False)
 
     def _list_marks(self, frontier: Frontier, end: int) -> list[EpochMark]:
-        """List, in order, what tells whether the log lost something below `end` since a truncation was accepted."""
+        """List, in order, what tells whether the log has lost something below `end` that it was known to have."""
         kafka_partition = frontier.kafka_partition
         now = frontier.leader_epoch
-        first = max(self.state.accepted_end(kafka_partition) + 1, frontier.log_start_offset)
+        accepted = RangeSet(
+            gap.offsets
+            for gap in self.state.gaps
+            if (gap.kafka_partition, gap.reason) == (kafka_partition, "truncated")
+        )
         marks: list[EpochMark] = []
         for offset in self.state.list_epoch_ends(kafka_partition):
             epoch = self.state.leader_epoch(kafka_partition, offset)
             # of a later epoch than its own a leader knows nothing
-            if first <= offset <= end and epoch is not None and now is not None and epoch <= now:
+            if epoch is None or now is None or epoch > now:
+                continue
+            if frontier.log_start_offset <= offset <= end and not accepted & make_span(offset - 1, offset):
                 marks.append(EpochMark(offset, epoch))
         return marks
 
@@ -175,12 +181,12 @@ class ArchivedLogs:
         mark = self.state.find_epoch_mark(frontier.kafka_partition, frontier.log_start_offset, end) if end else None
         if mark is None or now is None or mark.leader_epoch >= now:
             return None
-        looks = self._looks[frontier.kafka_partition]
+        looks = self.state.list_looks(frontier.kafka_partition)
         was_asked = any(look.leader_epoch == now and look.last_stable_offset >= end for look in looks)
         return None if was_asked else mark
 
     def _find_cut_off(self, frontier: Frontier) -> RangeSet:
-        look = max(self._looks[frontier.kafka_partition], key=lambda look: look.observed_at, default=None)
+        look = max(self.state.list_looks(frontier.kafka_partition), key=lambda look: look.observed_at, default=None)
         if look is None or look.high_watermark <= frontier.log_start_offset:
             return RangeSet()
         covered = self.state.coverage(frontier.kafka_partition)
@@ -200,13 +206,6 @@ class ArchivedLogs:
         # The leader of then may have followed another log before that end. What is archived was found to be shared.
         archived = self.state.coverage(frontier.kafka_partition).end_offset or frontier.log_start_offset
         return min(divergence.end_offset, archived)
-
-    @cached_property
-    def _looks(self) -> Mapping[int, list[Frontier]]:
-        found: dict[int, list[Frontier]] = defaultdict(list)
-        for look in self.state.all_looks:
-            found[look.kafka_partition].append(look)
-        return found
 
 
 def read_epoch_of_gap(

@@ -46,11 +46,12 @@ class ArchivedTotals:
 
 @dataclass(frozen=True)
 class TopicHealth:
-    """What one look found of a topic. None is not known: `kafka_error` or `store_error` says why.
+    """What one look found of a topic. None is not known: `kafka_error`, `store_error` or `risk` says why.
 
     `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
     UTC: None also if no hour is complete yet, or none is late. `retention_left` are the seconds for which Kafka keeps
-    the oldest record that is not archived, at least; 0 if nobody knows its age, None if nothing can be lost.
+    the oldest record that is not archived, at least; 0 if nobody knows its age, None also if nothing can be lost. Lag
+    and age are not known of a topic that was truncated or created again, until somebody decides.
     """
 
     topic: str

@@ -73,6 +73,17 @@ class IndexState:
         """The folded looks and the others, in the order of recording."""
         return (*self.fold.looks, *self.frontiers)
 
+    def list_looks(self, kafka_partition: int) -> list[Frontier]:
+        """List the looks at one kafka partition."""
+        return self._looks.get(kafka_partition, [])
+
+    @cached_property
+    def _looks(self) -> dict[int, list[Frontier]]:
+        found: dict[int, list[Frontier]] = defaultdict(list)
+        for look in self.all_looks:
+            found[look.kafka_partition].append(look)
+        return dict(found)
+
     @property
     def scanned_kafka_partitions(self) -> list[int]:
         """The kafka partitions of which something was scanned."""

@@ -224,12 +224,12 @@ def _add_backlog(found: TopicHealth, backlog: Backlog) -> TopicHealth:
         oldest = _find_oldest_incomplete(backlog)
     except PlatformError as err:
         return replace(found, kafka_error=str(err))
-    lag = sum(backlog.lag.values())
+    lag = None if backlog.undecided else sum(backlog.lag.values())
     if backlog.silent_store is not None:
         # the index is as it was read last: what was at risk then may be archived by now, and nothing is fine by that
         return replace(found, lag=lag, risk=risk if risk.level is not Level.FINE else None)
     found = replace(found, risk=risk, oldest_incomplete=oldest, lag=lag)
-    found = replace(found, retention_left=_bound_retention(left))
+    found = replace(found, retention_left=None if backlog.undecided else _bound_retention(left))
     if not backlog.failures:
         return found
     return replace(found, lag=None, retention_left=None, kafka_error="; ".join(map(str, backlog.failures.values())))

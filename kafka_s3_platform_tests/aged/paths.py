@@ -190,8 +190,17 @@ def _find_due_hours(config: ConnectorConfig, age: Age, look: IndexLook) -> objec
     topic = ArchivedTopic(config, age.topics[0])
     found = read_archived(topic, look, is_known=True)
     configs = {"retention.ms": "604800000"}
+    frontiers = _make_frontiers(age)
     backlog = Backlog(
-        topic, "id", _make_frontiers(age), found.state, found.stored_hours, _make_lookup(age), lambda: configs
+        topic,
+        "id",
+        frontiers[0].observed_at,
+        frontiers,
+        found.state,
+        found.stored_hours,
+        _make_lookup(age),
+        lambda: configs,
+        lambda *_: None,
     )
     shown = {age.start + n * HOUR for n in range(age.hours)}
     return backlog.hours_due(shown), backlog.lag, backlog.has_hole

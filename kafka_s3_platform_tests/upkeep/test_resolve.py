@@ -183,7 +183,10 @@ def test_a_log_that_was_truncated_and_has_grown_to_the_archives_end_is_found_out
     commit(config, Scan(0, 10, 15, 0, 8, 1), *(Gap(0, a, b, "skipped") for a, b in ((4, 6), (8, 9))))
     produce(config.kafka, config.topics[0], [*numbered(5), *numbered(3, kafka_partition=1)])
     for hours in ([NOON], None):
-        with pytest.raises(LogTruncatedError, match=r"-0: the archive reaches offset 15, the log holds other records from .*--accept-truncation"):
+        with pytest.raises(
+            LogTruncatedError,
+            match=r"-0: the archive reaches offset 15, the log holds other records from .*--accept-truncation",
+        ):
             archived(config, hours)
     assert scanned(config, 1) == (OffsetRange(0, 3),)
     assert decided(config, AcceptTruncation(0)).gaps == (Gap(0, 10, 15, "truncated"),)

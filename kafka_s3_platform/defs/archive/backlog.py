@@ -11,12 +11,12 @@ from typing import TypeVar
 from kafka_s3_platform.archive.plan import OffsetLookup, find_hour_start, find_lost_offsets, find_readable_offset
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import BrokerUnavailableError, ClockError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.answers import OffsetAtTime
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.offsets import RangeSet, make_span
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.model.times import HOUR, HOUR_MS, to_epoch_ms
 from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 
 
@@ -33,7 +33,9 @@ MAX_HOURS = 48
 
 T = TypeVar("T", date, datetime)
 
-OldestSearch = Generator[int, Mapping[int, Mapping[int, OffsetAtTime]], datetime | None]
+OldestSearch = Generator[
+    int, Mapping[int, Mapping[int, OffsetAtTime]], tuple[datetime, Mapping[int, OffsetAtTime]] | None
+]
 """Yields the timestamp to ask about next, and receives o(t) by kafka partition and timestamp."""
 
 
@@ -47,10 +49,11 @@ class Archived:
 
 @dataclass(frozen=True)
 class Backlog:
-    """A topic as Kafka and the index show it at one moment."""
+    """A topic as Kafka and the index show it at one moment, `now`."""
 
     topic: ArchivedTopic
     topic_id: str
+    now: datetime
     frontiers: Mapping[int, Frontier]
     state: IndexState
     stored_hours: frozenset[datetime]
@@ -58,15 +61,28 @@ class Backlog:
     read_configs: Callable[[], Mapping[str, str]]
     """Returns the topic's configs in force, the broker's defaults among them. Most ticks do not need them."""
 
+    read_timestamp: Callable[[int, OffsetRange], int | None]
+    """Reads the timestamp, in epoch ms, of the first record in offsets of a kafka partition. None if none is told."""
+
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Errors of kafka partitions that do not answer. No other field says anything about these."""
+
+    undecided: Mapping[int, PlatformError] = field(default_factory=dict)
+    """Kafka partitions whose log is not the archived one: why nothing of them is archived until somebody decides.
+
+    How far behind they are nobody knows. No other field says anything about these.
+    """
+
+    clock_error: ClockError | None = None
+    """Why `now` is not to be relied on."""
 
     silent_store: StoreUnavailableError | None = None
     """Why the index was not read this time. What it holds is then as it was read last, and may be more by now."""
 
     @property
-    def now(self) -> datetime:
-        return next(iter(self.frontiers.values())).observed_at
+    def reasons_to_decide(self) -> list[str]:
+        """Why kafka partitions are `undecided`, each reason once."""
+        return [*dict.fromkeys(map(str, self.undecided.values()))]
 
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
@@ -84,14 +100,15 @@ class Backlog:
 
     @cached_property
     def lag(self) -> dict[int, int]:
-        """Number of offsets behind, by kafka partition. There may be fewer records, since offsets have holes."""
+        """Number of offsets behind, by kafka partition, where it is known. Offsets have holes: records may be fewer."""
         return {p: sum(map(len, self._left.get(p, ()))) for p in self.frontiers}
 
     @cached_property
     def digest(self) -> str:
-        """Changes with the lag, with what is archived, and with the kafka partitions that do not answer."""
+        """Changes with the lag, with what is archived, and with the kafka partitions of which nothing is known."""
         ends = {p: self.state.coverage(p).end_offset for p in self.frontiers}
-        return fingerprint_inputs([sorted(self.lag.items()), sorted(ends.items()), sorted(self.failures)])
+        unknown = sorted({*self.failures, *self.undecided})
+        return fingerprint_inputs([sorted(self.lag.items()), sorted(ends.items()), unknown])
 
     @cached_property
     def newest_closed(self) -> datetime | None:
@@ -112,11 +129,40 @@ class Backlog:
             while True:
                 at = search.send(self._offsets([at]))
         except StopIteration as end:
-            found: datetime | None = end.value
-            return found
+            return None if end.value is None else self._find_hidden(uncovered, *end.value)
+
+    def _find_hidden(
+        self, uncovered: Mapping[int, RangeSet], latest: datetime, offsets: Mapping[int, OffsetAtTime]
+    ) -> datetime | None:
+        """Return the hour of an uncovered record that is older than `latest`, else that. `offsets` are its o(t).
+
+        o(t) may be an archived record, of a time far ahead. Then the first uncovered one is read itself, unless a look
+        shows that it was not there before that hour: a topic that is archived in time costs no question. None if it
+        lies before the first hour.
+        """
+        oldest = at = to_epoch_ms(latest)
+        for kafka_partition, ranges in uncovered.items():
+            start = ranges.ranges[0].start_offset
+            looks = (f for f in self.state.list_looks(kafka_partition) if f.high_watermark <= start)
+            since = max((to_epoch_ms(look.observed_at) for look in looks), default=None)
+            if offsets[kafka_partition] == start or (since is not None and at <= since):
+                continue
+            timestamp_ms = self._read_timestamp(kafka_partition, ranges.ranges[0])
+            # where nobody can tell, it may have come right after that look
+            oldest = min(oldest, since or at) if timestamp_ms is None else min(oldest, timestamp_ms)
+        if oldest == at:
+            return latest
+        hours = (oldest - to_epoch_ms(self.topic.hours.first)) // HOUR_MS
+        return self.topic.hours.first + hours * HOUR if hours >= 0 else None
+
+    def _read_timestamp(self, kafka_partition: int, offsets: OffsetRange) -> int | None:
+        try:
+            return self.read_timestamp(kafka_partition, offsets)
+        except PlatformError as err:
+            raise UnansweredError({kafka_partition: err}) from err
 
     def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
-        """Search the hour that `oldest_uncovered` describes.
+        """Search the last hour whose o(t) lies at or before the first uncovered offsets. Return it and its o(t).
 
         The search begins at the newest hour, since most topics are archived up to there, and doubles its steps back.
         """
@@ -125,6 +171,7 @@ class Backlog:
         low = 0
         high = int((self.now - first) // HOUR) + 1 if starts else 0
         step = 1
+        reached: Mapping[int, OffsetAtTime] = {}
         while low < high:
             middle = max(low, high - step) if step else (low + high) // 2
             at = to_epoch_ms(first + middle * HOUR)
@@ -135,7 +182,8 @@ class Backlog:
             else:
                 low = middle + 1
                 step = 0
-        return first + (high - 1) * HOUR if high else None
+                reached = {p: found[p][at] for p in starts}
+        return (first + (high - 1) * HOUR, reached) if high else None
 
     @property
     def precedes_hours(self) -> bool:
@@ -185,16 +233,18 @@ class Backlog:
     def hours_due(self, materialized: Collection[datetime]) -> list[datetime]:
         """Return closed hours to archive or to report, oldest first.
 
-        An hour is due if the log can hold records of it and no run has scanned it; if it is archived but not
-        `materialized`, because a run crashed between its commit and its event; or if it is the newest closed hour and
-        not complete. Old empty hours that nobody requested are not due. Hours that lack only unresolved offsets are
-        not due either.
+        An hour is due if the log can hold records of it, or a run was asked for it, and no run has scanned it; if it is
+        archived but not `materialized`, because a run crashed between its commit and its event; or if it is the newest
+        closed hour and not complete. Old empty hours that nobody requested are not due. Hours that lack only unresolved
+        offsets are not due either.
         """
         newest = self.newest_closed
         if newest is None:
             return []
         settled = self.state.settled
         due = {h for h in self._reachable(newest) if not settled.is_scanned(h)}
+        asked = {row.hour for row in self.state.hours if self.topic.hours.first <= row.hour <= newest}
+        due |= {h for h in asked if not settled.is_scanned(h)}
         due |= {h for h in self._archived() if h not in materialized and h <= newest}
         if not settled.is_complete(newest, self.topic.lateness):
             due.add(newest)
@@ -264,8 +314,15 @@ class Backlog:
         return fingerprint_inputs(inputs)
 
     def _reachable(self, newest: datetime) -> Sequence[datetime]:
-        """Return the closed hours that may have uncovered records, and those since the last requested hour if few."""
+        """Return the closed hours that may have uncovered records, and those since the last requested hour if few.
+
+        Also all since the last look at a log that is not archived until somebody decides.
+        """
         starts = [newest]
+        looks = [f.observed_at for p in self.undecided for f in self.state.list_looks(p)[-1:]]
+        if looks:
+            closed = find_newest_closed_hour(min(looks), self.topic.lateness, self.topic.hours.first)
+            starts.append(self.topic.hours.first if closed is None else closed + HOUR)
         last = max(self.state.asked_hours, default=None)
         if self.oldest_uncovered is not None:
             starts.append(self.oldest_uncovered)

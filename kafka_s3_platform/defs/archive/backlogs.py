@@ -3,20 +3,44 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
+from typing import TypeVar
 
+from kafka_s3_platform.archive.clock import refuse_wrong_clock
+from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, connect_leaders, refuse_another_topic
 from kafka_s3_platform.defs.archive.backlog import Archived, Backlog, read_answering_backlog
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.errors import PlatformError, StoreUnavailableError, TransientError
+from kafka_s3_platform.errors import (
+    ClockError,
+    LogTruncatedError,
+    PlatformError,
+    StoreUnavailableError,
+    TopicRecreatedError,
+    TransientError,
+)
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.known_offsets import KnownOffsets
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RecordReader
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.segment import EpochMark
+from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
+
+K = TypeVar("K")
+A = TypeVar("A")
+
+UNDECIDED = (LogTruncatedError, TopicRecreatedError)
+"""Errors that last until somebody decides."""
+
+SEARCHED = 1_000
+"""Among so many offsets a first record is looked for: compaction leaves holes."""
 
 TOPICS_AT_ONCE = 100
 """Topics that a tick looks at together. When its time is over, what it has found of earlier topics is not lost."""
@@ -26,6 +50,15 @@ CONFIGS_SECONDS = 600.0
 
 _configs: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
 """What brokers said of topics' configs, and when, by bootstrap servers and topic id."""
+
+REMEMBERED = 100_000
+"""Answers of logs that a process remembers at most: each holds as long as the log's leader epoch, or for ever."""
+
+_divergences: dict[tuple[str, str, int, int | None, EpochMark], EpochEnd | None] = {}
+"""What logs say of what is archived, by bootstrap servers, topic id, kafka partition and their leader epoch."""
+
+_timestamps: dict[tuple[str, str, int, int], int | None] = {}
+"""Times of records, by bootstrap servers, topic id, kafka partition and offset."""
 
 _archived: dict[tuple[str, str, str], Archived] = {}
 """What the indexes held when they were read last, by endpoint, place of the index and topic."""
@@ -49,7 +82,8 @@ class Backlogs:
         self._read_archived = read_archived
         self._tick = tick
         self._offsets = KnownOffsets(tick.within(admin.offsets_for_times_of))
-        self._servers = topics[0].config.kafka.bootstrap_servers
+        self._config = topics[0].config
+        self._servers = self._config.kafka.bootstrap_servers
         self._found: dict[str, Backlog] = {}
         self._failures: dict[str, Exception] = {}
         self._silent_store: dict[str, StoreUnavailableError] = {}
@@ -72,11 +106,13 @@ class Backlogs:
         self._failures |= {**found.failures, **looked.failures}
         read: list[Backlog] = []
         for each in topics:
-            look = looked.found.get(each.topic)
-            if look is not None and look.found:
+            if each.topic not in looked.found:
+                continue
+            try:
+                look = looked.found[each.topic]
                 read.append(self._build(each, archived[each.topic], found.found[each.topic], look))
-            elif look is not None:
-                self._failures[each.topic] = next(iter(look.failures.values()))
+            except PlatformError as err:
+                self._failures[each.topic] = err
         # The tick may be over. Then whoever needs an answer is told so.
         with suppress(TransientError):
             self._search_oldest([backlog for backlog in read if backlog.uncovered])
@@ -120,19 +156,69 @@ class Backlogs:
         return archived
 
     def _build(
-        self, topic: ArchivedTopic, archived: Archived, description: FoundTopic, look: Answers[int, Frontier]
+        self, topic: ArchivedTopic, archived: Archived, described: FoundTopic, look: Answers[int, Frontier]
     ) -> Backlog:
+        now = next(iter(look.some().values())).observed_at
+        changed = self._find_changed(topic, archived.state, described, look.found)
+        undecided = {p: err for p, err in changed.items() if isinstance(err, UNDECIDED)}
+        failures = {**look.failures, **{p: err for p, err in changed.items() if p not in undecided}}
+        frontiers = {p: frontier for p, frontier in look.found.items() if p not in changed}
         return Backlog(
             topic,
-            description.topic_id,
-            look.found,
+            described.topic_id,
+            now,
+            frontiers if undecided else dict(Answers(frontiers, failures).some()),
             archived.state,
             archived.stored_hours,
             self._offsets.of_topic(topic.topic),
-            partial(self._read_configs, topic.topic, description.topic_id),
-            look.failures,
+            partial(self._read_configs, topic.topic, described.topic_id),
+            partial(self._read_timestamp, described),
+            failures,
+            undecided,
+            self._clock_error,
             self._silent_store.get(topic.topic),
         )
+
+    def _find_changed(
+        self, topic: ArchivedTopic, state: IndexState, described: FoundTopic, frontiers: Mapping[int, Frontier]
+    ) -> Mapping[int, PlatformError]:
+        try:
+            refuse_another_topic(described, state)
+        except TopicRecreatedError as err:
+            return dict.fromkeys(described.kafka_partitions, err)
+        find_divergence = partial(self._find_divergence, described)
+        return ArchivedLogs(topic.config, topic.topic, state, find_divergence).find_changed(frontiers)
+
+    def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
+        """Ask a log once in each of its leader epochs: most ticks ask nothing."""
+        key = (self._servers, described.topic_id, frontier.kafka_partition, frontier.leader_epoch, mark)
+        if key not in _divergences:
+            with asking_leaders(self._config.kafka, described.topic) as find_divergence:
+                remember(_divergences, key, self._tick.within(find_divergence)(frontier, mark))
+        return _divergences[key]
+
+    def _read_timestamp(self, described: FoundTopic, kafka_partition: int, offsets: OffsetRange) -> int | None:
+        key = (self._servers, described.topic_id, kafka_partition, offsets.start_offset)
+        if key not in _timestamps:
+            with connect_leaders(self._config.kafka, described.topic) as reader:
+                some = OffsetRange(offsets.start_offset, min(offsets.end_offset, offsets.start_offset + SEARCHED))
+                remember(_timestamps, key, self._tick.within(read_first_timestamp)(reader(), kafka_partition, some))
+        return _timestamps[key]
+
+    @cached_property
+    def _clock_error(self) -> ClockError | None:
+        """Compare this machine's clock with the store's. None also where the store does not tell the time."""
+        if self._silent_store:
+            return None
+        compare = partial(refuse_wrong_clock, self._config, ObjectStore(self._config.store))
+        try:
+            self._tick.read("the store's clock", compare, share=0.5)
+        except ClockError as err:
+            return err
+        except PlatformError:
+            # told where the index is read
+            return None
+        return None
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
         if not self._has_configs(topic_id):
@@ -192,3 +278,16 @@ def read_archived(topic: ArchivedTopic, look: IndexLook, *, is_known: bool) -> A
 
 def _name_place(topic: ArchivedTopic) -> tuple[str, str, str]:
     return topic.config.store.endpoint_url or "", topic.index.uri, topic.topic
+
+
+def read_first_timestamp(reader: RecordReader, kafka_partition: int, offsets: OffsetRange) -> int | None:
+    """Return the timestamp, in epoch ms, of the first record in `offsets` that can be read. None without any."""
+    times = (batch.column("timestamp").cast("int64") for batch in reader.read(kafka_partition, offsets) if len(batch))
+    return next((int(each[0].as_py()) for each in times), None)
+
+
+def remember(answers: dict[K, A], key: K, answer: A) -> None:
+    """Remember an answer. When there are too many, begin anew."""
+    if len(answers) >= REMEMBERED:
+        answers.clear()
+    answers[key] = answer

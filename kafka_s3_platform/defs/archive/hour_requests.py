@@ -24,6 +24,9 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
     if requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
+    if not backlog.frontiers:
+        tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
+        return
     # The run of an hour at the start of a cut log would fail. A run up to now records which offsets are gone.
     if backlog.begins_cut:
         _request_until_now(backlog, requests, tick)
@@ -47,9 +50,14 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
 
 
 def _find_due_hours(backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours) -> list[datetime]:
-    """Find the due hours that no run is working on."""
+    """Find the due hours that no run is working on.
+
+    While some kafka partitions are not archived until somebody decides, no hour is asked for twice: it lacks these.
+    """
     busy = list_windows(runs, backlog.topic.hours)
     due = backlog.hours_due(shown.of(backlog.topic))
+    if backlog.undecided:
+        due = [hour for hour in due if hour not in backlog.state.asked_hours]
     return [hour for hour in due if not any(start <= hour < end for start, end in busy)]
 
 

@@ -109,6 +109,8 @@ def evaluate_topic(
         return None
     for failure in backlog.failures.values():
         tick.tell(f"{topic.name}: {failure}")
+    for reason in backlog.reasons_to_decide:
+        tick.tell(f"{topic.name}: {reason}")
     level = observe_lag(backlog, tick)
     if backlog.silent_store is None:
         request_hours(backlog, requests, shown, tick, priority=max(level, 0))
@@ -201,13 +203,15 @@ def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
         for p, frontier in sorted(backlog.frontiers.items())
     ]
     silent = [f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items())]
+    undecided = backlog.reasons_to_decide
     return {
-        "lag": dg.MetadataValue.int(sum(backlog.lag.values())),
+        **({} if undecided else {"lag": dg.MetadataValue.int(sum(backlog.lag.values()))}),
         "waiting_for_transactions": dg.MetadataValue.int(
             sum(f.last_stable_offset < f.high_watermark for f in backlog.frontiers.values())
         ),
         "has_hole": dg.MetadataValue.bool(backlog.has_hole),
-        "kafka_partitions": make_metadata_table(rows, list(rows[0])),
+        **({"kafka_partitions": make_metadata_table(rows, list(rows[0]))} if rows else {}),
+        **({"not_archived_until_somebody_decides": dg.MetadataValue.text("\n".join(undecided))} if undecided else {}),
         **({"without_an_answer": dg.MetadataValue.text("\n".join(silent))} if silent else {}),
     }
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from kafka_s3_platform.archive.failures import SHOWN
 from kafka_s3_platform.config.settings import ArchiveSettings
 from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.model.health import Level, Risk
@@ -14,14 +15,28 @@ from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 def find_risk(backlog: Backlog) -> Risk:
     """Compare the time until retention, and the age of the oldest hour that is not complete, with the thresholds.
 
-    Raises PlatformError where Kafka does not answer.
+    A topic that is not archived until somebody decides fails at once. Raises PlatformError where Kafka does not answer.
     """
     found = [*_find_retention_risk(backlog), *_find_age_risk(backlog)]
     if backlog.failures:
         told = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
         found.append(Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {told}"))
+    found += _find_unreliable(backlog)
     level = max((risk.level for risk in found), default=Level.FINE)
     return Risk(level, " ".join(risk.says for risk in found), _find_hours(backlog))
+
+
+def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:
+    """Find why nothing is archived, or nothing that is said of times is true, until somebody acts.
+
+    It comes last, on lines of its own: it ends with a command.
+    """
+    if backlog.clock_error is not None:
+        yield Risk(Level.FAIL, f"How late the archive is, is not known: {backlog.clock_error}.")
+    if errors := backlog.reasons_to_decide:
+        more = [f"and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
+        said = f"{len(backlog.undecided)} kafka partition(s) are not archived until somebody decides:"
+        yield Risk(Level.FAIL, "\n".join([said, *errors[:SHOWN], *more]))
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,14 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.archive.backlog import MAX_HOURS, Backlog, split_contiguous
+from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.errors import ClockError, LogTruncatedError
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.health import Level
+from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import to_epoch_ms
@@ -36,6 +40,7 @@ def backlog(
     stored: Sequence[datetime] = (),
     seen_at: datetime | None = None,
     seen_log_start: int | None = None,
+    seen_end: int | None = None,
     configs: Mapping[str, str] | None = None,
     password: str = "",
     rotate_schedule_interval_ms: int | None = None,
@@ -53,17 +58,27 @@ def backlog(
     layout = {"rotate_schedule_interval_ms": rotate_schedule_interval_ms}
     config = connector(kafka, StoreSettings(bucket="bucket"), "t", layout=layout, **archive)
     seen_start = log_start if seen_log_start is None else seen_log_start
+    end = len(times) if seen_end is None else seen_end
     state = IndexState(
         version=1,
         scans=tuple(Scan(0, a, b, b - a, None, 1) for a, b in scanned),
         hours=tuple(HourRange(h, 0, a, b) for h, (a, b) in (asked or {}).items()),
         failures=tuple(Unresolved(0, a, b, "VALUE_CONVERTER", "no JSON", NOW) for a, b in unresolved),
-        frontiers=(Frontier(0, seen_start, len(times), len(times), 0, seen_at),) if seen_at else (),
+        frontiers=(Frontier(0, seen_start, end, end, 0, seen_at),) if seen_at else (),
     )
     frontier = Frontier(0, log_start, len(times), len(times), 0, NOW)
     in_force = {"cleanup.policy": "delete"} | dict(configs or {})
     topic = ArchivedTopic(config, "t")
-    return Backlog(topic, "id", {0: frontier}, state, frozenset(stored), lookup, lambda: in_force)
+
+    def read_timestamp(_: int, offsets: OffsetRange) -> int:
+        return to_epoch_ms(times[offsets.start_offset])
+
+    return Backlog(topic, "id", NOW, {0: frontier}, state, frozenset(stored), lookup, lambda: in_force, read_timestamp)
+
+
+def undecided(found: Backlog) -> Backlog:
+    """The same of a topic of which nothing is archived until somebody decides."""
+    return replace(found, frontiers={}, undecided={0: LogTruncatedError("the log ends early")})
 
 
 def ago(*hours: float) -> list[datetime]:
@@ -123,6 +138,54 @@ def test_a_record_far_ahead_asks_for_no_hour_but_the_newest_closed_one() -> None
     ahead = NOON + 1000 * HOUR
     found = backlog([ahead, *ago(0.5)], scanned=[(0, 1)], asked={NOON - 2 * HOUR: (0, 0)}, seen_at=NOON - HOUR)
     assert found.hours_due([NOON - 2 * HOUR]) == [NEWEST]
+
+
+def test_a_record_far_ahead_hides_no_record_that_is_not_archived_behind_it() -> None:
+    """Archived is one record of a time far ahead; what came since is two days old."""
+    ahead = NOON + 1000 * HOUR
+    found = backlog([ahead, *ago(47.5, 0.5)], scanned=[(0, 1)], seen_at=NOON - 48 * HOUR, seen_end=1)
+    assert found.oldest_uncovered == NOON - 48 * HOUR
+    assert NOON - 48 * HOUR in found.hours_due(())
+    assert find_risk(found).level is Level.FAIL
+    assert backlog([ahead, *ago(24 * 40)], scanned=[(0, 1)], seen_at=NOON - 48 * HOUR, seen_end=1).precedes_hours
+
+
+def test_where_such_a_record_cannot_be_read_it_may_have_come_right_after_the_last_look() -> None:
+    found = backlog([NOON + 1000 * HOUR, *ago(0.5)], scanned=[(0, 1)], seen_at=NOON - 7.5 * HOUR, seen_end=1)
+    assert replace(found, read_timestamp=lambda *_: None).oldest_uncovered == NOON - 8 * HOUR
+
+
+def test_nothing_is_read_of_a_topic_that_is_archived_in_time() -> None:
+    def refuse(*_: object) -> int:
+        raise AssertionError("not to be asked")
+
+    found = backlog(ago(1.5, 0.5, 0.4), scanned=[(0, 2)], seen_at=NOW - HOUR, seen_end=2)
+    assert replace(found, read_timestamp=refuse).oldest_uncovered == NEWEST
+
+
+def test_an_hour_that_was_asked_for_and_is_not_scanned_is_due_however_old() -> None:
+    old = NOON - (MAX_HOURS + 30) * HOUR
+    found = backlog(ago(60), scanned=[(0, 1)], asked={old: (0, 2), NEWEST: (1, 1)}, seen_at=NOW)
+    assert found.hours_due([NEWEST]) == [old]
+
+
+@pytest.mark.parametrize("hours", [3, 12, MAX_HOURS + 27])
+def test_a_topic_that_waits_for_a_decision_fails_at_once_and_stays_so(hours: int) -> None:
+    """It was archived until that many hours ago, and is up to date in all that can be compared."""
+    then = NEWEST - hours * HOUR
+    found = undecided(backlog(ago(hours + 5), scanned=[(0, 1)], asked={then: (0, 1)}, seen_at=then + HOUR))
+    risk = find_risk(found)
+    assert risk.level is Level.FAIL
+    assert "1 kafka partition(s) are not archived until somebody decides:\n" in risk.says
+    assert "the log ends early" in risk.says
+    assert found.hours_due([then]) == [then + n * HOUR for n in range(1, hours + 1)]
+
+
+def test_a_clock_that_is_wrong_makes_the_topic_fail() -> None:
+    found = backlog(ago(0.5), scanned=[(0, 1)], asked={NEWEST: (0, 1)}, seen_at=NOW)
+    assert find_risk(found).level is Level.FINE
+    risk = find_risk(replace(found, clock_error=ClockError("3 days behind")))
+    assert (risk.level, "3 days behind" in risk.says) == (Level.FAIL, True)
 
 
 def test_an_open_hour_is_never_asked_for() -> None:
