@@ -87,7 +87,7 @@ TOGETHER = {
         "formats/avro/test_write",
     ),
     "Spark and what is killed": (
-        *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation")),
+        *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation", "undecided")),
         "defs/archive/test_hourly",
         "defs/test_killed_command",
         "hostile/test_restores",
