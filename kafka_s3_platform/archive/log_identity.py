@@ -20,7 +20,7 @@ from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
-from kafka_s3_platform.kafka.record_reader import EpochEnd, RecordReader
+from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import EpochMark
@@ -33,17 +33,15 @@ FindDivergence: TypeAlias = Callable[[Frontier, EpochMark], EpochEnd | None]
 
 
 @contextmanager
-def connect_leaders(kafka: KafkaSettings, topic: str) -> Iterator[Callable[[], RecordReader]]:
-    """Give a reader that is opened when it is first asked for."""
-    with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True)))
-
-
-@contextmanager
 def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
     """Give a function that asks the leaders of the topic. It connects when it is first called."""
-    with connect_leaders(kafka, topic) as reader:
-        yield lambda frontier, mark: reader().find_divergence(frontier.kafka_partition, mark.offset, mark.leader_epoch)
+    with ExitStack() as stack:
+        open_reader = cache(
+            lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
+        )
+        yield lambda frontier, mark: open_reader().find_divergence(
+            frontier.kafka_partition, mark.offset, mark.leader_epoch
+        )
 
 
 def refuse_another_topic(description: TopicDescription | FoundTopic, state: IndexState) -> None:
@@ -86,6 +84,10 @@ class ArchivedLogs:
         A LogTruncatedError lasts until somebody decides.
         """
         return dict(self._ask_each(frontiers, self._refuse_truncated).failures)
+
+    def refuse_changed(self, frontiers: Mapping[int, Frontier]) -> None:
+        """Raise what `find_changed` finds."""
+        Answers({}, self.find_changed(frontiers)).get()
 
     def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, RangeSet]:
         """Find offsets that were seen in the logs, not archived, and then lost: other records may lie there by now.
@@ -208,26 +210,14 @@ class ArchivedLogs:
         return min(divergence.end_offset, archived)
 
 
-def read_epoch_of_gap(
-    config: ConnectorConfig, topic: str, state: IndexState, frontier: Frontier, offsets: OffsetRange
-) -> int | None:
+def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
     """Read the leader epoch at the end of offsets that become a gap. None if it cannot be told.
 
-    Raises LogTruncatedError if the log has lost some of what is archived before them: the epoch would hide that. Also
-    raises what reading a range raises.
+    Of a log that is the archived one: the epoch of another would hide that. Raises what reading a range raises.
     """
-    kafka_partition = frontier.kafka_partition
-    mark = state.find_epoch_mark(kafka_partition, frontier.log_start_offset, offsets.start_offset)
-    with connect_leaders(config.kafka, topic) as reader:
-        if mark is not None and reader().find_divergence(kafka_partition, mark.offset, mark.leader_epoch) is not None:
-            accept = format_resolve_command(config.name, topic, kafka_partition, "--accept-truncation")
-            raise LogTruncatedError(
-                f"{topic}-{kafka_partition}: the log has lost some of what is archived below offset "
-                f"{offsets.start_offset}, so that {offsets} are other records now. To keep what is archived and go on "
-                f"after it, before anything else is decided: {accept}"
-            )
-        if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
-            return None
-        read = reader().read(kafka_partition, OffsetRange(offsets.end_offset - 1, offsets.end_offset))
+    if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
+        return None
+    with new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
+        read = reader.read(frontier.kafka_partition, OffsetRange(offsets.end_offset - 1, offsets.end_offset))
         deque(read, maxlen=0)
         return read.end.leader_epoch

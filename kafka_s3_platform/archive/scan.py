@@ -14,6 +14,7 @@ from kafka_s3_platform.archive.pipeline import Counts, Pipeline
 from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
 from kafka_s3_platform.errors import (
     IntegrityError,
+    LogTruncatedError,
     MissingBucketError,
     PermanentError,
     StoreUnavailableError,
@@ -184,7 +185,12 @@ def _read_range(
         # the answer to the first question for records tells
         epoch_before = mark.leader_epoch
     elif mark is not None:
-        clients.reader.check(task.kafka_partition, mark.offset, mark.leader_epoch)
+        end = clients.reader.find_divergence(task.kafka_partition, mark.offset, mark.leader_epoch)
+        if end is not None:
+            raise LogTruncatedError(
+                f"the log was truncated below offset {mark.offset}, up to which it is archived: it holds other records "
+                f"from offset {end.end_offset} on at the latest"
+            )
     read = clients.reader.read(task.kafka_partition, wanted, epoch_before)
     pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
     reached = wanted.start_offset

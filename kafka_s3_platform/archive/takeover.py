@@ -118,8 +118,7 @@ class _Step:
         description, frontiers = looked.get()[topic]
         refuse_another_topic(description, state)
         with asking_leaders(self.config.kafka, topic) as find_divergence:
-            logs = ArchivedLogs(self.config, topic, state, find_divergence)
-            Answers({}, logs.find_changed(frontiers)).get()
+            ArchivedLogs(self.config, topic, state, find_divergence).refuse_changed(frontiers)
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)
@@ -140,7 +139,7 @@ class _Step:
         self._refuse_archived(kafka_partition, below, state)
         frontier = frontiers[kafka_partition]
         for r in below - state.coverage(kafka_partition):
-            epoch = read_epoch_of_gap(self.config, self.description.topic, state, frontier, r)
+            epoch = read_epoch_of_gap(self.config.kafka, self.description.topic, frontier, r)
             yield Gap(kafka_partition, r.start_offset, r.end_offset, "taken over", epoch)
         yield from self._lost(frontier)
 

@@ -145,41 +145,27 @@ class ConfluentReader:
         tp = TopicPartition(self._topic, kafka_partition)
         return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
 
-    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
-        """Raise LogTruncatedError if the log lacks `leader_epoch` before `offset`. Also raises what `read` raises."""
+    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
+        """Return that the log of up to `leader_epoch` ends below `offset`, None if it does not. Raises as `read` does.
+
+        librdkafka does not tell where it ends.
+        """
         self._stream = None
         tally = RangeTally(offset)
         stream = self._opened(TopicPartition(self._topic, kafka_partition), offset, leader_epoch)
-        while stream.usable and not stream.at_end:
-            if not stream.waiting:
-                self._pull(stream, offset)
-                continue
-            found = stream.waiting.popleft()[0]
-            error = found.error()
-            if error is None or error.code() == BAD_COMPRESSION:
-                return
-            self._handle(stream, found, offset, tally)
-
-    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return where the log of up to `leader_epoch` ends, if that is below `offset`, else None. Raises as `check`.
-
-        librdkafka tells only whether it reaches an offset, so this is a search.
-        """
-        if self._reaches(kafka_partition, offset, leader_epoch):
-            return None
-        log_start, _ = self._watermarks(TopicPartition(self._topic, kafka_partition))
-        low, high = int(log_start), offset
-        while low + 1 < high:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._reaches(kafka_partition, middle, leader_epoch) else (low, middle)
-        return EpochEnd(None, low)
-
-    def _reaches(self, kafka_partition: int, offset: int, leader_epoch: int) -> bool:
         try:
-            self.check(kafka_partition, offset, leader_epoch)
+            while stream.usable and not stream.at_end:
+                if not stream.waiting:
+                    self._pull(stream, offset)
+                    continue
+                found = stream.waiting.popleft()[0]
+                error = found.error()
+                if error is None or error.code() == BAD_COMPRESSION:
+                    break
+                self._handle(stream, found, offset, tally)
         except LogTruncatedError:
-            return False
-        return True
+            return EpochEnd(None, offset - 1)
+        return None
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp of the committed record at this offset, None if none can be read there.

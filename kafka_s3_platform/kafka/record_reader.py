@@ -32,9 +32,9 @@ class ReadEnd:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where a log ends that was led by a leader epoch, or by earlier ones: at `end_offset` a later one begins.
+    """Where a log of a leader epoch and of earlier ones ends: at `end_offset` a later epoch begins.
 
-    `leader_epoch` is the latest of these that the log has. It is None if it is not known.
+    `leader_epoch` is the latest of these that the log has. If it is None, neither is known: it ends there or before.
     """
 
     leader_epoch: int | None
@@ -74,9 +74,6 @@ class RecordReader(Protocol):
 
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
         """Read one range; `leader_epoch` is that of the record before it, to find out a truncated log."""
-
-    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
-        """LogTruncatedError if the log has not `leader_epoch` before `offset`, where it may end."""
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
         """Where the log of up to `leader_epoch` ends, if that is below `offset`; None if it reaches there."""

@@ -164,14 +164,17 @@ class _Step:
 
     def report(self, decision: Decision, dry_run: bool) -> ResolveReport:
         is_start_exact = True
-        if isinstance(decision, AcceptTruncation):
-            truncation = self._find_truncation()
-            is_start_exact = truncation.is_start_exact
-            lost = truncation.offsets
-            gaps = [Gap(self.frontier.kafka_partition, lost.start_offset, lost.end_offset, "truncated")]
-        else:
-            offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
-            gaps = [*self._list_skipped(offsets)]
+        with asking_leaders(self.config.kafka, self.topic) as find_divergence:
+            logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
+            if isinstance(decision, AcceptTruncation):
+                truncation = self._find_truncation(logs)
+                is_start_exact = truncation.is_start_exact
+                lost = truncation.offsets
+                gaps = [Gap(self.frontier.kafka_partition, lost.start_offset, lost.end_offset, "truncated")]
+            else:
+                logs.refuse_changed({self.frontier.kafka_partition: self.frontier})
+                offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
+                gaps = [*self._list_skipped(offsets)]
         left = RangeSet(g.offsets for g in gaps)
         end = self.frontier.high_watermark
         there = left & make_span(self.frontier.log_start_offset, end)
@@ -190,7 +193,7 @@ class _Step:
 
     def _list_skipped(self, offsets: RangeSet) -> Iterator[Gap]:
         for r in offsets:
-            epoch = read_epoch_of_gap(self.config, self.topic, self.state, self.frontier, r)
+            epoch = read_epoch_of_gap(self.config.kafka, self.topic, self.frontier, r)
             yield Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, "skipped", epoch)
 
     def _refuse_beyond(self, end_offset: int) -> None:
@@ -227,10 +230,8 @@ class _Step:
             )
         return missing
 
-    def _find_truncation(self) -> Truncation:
-        with asking_leaders(self.config.kafka, self.topic) as find_divergence:
-            logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
-            truncation = logs.find_truncation(self.frontier)
+    def _find_truncation(self, logs: ArchivedLogs) -> Truncation:
+        truncation = logs.find_truncation(self.frontier)
         if truncation is None:
             raise PermanentError(
                 f"{self._place}: the log is readable up to offset {self.frontier.last_stable_offset} and holds what is "

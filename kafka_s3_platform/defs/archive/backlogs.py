@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, connect_leaders, refuse_another_topic
+from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
 from kafka_s3_platform.defs.archive.backlog import Archived, Backlog, read_answering_backlog
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
@@ -23,8 +23,9 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.known_offsets import KnownOffsets
+from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
-from kafka_s3_platform.kafka.record_reader import EpochEnd, RecordReader
+from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import EpochMark
@@ -33,8 +34,7 @@ from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
-K = TypeVar("K")
-A = TypeVar("A")
+R = TypeVar("R")
 
 UNDECIDED = (LogTruncatedError, TopicRecreatedError)
 """Errors that last until somebody decides."""
@@ -54,11 +54,8 @@ _configs: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
 REMEMBERED = 100_000
 """Answers of logs that a process remembers at most: each holds as long as the log's leader epoch, or for ever."""
 
-_divergences: dict[tuple[str, str, int, int | None, EpochMark], EpochEnd | None] = {}
-"""What logs say of what is archived, by bootstrap servers, topic id, kafka partition and their leader epoch."""
-
-_timestamps: dict[tuple[str, str, int, int], int | None] = {}
-"""Times of records, by bootstrap servers, topic id, kafka partition and offset."""
+_answers: dict[tuple[object, ...], Any] = {}
+"""What logs answered, by bootstrap servers, topic id, kafka partition and the question."""
 
 _archived: dict[tuple[str, str, str], Archived] = {}
 """What the indexes held when they were read last, by endpoint, place of the index and topic."""
@@ -190,20 +187,31 @@ class Backlogs:
         return ArchivedLogs(topic.config, topic.topic, state, find_divergence).find_changed(frontiers)
 
     def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
-        """Ask a log once in each of its leader epochs: most ticks ask nothing."""
-        key = (self._servers, described.topic_id, frontier.kafka_partition, frontier.leader_epoch, mark)
-        if key not in _divergences:
+        def ask() -> EpochEnd | None:
             with asking_leaders(self._config.kafka, described.topic) as find_divergence:
-                remember(_divergences, key, self._tick.within(find_divergence)(frontier, mark))
-        return _divergences[key]
+                return find_divergence(frontier, mark)
+
+        return self._ask_log(described, (frontier.kafka_partition, frontier.leader_epoch, mark), ask)
 
     def _read_timestamp(self, described: FoundTopic, kafka_partition: int, offsets: OffsetRange) -> int | None:
-        key = (self._servers, described.topic_id, kafka_partition, offsets.start_offset)
-        if key not in _timestamps:
-            with connect_leaders(self._config.kafka, described.topic) as reader:
-                some = OffsetRange(offsets.start_offset, min(offsets.end_offset, offsets.start_offset + SEARCHED))
-                remember(_timestamps, key, self._tick.within(read_first_timestamp)(reader(), kafka_partition, some))
-        return _timestamps[key]
+        some = OffsetRange(offsets.start_offset, min(offsets.end_offset, offsets.start_offset + SEARCHED))
+
+        def ask() -> int | None:
+            with new_reader(self._config.kafka, described.topic, allow_gaps=True, skip_unreadable=True) as reader:
+                read = (batch.column("timestamp") for batch in reader.read(kafka_partition, some) if len(batch))
+                return next((int(times.cast("int64")[0].as_py()) for times in read), None)
+
+        return self._ask_log(described, (kafka_partition, offsets.start_offset), ask)
+
+    def _ask_log(self, described: FoundTopic, question: tuple[object, ...], ask: Callable[[], R]) -> R:
+        """Ask a log once, as long as the tick has time. What it answers holds on, so most ticks ask nothing."""
+        key = (self._servers, described.topic_id, *question)
+        if key not in _answers:
+            if len(_answers) >= REMEMBERED:
+                _answers.clear()
+            _answers[key] = self._tick.within(ask)()
+        found: R = _answers[key]
+        return found
 
     @cached_property
     def _clock_error(self) -> ClockError | None:
@@ -278,16 +286,3 @@ def read_archived(topic: ArchivedTopic, look: IndexLook, *, is_known: bool) -> A
 
 def _name_place(topic: ArchivedTopic) -> tuple[str, str, str]:
     return topic.config.store.endpoint_url or "", topic.index.uri, topic.topic
-
-
-def read_first_timestamp(reader: RecordReader, kafka_partition: int, offsets: OffsetRange) -> int | None:
-    """Return the timestamp, in epoch ms, of the first record in `offsets` that can be read. None without any."""
-    times = (batch.column("timestamp").cast("int64") for batch in reader.read(kafka_partition, offsets) if len(batch))
-    return next((int(each[0].as_py()) for each in times), None)
-
-
-def remember(answers: dict[K, A], key: K, answer: A) -> None:
-    """Remember an answer. When there are too many, begin anew."""
-    if len(answers) >= REMEMBERED:
-        answers.clear()
-    answers[key] = answer

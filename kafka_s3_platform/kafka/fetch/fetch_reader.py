@@ -19,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, TransientError
+from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
 from kafka_s3_platform.kafka.batches import make_unkept_error
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader, limit_answers
 from kafka_s3_platform.kafka.failures import ERROR_CLASSES
@@ -155,15 +155,6 @@ class FetchReader:
         """Read one range. Iterating raises the same errors as with `ConfluentReader.read`."""
         progress = _Progress(offsets, leader_epoch)
         return RangeRead(self._read(TopicPartition(self._topic, kafka_partition), progress), progress.failures)
-
-    def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
-        """Check the log as `ConfluentReader.check` does."""
-        end = self.find_divergence(kafka_partition, offset, leader_epoch)
-        if end is not None:
-            raise LogTruncatedError(
-                f"{TopicPartition(self._topic, kafka_partition)}, offset {offset}: the log was truncated below what "
-                f"was read before: it has leader epoch {leader_epoch} and earlier ones up to offset {end.end_offset}"
-            )
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
         """Find what `ConfluentReader.find_divergence` does, and its epoch."""
