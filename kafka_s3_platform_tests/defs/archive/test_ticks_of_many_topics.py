@@ -73,7 +73,7 @@ def test_a_tick_without_news_asks_for_many_topics_what_it_asks_for_one(
         assert asked.pop("Metadata") <= 3
         assert asked == {"ListOffsets": 3}
         # the look for a newer version of the index and for another one in its place, whatever the number of topics
-        assert requests == {"GET": 1}
+        assert requests == {"GET": 1, "HEAD": 1}
 
 
 def test_what_is_archived_of_one_topic_is_no_news_of_the_others(
