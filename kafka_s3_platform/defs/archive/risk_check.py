@@ -107,5 +107,6 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
         description="Nothing that is not archived is about to be lost or late. Warns if no more than "
         f"{settings.risk_retention_warn:.0%} of the topic's retention.ms is left to the oldest record that is not "
         f"archived, or if an hour that ended {warn} ago is not complete. Fails at {settings.risk_retention_fail:.0%} "
-        f"and {fail}, and when Kafka or the store has not answered for some minutes. The lag sensor evaluates it.",
+        f"and {fail}, when Kafka or the store has not answered for some minutes, and while the topic is not archived "
+        "until somebody decides. The lag sensor evaluates it.",
     )
