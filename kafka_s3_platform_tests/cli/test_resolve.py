@@ -2,9 +2,11 @@
 
 import pytest
 
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.support import Sent
+from kafka_s3_platform_tests.support import Sent, archived, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -46,3 +48,21 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, 
         ["--offsets", "2:1", "--skip"],
     ):
         assert kafka_s3(*place, *wrong).returncode == 2
+
+
+def test_where_no_epoch_tells_where_a_log_was_truncated_the_decision_says_so(
+    kafka_s3_without_spark: KafkaS3, lab: Lab
+) -> None:
+    """The index as it is when the log has lost offsets 3 to 9, of which no leader epoch is known."""
+    config = lab.fill([Sent()] * 3)
+    archived(config)
+    snapshot(config).commit(Change(added=(Scan(0, 3, 10, 7, None, 1),)))
+    lab.produce([Sent()] * 2)
+    write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, lab.topic)
+    place = ["resolve", "c", "--topic", lab.topic, "--kafka-partition", "0"]
+    found = kafka_s3_without_spark(*place, "--accept-truncation", "--dry-run")
+    first, gap, doubt = found.stdout.splitlines()
+    stays_out = "2 offsets of the log stay out of the archive, and so do the next 5 that are written, up to offset 10"
+    assert first == f"{lab.topic}: 1 gap(s) would be recorded; {stays_out}"
+    assert gap == "  kafka partition 0 [3, 10): truncated"
+    assert doubt.startswith("No leader epoch tells where the log was truncated: the gap begins at the lowest offset")

@@ -116,6 +116,11 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
     asked = {key for request in first.run_requests or () for key in request.asset_selection or ()}
     assert {fate_of(key.path[2]) for key in asked} == {KEPT_LOG}
 
+    short = ["--topic", told["short"]["topic"], "--kafka-partition", "0", "--accept-truncation"]
+    said = kafka_s3_without_spark("resolve", "c", *short, "--dry-run").stdout
+    assert (
+        "3 offsets of the log stay out of the archive, and so do the next 2 that are written, up to offset 10\n" in said
+    )
     unarchived = {"short": (3, 2), "grown-to-its-end": (5, 0), "grown-past-it": (5, 0)}
     for fate, (count, later) in unarchived.items():
         place = ["--topic", told[fate]["topic"], "--kafka-partition", "0"]

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +13,13 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.archive.backlog import Archived
 from kafka_s3_platform.defs.archive.backlogs import Backlogs
+from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.health import Level
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
@@ -28,7 +32,7 @@ from kafka_s3_platform_tests.defs.running import (
     topic_of,
 )
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.support import Sent, archived, produce
+from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
@@ -163,6 +167,43 @@ def test_the_lag_is_still_told_while_the_store_does_not_answer(
     assert json.loads(silent.cursor or "{}")["/silent"] == 1
     proxy.clear()
     assert "/silent" not in json.loads(tick(config, "lag__c", instance, silent.cursor).cursor or "{}")
+
+
+@pytest.mark.parametrize("days", [3, -3], ids=["ahead", "behind"])
+def test_a_clock_that_is_wrong_is_red(
+    config: ConnectorConfig, proxy: FaultyProxy, instance: dg.DagsterInstance, days: int
+) -> None:
+    """This machine would take what is days late for young."""
+    config = config.model_copy(
+        update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})},
+    )
+    proxy.date_shift = timedelta(days=-days)
+    [red] = evaluated(tick(config, "lag__c", instance))
+    assert (red.passed, red.severity) == (False, ERROR)
+    assert re.search(
+        r"How late the archive is, is not known: \[KS-CLOCK\] this machine's clock says", str(red.description)
+    )
+    proxy.date_shift = timedelta()
+    [well] = evaluated(tick(config, "lag__c", instance))
+    assert well.passed
+
+
+def test_a_record_of_a_far_future_time_hides_no_hour_that_is_late(lab: Lab) -> None:
+    """It is archived. What came after the last look, 15 hours ago, is 14 hours old."""
+    lab.create_topic(**{"message.timestamp.after.max.ms": 2**60})
+    config = connector_of_this_hour(lab.kafka, lab.store, lab.topic)
+    produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, -40 * 24))])
+    archived(config)
+    send_hour(config, 14)
+    state = snapshot(config).state
+    [look] = state.frontiers
+    stuck = replace(state, frontiers=(replace(look, observed_at=ago(config, 15)),))
+    topic = topic_of(config)
+    with ClusterAdmin(config.kafka) as admin:
+        for _ in range(2):
+            found = Backlogs([topic], admin, lambda _: Archived(stuck), Tick({}, logging.getLogger())).read(topic)
+            assert found.oldest_uncovered == ago(config, 14)
+            assert find_risk(found).level is Level.FAIL
 
 
 def test_a_damaged_index_is_not_taken_for_a_silent_store(config: ConnectorConfig, create_topic: CreateTopic) -> None:
