@@ -261,10 +261,15 @@ def complete_columns(rows: pa.Table) -> pa.Table:
 def build_state(version: int, rows: pa.Table) -> IndexState:
     """Return the state that rows other than segments make up. Raises what DECODE_ERRORS names."""
     rows = rows.sort_by("version")
-    found: dict[str, tuple[Any, ...]] = dict.fromkeys(KINDS, ())
-    for kind in rows.column("kind").unique().to_pylist():
-        of_kind = rows.filter(pc.equal(rows.column("kind"), kind))
-        found[kind] = tuple(_decode_kind(kind, of_kind))
+    kinds = rows.column("kind").unique().to_pylist()
+    return make_state(
+        version, {kind: tuple(_decode_kind(kind, rows.filter(pc.equal(rows["kind"], kind)))) for kind in kinds}
+    )
+
+
+def make_state(version: int, rows: Mapping[str, tuple[Any, ...]]) -> IndexState:
+    """Return the state of rows by kind, each kind in the order of recording."""
+    found = {**dict.fromkeys(KINDS, ()), **rows}
     return IndexState(
         version=version,
         scans=tuple(found["scan"]),
