@@ -33,19 +33,15 @@ def play_seeds(mode: Mode, seeds: Iterable[int]) -> tuple[str, Tally, list[Failu
     """Play a world for each seed in this process."""
     tally = Tally()
     failures: list[Failure] = []
-    logging.disable(logging.CRITICAL)
-    try:
-        with simulated():
-            for seed in seeds:
-                world, failure = try_seed(mode, seed)
-                tally.worlds += 1
-                tally.runs += world.runs
-                tally.complete += world.oracle.complete_hours
-                if failure is not None:
-                    tally.kinds[failure.kind] += 1
-                    failures += [shrink(failure)] if tally.kinds[failure.kind] <= SHOWN else [failure]
-    finally:
-        logging.disable(logging.NOTSET)
+    with simulated():
+        for seed in seeds:
+            world, failure = try_seed(mode, seed)
+            tally.worlds += 1
+            tally.runs += world.runs
+            tally.complete += world.oracle.complete_hours
+            if failure is not None:
+                tally.kinds[failure.kind] += 1
+                failures.append(failure)
     return mode.name, tally, failures
 
 
@@ -67,6 +63,7 @@ def main(seed: int, worlds: int, mode: tuple[str, ...], jobs: int) -> None:
     tallies = {m.name: Tally() for m in modes}
     shown: Counter[tuple[str, str]] = Counter()
     begun = time.monotonic()
+    logging.disable(logging.CRITICAL)
     portions = [*_share_out(seed, worlds, modes)]
     with ProcessPoolExecutor(jobs) as pool:
         for n, (name, tally, failures) in enumerate(pool.map(play_seeds, *zip(*portions, strict=True))):
@@ -74,12 +71,19 @@ def main(seed: int, worlds: int, mode: tuple[str, ...], jobs: int) -> None:
             for failure in failures:
                 shown[name, failure.kind] += 1
                 if shown[name, failure.kind] <= SHOWN:
-                    click.echo(f"{failure}\n# " + "\n# ".join("\n".join(failure.log).splitlines()) + "\n")
+                    click.echo(_show(failure))
             if n % 20 == 19:
                 done = sum(t.worlds for t in tallies.values())
                 click.echo(f"{done:,} worlds in {time.monotonic() - begun:.0f} s", err=True)
     click.echo("\n".join(format_table(tallies, time.monotonic() - begun)))
     sys.exit(1 if any(t.kinds for t in tallies.values()) else 0)
+
+
+def _show(failure: Failure) -> str:
+    """Return the shrunk failure as a test, with what happened."""
+    with simulated():
+        small = shrink(failure)
+    return f"{small}\n" + "".join(f"# {line}\n" for entry in small.log for line in entry.splitlines())
 
 
 def _add(one: Tally, other: Tally) -> None:

@@ -116,6 +116,7 @@ class Oracle:
                 hours[record.minute // 60].append(record)
         for hour, promised in hours.items():
             missing = [r for r in promised if r not in self.archived]
+            missing = [r for r in missing if r not in self._hidden or _is_unresolved(snapshot, r)]
             if not missing:
                 continue
             verdict = ask_judge(snapshot, to_time(hour * 60), timedelta(minutes=lateness))
@@ -126,7 +127,7 @@ class Oracle:
     def _is_promised(self, record: Record, over: int) -> bool:
         is_there = record.appended_at < over and record.is_data
         is_taken = record.gone_at is not None and (record.gone_at <= over or record.gone == "compacted")
-        return is_there and not is_taken and record not in self._unseen and record not in self._hidden
+        return is_there and not is_taken and record not in self._unseen
 
     def _accuse(self, snapshot: "SimTopic", hour: int, records: Iterable[Record]) -> Iterator[Violation]:
         for record in records:
@@ -158,6 +159,12 @@ class Oracle:
 
 def _holds(offsets: RangeSet | None, offset: int) -> bool:
     return offsets is not None and offsets.covers(offset, offset + 1)
+
+
+def _is_unresolved(snapshot: "SimTopic", record: Record) -> bool:
+    """Whether the index itself knows that the record is there: then it is no use that a broker once hid it."""
+    rows = (u for u in snapshot.state.unresolved if u.kafka_partition == record.kafka_partition)
+    return any(record.offset in row.offsets for row in rows)
 
 
 def _name(record: Record) -> str:

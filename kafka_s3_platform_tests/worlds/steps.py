@@ -228,6 +228,8 @@ MODES = (
     Mode("ends are lies", _ALL | {LieAboutEnd: 4}),
 )
 
+_DECISIONS = (Skip, Accept, BeginAt, TakeOver, Repair, SetClock)
+
 _EVERYWHERE: Mapping[type, int] = {
     Wait: 14,
     Produce: 22,
@@ -244,16 +246,22 @@ class Drawing:
     """Draws the steps of one world."""
 
     def __init__(self, seed: int | str, mode: Mode) -> None:
-        self._random = Random(f"{mode.name} {seed}")
+        rnd = self._random = Random(f"{mode.name} {seed}")
         self._mode = mode
-        weights = {**_EVERYWHERE, **mode.weights}
+        # Each world has habits of its own: what is rare in all of them together is frequent in one.
+        habits = {kind: weight * rnd.choice((0, 1, 1, 3)) for kind, weight in mode.weights.items()}
+        weights = {**_EVERYWHERE, **habits}
         self._kinds = [*weights]
         self._weights = [*weights.values()]
-        self._outside = [
-            kind for kind in mode.weights if kind not in {Skip, Accept, BeginAt, TakeOver, Repair, SetClock}
-        ]
+        self._outside = [kind for kind, weight in habits.items() if weight and kind not in _DECISIONS]
+        self._until_now = rnd.choice((0.0, 0.1, 0.3))
+        self._allow_gaps = rnd.choice((0.0, 0.0, 0.4, 1.0))
+        self._disturbed = rnd.choice((0.0, 0.3, 0.6))
+        self._lags = rnd.choice(
+            ((0,), (0, -20, -60), (0, -20, -60, -130, 30), (0, 0, 0, 1, -1, -20, -60, -130, 30, 200))
+        )
         self._now = 0
-        self.kafka_partitions = self._random.choice((1, 1, 2, 3))
+        self.kafka_partitions = rnd.choice((1, 1, 2, 3))
 
     def steps(self) -> tuple[Step, ...]:
         """Draw the steps: half of the topics are older than their archive."""
@@ -261,7 +269,7 @@ class Drawing:
         history: list[Step] = []
         for _ in range(rnd.choice((0, 0, 1, 3, 5))):
             history += (self._draw_produce(), self._draw_produce(), self._wait(60))
-        kinds = rnd.choices(self._kinds, self._weights, k=rnd.randint(10, 36))
+        kinds = rnd.choices(self._kinds, self._weights, k=rnd.randint(10, 40))
         return (*history, *(self._draw(kind) for kind in kinds))
 
     def _draw(self, kind: type) -> Step:
@@ -284,13 +292,10 @@ class Drawing:
         count = rnd.choice((1, 1, 2, 3, 5))
         if self._mode.is_ordered:
             return Produce(self._place, (self._now,) * count)
-        minutes = tuple(max(0, self._now + self._draw_lag()) for _ in range(count))
+        minutes = tuple(max(0, self._now + rnd.choice(self._lags)) for _ in range(count))
         writer = rnd.choice((None, None, None, 1, 2))
         claims = rnd.randint(1, 9) if rnd.random() < 0.03 else None
         return Produce(self._place, minutes, writer, rnd.random() < 0.04, claims)
-
-    def _draw_lag(self) -> int:
-        return self._random.choice((0, 0, 0, -1, -20, -60, -130, 1, 30, 200))
 
     def _draw_endtransaction(self) -> Step:
         return EndTransaction(self._place, self._random.randint(1, 2), self._random.random() < 0.7)
@@ -325,21 +330,23 @@ class Drawing:
 
     def _draw_archive(self) -> Step:
         rnd = self._random
-        first = None if rnd.random() < 0.25 else self._draw_hours()
+        first = None if rnd.random() < self._until_now else self._draw_hours()
         count = 1 if first is None else rnd.choice((1, 1, 1, 2, 4))
-        meanwhile = self._draw_meanwhile() if rnd.random() < 0.35 else ()
+        meanwhile = self._draw_meanwhile() if rnd.random() < self._disturbed else ()
         killed_at = rnd.randint(3, QUESTIONS) if rnd.random() < 0.12 else None
         asleep_at = rnd.randint(3, QUESTIONS) if killed_at is None and rnd.random() < 0.1 else None
-        return Archive(first, count, rnd.random() < 0.4, meanwhile, killed_at, asleep_at)
+        return Archive(first, count, rnd.random() < self._allow_gaps, meanwhile, killed_at, asleep_at)
 
     def _draw_meanwhile(self) -> tuple[tuple[int, Step], ...]:
         rnd = self._random
-        kinds = (Produce, Produce, *self._outside, Archive, Wait, FailCommit)
+        kinds = (Produce, Produce, *self._outside, *self._outside, Archive, Wait, FailCommit)
         found: list[tuple[int, Step]] = []
         for _ in range(rnd.choice((1, 1, 2))):
             kind = rnd.choice(kinds)
-            step = Archive(self._draw_hours(), 1, rnd.random() < 0.4) if kind is Archive else self._draw(kind)
-            found.append((rnd.randint(1, QUESTIONS), step))
+            step = (
+                Archive(self._draw_hours(), 1, rnd.random() < self._allow_gaps) if kind is Archive else self._draw(kind)
+            )
+            found.append((rnd.choice((rnd.randint(1, QUESTIONS), rnd.randint(4, 7))), step))
         return tuple(found)
 
     def _draw_skip(self) -> Step:

@@ -379,6 +379,8 @@ class World:
             self._do(s.Archive())
             self._do(s.Archive(0, last + 1))
             self._check()
+            if self.violations:
+                return
             said = self.said
             hours = range(last + 1)
             if said == before and (said or not self.oracle.list_stuck(self._open(), hours, LATENESS)):
