@@ -12,11 +12,9 @@ from kafka_s3_platform_tests.worlds.play import find_violations, play, shrink, t
 from kafka_s3_platform_tests.worlds.steps import (
     MODES,
     Archive,
-    Delete,
     Fold,
     Mode,
     Produce,
-    Skip,
     Wait,
     Wake,
     draw_world,
