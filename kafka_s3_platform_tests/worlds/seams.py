@@ -150,15 +150,19 @@ class SimAdmin:
     ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
         world = _ask("times")
 
-        def look_up(log: Log, ms: int) -> OffsetAtTime:
+        def look_up(log: Log, ms: int, newest: int | None) -> OffsetAtTime:
             minute = -(-(ms - to_ms(0)) // 60_000)
             found = log.find_time(minute)
             if found is not None:
                 return RecordOffset.of(found[0], to_ms(found[1]))
-            return Untold.UNTOLD if log.newest >= minute else None
+            return None if newest is None or newest < minute else Untold.UNTOLD
 
         def answer(times: Sequence[int]) -> Callable[[Log], Mapping[int, OffsetAtTime]]:
-            return lambda log: {ms: look_up(log, ms) for ms in times}
+            def look_up_all(log: Log) -> Mapping[int, OffsetAtTime]:
+                newest = log.find_newest()
+                return {ms: look_up(log, ms, newest) for ms in times}
+
+            return look_up_all
 
         return Answers({t: _of_logs(world, each, answer(times)) for t, (each, times) in wanted.items()}, {})
 

@@ -155,7 +155,7 @@ class World:
         STAGE.world = self
         try:
             for step in steps:
-                self._do(step)
+                self.do(step)
                 self._check()
                 if self.violations:
                     return
@@ -176,7 +176,7 @@ class World:
             if at == run.count:
                 self.log.append(f"    before question {at} ({name}):")
                 with self._apart():
-                    self._do(step)
+                    self.do(step)
         if run.count == run.step.killed_at:
             raise Killed
         if run.count == run.step.asleep_at and run.sleeper is not None:
@@ -192,7 +192,8 @@ class World:
         finally:
             self._asking = asking
 
-    def _do(self, step: s.Step) -> None:
+    def do(self, step: s.Step) -> None:
+        """Let a step happen."""
         if getattr(step, "kafka_partition", 0) >= len(self.topic.logs):
             return
         self.log.append(f"{self.now}: {step}")
@@ -352,12 +353,14 @@ class World:
     def _do_follow(self, _: s.Follow) -> None:
         said, self.said = self.said, []
         for step in dict.fromkeys(step for text in said for step in _find_advice(text)):
-            self._do(step)
+            self.do(step)
 
     def _do_allowgaps(self, _: s.AllowGaps) -> None:
         self.allow_gaps = True
 
     def _do_newconnector(self, _: s.NewConnector) -> None:
+        while self._sleepers:
+            self._let_work(self._sleepers[0])
         self.index = SimIndex(self)
         self.oracle = self.oracle.begin_anew(r for topic in self.ever for r in topic.ever)
 
@@ -376,8 +379,8 @@ class World:
         for _ in range(SETTLE_ROUNDS):
             last = (self.now - LATENESS) // 60 - 1
             self.said = []
-            self._do(s.Archive())
-            self._do(s.Archive(0, last + 1))
+            self.do(s.Archive())
+            self.do(s.Archive(0, last + 1))
             self._check()
             if self.violations:
                 return
@@ -387,6 +390,6 @@ class World:
                 break
             before = said
             # what a command refuses may advise another one first
-            self._do(s.Follow())
-            self._do(s.Follow())
+            self.do(s.Follow())
+            self.do(s.Follow())
         self.oracle.check_settled(self._open(), self.topic.logs, hours, LATENESS)
