@@ -7,7 +7,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --gen
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long chaos fuzz lint tables bench bench-peers bench-growth outage up down clean format lock
+.PHONY: help setup demo dev test test-long chaos worlds fuzz lint tables bench bench-peers bench-growth outage up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ test-long: setup ## Run the long tests: all attacks end to end, many seeds, many
 
 chaos: setup ## Archive under seeded lies of broker and store: SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+
+worlds: setup ## Play simulated worlds of Kafka and users: SEED=1 WORLDS=6000
+	$(BIN)/python -m kafka_s3_platform_tests.worlds $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS))
 
 fuzz: setup ## Read mutated objects of each format: FORMAT=all SECONDS=600
 	$(BIN)/python -m kafka_s3_platform_tests.fuzz $(or $(FORMAT),all) --seconds $(or $(SECONDS),600)

@@ -39,6 +39,9 @@ POSSIBLE = Mode("as a real broker", {EndTransaction: 8, Delete: 5, AddKafkaParti
 """What a test can do to a broker. The rest of a world is left out: elections, compaction, lies."""
 
 TIMES = [to_ms(minute) for minute in range(0, 1_500, 30)]
+CONFIGS = {"retention_ms": -1, "segment_ms": 2**62}
+"""A marker is months later than the records before it: that would begin a new log segment."""
+
 EACH = 10
 LONG = 100
 
@@ -85,7 +88,7 @@ class RealTopic:
 
         def is_created() -> bool:
             try:
-                self.create(self.name, self.count, retention_ms=-1)
+                self.create(self.name, self.count, **CONFIGS)
             except PlatformError:
                 return False
             return True
@@ -136,7 +139,7 @@ def test_a_real_broker_answers_the_same(
     STAGE.world = world
     with ClusterAdmin(kafka_settings) as admin:
         real = RealTopic(kafka_settings, admin, create_topic, topic_name, count)
-        create_topic(topic_name, count, retention_ms=-1)
+        create_topic(topic_name, count, **CONFIGS)
         for n, step in enumerate(_list_possible(steps)):
             place = getattr(step, "kafka_partition", 0)
             if place < len(world.topic.logs):

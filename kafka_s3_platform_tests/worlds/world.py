@@ -135,6 +135,7 @@ class World:
         self.log: list[str] = []
         self.runs = 0
         self._asking: _Asking | None = None
+        self._opened: tuple[tuple[int, int, int], SimTopic] | None = None
         self._sleepers: list[_Sleeper] = []
 
     @property
@@ -204,7 +205,11 @@ class World:
         self.oracle.check(self._open(), self._archived_topic.ever, LATENESS)
 
     def _open(self) -> SimTopic:
-        return SimSnapshot(self.index).topic(TOPIC)
+        """Return the index as it is read now. It is read once as long as nothing is another."""
+        now = (self.index.version, self.now, self.skew)
+        if self._opened is None or self._opened[0] != now:
+            self._opened = now, SimSnapshot(self.index).topic(TOPIC)
+        return self._opened[1]
 
     @property
     def _archived_topic(self) -> Topic:
@@ -362,6 +367,7 @@ class World:
         while self._sleepers:
             self._let_work(self._sleepers[0])
         self.index = SimIndex(self)
+        self._opened = None
         self.oracle = self.oracle.begin_anew(r for topic in self.ever for r in topic.ever)
 
     def _settle(self) -> None:
