@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import uuid4
 
 from kafka_s3_platform.archive.reserve import ReservedPlan
@@ -12,7 +11,6 @@ from kafka_s3_platform.archive.task import ScanResult
 from kafka_s3_platform.archive.topics import try_topics
 from kafka_s3_platform.errors import IntegrityError, PlatformError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas, list_registries
@@ -126,26 +124,13 @@ def _build_change(part: TopicSlice, snapshot: IndexSnapshot, schemas: Sequence[A
     rows: list[IndexRow] = [*schemas]
     for result in part.results:
         rows += [*result.scans, *result.segments, *result.gaps]
-    told = retell_rows(snapshot, part.results)
+    told = retell_rows(snapshot.state, part.results)
     lease_end = lease.end if part.last else ()
     return Change(
         added=(*rows, *told.added),
         removed=(*lease_end, *told.removed),
         run_id=lease.run_id,
-        gap_hours={**told.gap_hours, **_find_gap_hours(part.reserved, part.results)},
     )
-
-
-def _find_gap_hours(reserved: ReservedPlan, results: Sequence[ScanResult]) -> dict[Gap, datetime]:
-    """Find the planned hour in which each gap begins that a scan found."""
-    hours = [h for h in reserved.plan.hours if h.start_offset != h.end_offset]
-    found: dict[Gap, datetime] = {}
-    for result in results:
-        for gap in result.gaps:
-            for hour in hours:
-                if hour.kafka_partition == gap.kafka_partition and hour.holds(gap.start_offset):
-                    found[gap] = hour.hour
-    return found
 
 
 def _check_results(part: TopicSlice) -> None:

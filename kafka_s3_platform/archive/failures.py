@@ -15,14 +15,12 @@ from kafka_s3_platform.errors import (
     UnresolvedOffsetsError,
 )
 from kafka_s3_platform.model.connect import LETTER_ADVICE
-from kafka_s3_platform.model.unresolved import FOR_EVER, Unresolved
+from kafka_s3_platform.model.unresolved import FOR_EVER, UNREADABLE, Unresolved
 
 if TYPE_CHECKING:
     from kafka_s3_platform.archive.task import FailedScan
 
 SHOWN = 5
-UNREADABLE = "batch"
-"""The reason of offsets that the reader itself could not deliver: no setting helps."""
 
 
 def find_deletion_time(item: Unresolved) -> datetime | None:

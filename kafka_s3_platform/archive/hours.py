@@ -1,12 +1,11 @@
 """Reports on hours from the index: the facts on an hour's page, and whether the hour is complete."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
 from kafka_s3_platform.archive.request import HourReport
-from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Scan, Segment
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -19,30 +18,20 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
     apart = list_segments_apart(snapshot, hours[0]) if hours else ()
     segments = group_segments_by_hour(snapshot, hours)
     state = snapshot.state
-    gaps: dict[datetime | None, list[Gap]] = defaultdict(list)
-    for hour, gap in snapshot.gaps_by_hour():
-        gaps[hour].append(gap)
     scans: dict[datetime | None, list[Scan]] = defaultdict(list)
     folded = state.read_folded(hours)
     for scan in chain(state.scans, *(month.scans for month in folded)):
         if scan.filtered_count or scan.dead_letter_count:
             scans[state.hour_of(scan.kafka_partition, scan.start_offset)].append(scan)
-    unresolved: Counter[datetime | None] = Counter()
-    for item in state.unresolved:
-        unresolved[state.hour_of(item.kafka_partition, item.start_offset)] += len(item.offsets)
     for hour in hours:
-        apart_count = count_records_apart(hour, apart)
         yield HourReport(
             hour,
             tuple(segments.get(hour, ())),
-            tuple(dict.fromkeys((*gaps[hour], *state.list_truncated_in(hour)))),
+            state.judge.find_verdict(hour, lateness),
             state.is_scanned(hour),
-            state.is_complete(hour, lateness) and not apart_count,
-            state.taken_over_in(hour),
             sum(s.filtered_count for s in scans[hour]),
             sum(s.dead_letter_count for s in scans[hour]),
-            unresolved[hour],
-            apart_count,
+            count_records_apart(hour, apart),
         )
 
 

@@ -22,6 +22,7 @@ from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
 from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import EpochMark
 from kafka_s3_platform.model.state import IndexState
@@ -39,8 +40,10 @@ def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]
         open_reader = cache(
             lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
         )
-        yield lambda frontier, mark: open_reader().find_divergence(
-            frontier.kafka_partition, mark.offset, mark.leader_epoch
+        yield cache(
+            lambda frontier, mark: open_reader().find_divergence(
+                frontier.kafka_partition, mark.offset, mark.leader_epoch
+            )
         )
 
 
@@ -63,10 +66,14 @@ def refuse_another_topic(description: TopicDescription | FoundTopic, state: Inde
 
 @dataclass(frozen=True)
 class Truncation:
-    """Archived offsets that the log has lost. `is_start_exact` is False if they may begin later: it is not known."""
+    """Archived offsets that the log has lost. `is_start_exact` is False if they may begin later: it is not known.
+
+    `leader_epoch` is that of the log before them, None if it is not known.
+    """
 
     offsets: OffsetRange
     is_start_exact: bool
+    leader_epoch: int | None
 
 
 @dataclass(frozen=True)
@@ -89,13 +96,20 @@ class ArchivedLogs:
         """Raise what `find_changed` finds."""
         Answers({}, self.find_changed(frontiers)).get()
 
-    def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, RangeSet]:
+    def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
         """Find offsets that were seen in the logs, not archived, and then lost: other records may lie there by now.
 
         Only kafka partitions that have lost some are in the answer. The last recorded look tells what there was.
         """
         cut = self._ask_each(frontiers, self._find_cut_off)
-        return Answers({p: offsets for p, offsets in cut.found.items() if offsets}, cut.failures)
+        gaps = {
+            p: tuple(
+                Gap(p, r.start_offset, r.end_offset, "cut off", observed_at=frontiers[p].observed_at) for r in offsets
+            )
+            for p, offsets in cut.found.items()
+            if offsets
+        }
+        return Answers(gaps, cut.failures)
 
     def find_truncation(self, frontier: Frontier) -> Truncation | None:
         """Find where log and archive begin to differ. None if the log has all that is archived, or that was accepted.
@@ -114,27 +128,31 @@ class ArchivedLogs:
         divergence = self.find_divergence(frontier, marks[at]) if at < len(marks) else None
         # The log has records of that epoch itself, so it is the archived one up to their end.
         if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
-            return Truncation(OffsetRange(divergence.end_offset, end), is_start_exact=True)
-        start = marks[at - 1].offset if at else covered.ranges[0].start_offset
-        return Truncation(OffsetRange(min(start, frontier.last_stable_offset, end - 1), end), is_start_exact=False)
+            offsets = OffsetRange(divergence.end_offset, end)
+            return Truncation(offsets, is_start_exact=True, leader_epoch=divergence.leader_epoch)
+        shared = marks[at - 1] if at else EpochMark(covered.ranges[0].start_offset, 0)
+        start = min(shared.offset, frontier.last_stable_offset, end - 1)
+        is_known = at and start == shared.offset
+        epoch = shared.leader_epoch if is_known else None
+        return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
 
     def _list_marks(self, frontier: Frontier, end: int) -> list[EpochMark]:
         """List, in order, what tells whether the log has lost something below `end` that it was known to have."""
         kafka_partition = frontier.kafka_partition
         now = frontier.leader_epoch
-        accepted = RangeSet(
-            gap.offsets
-            for gap in self.state.gaps
-            if (gap.kafka_partition, gap.reason) == (kafka_partition, "truncated")
-        )
+        accepted = self.state.gap_offsets(kafka_partition, "truncated")
         marks: list[EpochMark] = []
         for offset in self.state.list_epoch_ends(kafka_partition):
             epoch = self.state.leader_epoch(kafka_partition, offset)
             # of a later epoch than its own a leader knows nothing
             if epoch is None or now is None or epoch > now:
                 continue
-            if frontier.log_start_offset <= offset <= end and not accepted & make_span(offset - 1, offset):
+            if max(1, frontier.log_start_offset) <= offset <= end and not accepted.covers(offset - 1, offset):
                 marks.append(EpochMark(offset, epoch))
+        look = self._find_last_look(kafka_partition)
+        seen = None if look is None else self._make_mark(frontier, look)
+        if seen is not None and seen.offset >= end > (marks[-1].offset if marks else 0):
+            marks.append(EpochMark(end, seen.leader_epoch))
         return marks
 
     def _ask_each(self, frontiers: Mapping[int, Frontier], ask: Callable[[Frontier], T]) -> Answers[int, T]:
@@ -153,6 +171,12 @@ class ArchivedLogs:
             raise self._make_error(frontier, f"the log is readable up to {frontier.last_stable_offset}")
         mark = self._choose_mark(frontier, end)
         divergence = None if mark is None else self.find_divergence(frontier, mark)
+        look = self._find_last_look(frontier.kafka_partition)
+        if divergence is None and look is not None and (seen := self._make_mark(frontier, look)) is not None:
+            # of the archive's end itself, nobody may know the epoch
+            divergence = self.find_divergence(frontier, seen)
+            if divergence is not None and divergence.end_offset >= self._find_expected_end(frontier.kafka_partition):
+                divergence = None
         if divergence is not None:
             raise self._make_error(
                 frontier, f"the log holds other records from offset {divergence.end_offset} on at the latest"
@@ -170,9 +194,23 @@ class ArchivedLogs:
 
     def _is_short(self, frontier: Frontier) -> bool:
         """Whether the log ends before the archive does, and nobody has accepted that."""
-        kafka_partition = frontier.kafka_partition
-        end = self.state.coverage(kafka_partition).end_offset or 0
-        return end > max(frontier.last_stable_offset, self.state.accepted_end(kafka_partition))
+        return self._find_expected_end(frontier.kafka_partition) > frontier.last_stable_offset
+
+    def _find_expected_end(self, kafka_partition: int) -> int:
+        """Return up to where the log has to have what is archived."""
+        expected = self.state.coverage(kafka_partition) - self.state.gap_offsets(kafka_partition, "truncated")
+        return expected.end_offset or 0
+
+    def _find_last_look(self, kafka_partition: int) -> Frontier | None:
+        """Return the last look, or that of the same leader which saw most: a leader loses nothing."""
+        looks = self.state.looks.of(kafka_partition)
+        of_last = (look for look in looks if look.leader_epoch == looks[-1].leader_epoch)
+        return max(of_last, key=lambda look: look.high_watermark, default=None)
+
+    def _make_mark(self, frontier: Frontier, look: Frontier) -> EpochMark | None:
+        """Return where an earlier leader's log ended by the look. None if the leader is the same, or is not known."""
+        then, now = look.leader_epoch, frontier.leader_epoch
+        return None if then is None or now is None or now <= then else EpochMark(look.high_watermark, then)
 
     def _choose_mark(self, frontier: Frontier, end: int) -> EpochMark | None:
         """Return the place where the log must have what is archived, None where there is nothing to ask.
@@ -183,25 +221,37 @@ class ArchivedLogs:
         mark = self.state.find_epoch_mark(frontier.kafka_partition, frontier.log_start_offset, end) if end else None
         if mark is None or now is None or mark.leader_epoch >= now:
             return None
-        looks = self.state.list_looks(frontier.kafka_partition)
+        looks = self.state.looks.of(frontier.kafka_partition)
         was_asked = any(look.leader_epoch == now and look.last_stable_offset >= end for look in looks)
         return None if was_asked else mark
 
     def _find_cut_off(self, frontier: Frontier) -> RangeSet:
-        look = max(self.state.list_looks(frontier.kafka_partition), key=lambda look: look.observed_at, default=None)
+        look = self._find_last_look(frontier.kafka_partition)
         if look is None or look.high_watermark <= frontier.log_start_offset:
             return RangeSet()
-        covered = self.state.coverage(frontier.kafka_partition)
-        return make_span(self._find_shared_end(frontier, look), look.high_watermark) - covered
+        deleted = self.state.deleted(frontier.kafka_partition)
+        archived = self.state.coverage(frontier.kafka_partition) - deleted
+        return make_span(self._find_shared_end(frontier, look), look.high_watermark) - archived
 
     def _find_shared_end(self, frontier: Frontier, look: Frontier) -> int:
         """Return up to where the log is the one of the look, as far as that is known."""
         then, now = look.leader_epoch, frontier.leader_epoch
         if then is None or now is None or now < then:
             return frontier.high_watermark
-        mark = EpochMark(look.high_watermark, then)
-        divergence = None if now == then else self.find_divergence(frontier, mark)
-        if divergence is None:
+        if now == then and look.high_watermark <= frontier.high_watermark:
+            return look.high_watermark
+        divergence = self.find_divergence(frontier, EpochMark(look.high_watermark, then))
+        shared_end = look.high_watermark if divergence is None else divergence.end_offset
+        # of the leader of now, the end may have moved on since
+        is_known = divergence is None or (now != then and divergence.leader_epoch is not None)
+        if is_known and frontier.high_watermark < shared_end:
+            raise BrokerUnavailableError(
+                f"{self.topic}-{frontier.kafka_partition}: the broker says that the log ends at offset "
+                f"{frontier.high_watermark}, and that it still has what was seen there up to {shared_end}: its answers "
+                f"are behind. Run again"
+            )
+        if divergence is None or now == then:
+            # a leader loses nothing: if the log is shorter, it was told too long then
             return look.high_watermark
         if divergence.leader_epoch == then:
             return divergence.end_offset

@@ -10,13 +10,14 @@ from typing import TypeVar
 
 from kafka_s3_platform.archive.plan import find_hour_start, find_read_start
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
+from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR, to_epoch_ms
 
 MAX_LOOKS = 5
 
@@ -90,7 +91,8 @@ def compare_starts(
 
     A broker answers with the offset that a record claims in its batch. It does not check the offsets of a batch that a
     writer made up: such a record may claim a place far behind it. The answer also has the record's timestamp. If what
-    is read at that offset has another one, the answer tells nothing of where the hour begins.
+    is read at that offset has another one, if the record before it is of the hour too, or if either cannot be read, the
+    answer tells nothing of where the hour begins.
 
     It decides nothing where the archive reaches up to it, or reading begins before it. So nothing is asked in a run of
     an hour that follows an archived one.
@@ -103,7 +105,12 @@ def compare_starts(
     with new_reader(config.kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
         for kafka_partition, offset in relied.items():
             try:
-                told[kafka_partition] = reader.find_timestamp(kafka_partition, offset) == offset.timestamp_ms
+                before = reader.find_timestamp(kafka_partition, offset - 1)
+                told[kafka_partition] = (before is None or before < to_epoch_ms(hour)) and (
+                    reader.find_timestamp(kafka_partition, offset) == offset.timestamp_ms
+                )
+            except IntegrityError:
+                told[kafka_partition] = False
             except PlatformError as err:
                 failures[kafka_partition] = err
     return Answers(told, failures)
@@ -117,5 +124,8 @@ def _find_relied(
     if not isinstance(offset, RecordOffset):
         return None
     start = find_hour_start(state, frontier, offset)
-    is_first = start <= frontier.log_start_offset or state.coverage(kafka_partition).covers(start - 1, start)
+    # where the hour before was planned, it was made sure then that nothing of this one lies below that
+    previous = state.hour_start(kafka_partition, hour - HOUR)
+    floor = frontier.log_start_offset if previous is None else previous
+    is_first = state.coverage(kafka_partition).covers(floor, start)
     return None if is_first or find_read_start(state, kafka_partition, hour, start) < start else offset

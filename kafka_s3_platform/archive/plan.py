@@ -10,6 +10,7 @@ The functions here ask nobody, except by the lookup that the caller passes.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TypeVar
 
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -57,7 +58,7 @@ class PlanInput:
     lookup: OffsetLookup
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Kafka partition -> why it has no frontier."""
-    cut_off: Mapping[int, RangeSet] = field(default_factory=dict)
+    cut_off: Mapping[int, tuple[Gap, ...]] = field(default_factory=dict)
     """Kafka partition -> offsets that it has lost before they were archived. What lies there now is archived."""
 
     def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
@@ -105,13 +106,15 @@ class ReservablePlan:
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
     """Kafka partition -> why nothing of it is reserved, or which offsets it has lost."""
 
+    cut_off: tuple[Gap, ...] = ()
+
     @property
     def needed(self) -> dict[int, RangeSet]:
         return {r.kafka_partition: r.needed for r in self.reads if r.ranges}
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        return tuple(g for r in self.reads for g in r.gaps)
+        return (*self.cut_off, *(g for r in self.reads for g in r.gaps))
 
     @property
     def waiting(self) -> dict[int, int]:
@@ -132,18 +135,15 @@ def plan_hours(given: PlanInput, hours: Sequence[datetime]) -> ReservablePlan:
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
         offsets = _Offsets(given, frontier, found[frontier.kafka_partition])
-        return offsets.read(hours), [offsets.hour_range(hour) for hour in hours]
+        read = offsets.read(hours)
+        ranges = [offsets.hour_range(hour) for hour in hours]
+        # where something is lost, the hours stay due until somebody allows the gap
+        return read, ranges if read.failure is None else [replace(each, end_offset=None) for each in ranges]
 
     planned, failed = _plan_each(given, plan)
-    reads = [read for read, _ in planned.values()]
-    failures = {**failed, **_collect_losses(reads)}
-    asked: list[HourRange] = []
-    for kafka_partition, (_, hour_ranges) in planned.items():
-        if kafka_partition not in failures:
-            asked += hour_ranges
-    for kafka_partition in failures:
-        asked += [_build_unknown_range(given.state, kafka_partition, hour) for hour in hours]
-    return _build_plan(given, reads, asked, failures)
+    asked = [hour_range for _, hour_ranges in planned.values() for hour_range in hour_ranges]
+    asked += [HourRange(hour, kafka_partition, None, None) for kafka_partition in failed for hour in hours]
+    return _build_plan(given, [read for read, _ in planned.values()], asked, failed)
 
 
 def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]:
@@ -157,8 +157,7 @@ def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]
 def plan_until_now(given: PlanInput) -> ReservablePlan:
     """Plan all that is readable now and not archived, in any hour. Failures are those of `plan_hours`."""
     planned, failed = _plan_each(given, lambda frontier: _plan_read_until_now(given, frontier))
-    reads = list(planned.values())
-    return _build_plan(given, reads, (), {**failed, **_collect_losses(reads)})
+    return _build_plan(given, list(planned.values()), (), failed)
 
 
 def _plan_each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T], dict[int, PlatformError]]:
@@ -168,33 +167,20 @@ def _plan_each(given: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[in
     for kafka_partition, frontier in sorted(given.frontiers.items()):
         try:
             planned[kafka_partition] = plan(frontier)
-        except OffsetGapError as err:
-            failures[kafka_partition] = err
         except _UnansweredError as err:
             failures[kafka_partition] = err.failure
     return dict(Answers(planned, failures).some()), failures
 
 
-def _collect_losses(reads: Sequence[ReadPlan]) -> dict[int, PlatformError]:
-    return {r.kafka_partition: r.failure for r in reads if r.failure is not None}
-
-
 def _build_plan(
     given: PlanInput, reads: Sequence[ReadPlan], hours: Sequence[HourRange], failures: Mapping[int, PlatformError]
 ) -> ReservablePlan:
-    # A kafka partition that failed gets no frontier: an observation that lacks one of them makes no hour complete.
+    # A look that lacks a kafka partition proves nothing. Where offsets are lost, they stand in the way by themselves.
     frontiers = tuple(f for p, f in given.frontiers.items() if p not in failures)
-    return ReservablePlan(tuple(reads), tuple(hours), frontiers, given.now, failures)
-
-
-def _build_unknown_range(state: IndexState, kafka_partition: int, hour: datetime) -> HourRange:
-    """Return the hour's range in a kafka partition that does not answer. Its end is unknown.
-
-    It starts at the lowest offset that the hour may have, not at the end of what is archived: later hours may be
-    archived already, and the hour would look complete without its own records. If archiving of the kafka partition
-    has not begun, the start is unknown too.
-    """
-    return HourRange(hour, kafka_partition, state.promised_start(kafka_partition, hour), None)
+    losses = {r.kafka_partition: r.failure for r in reads if r.failure is not None}
+    # without a look of now, the next run compares with the same one of then
+    cut_off = tuple(chain.from_iterable(gaps for p, gaps in sorted(given.cut_off.items()) if p not in failures))
+    return ReservablePlan(tuple(reads), tuple(hours), frontiers, given.now, {**failures, **losses}, cut_off)
 
 
 @dataclass(frozen=True)
@@ -207,7 +193,8 @@ class _Offsets:
 
     def hour_range(self, hour: datetime) -> HourRange:
         start = self.start(hour)
-        return HourRange(hour, self.frontier.kafka_partition, start, self._known_end(hour, start))
+        log_start = self.frontier.log_start_offset
+        return HourRange(hour, self.frontier.kafka_partition, start, self._known_end(hour, start), log_start)
 
     def _known_end(self, hour: datetime, start: int) -> int | None:
         """Return where the hour ends. Return None while more of it may come: the hour or a transaction is open."""
@@ -229,7 +216,7 @@ class _Offsets:
         start = self.start(hours[0])
         kafka_partition = self.frontier.kafka_partition
         begin = find_read_start(self.given.state, kafka_partition, hours[0], start)
-        lost = find_lost_offsets(self.given.state, self.frontier, hours[0], start)
+        lost = find_lost_offsets(self.given.state, self.frontier, hours, self.given.lateness)
         gaps, failure = _record_or_refuse_gaps(self.given, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}")
         readable = make_span(max(begin, self.frontier.log_start_offset), self._end(hours, start))
         needed = readable - _find_archived(self.given.state, self.frontier)
@@ -249,7 +236,7 @@ class _Offsets:
         covered = _find_archived(given.state, self.frontier)
         if end > start and not covered.covers(start, end):
             return end
-        if given.state.is_complete(last, given.lateness):
+        if given.state.judge.is_complete(last, given.lateness):
             return start
         return self._beyond(last, start, covered)
 
@@ -304,16 +291,10 @@ def _plan_read_until_now(given: PlanInput, frontier: Frontier) -> ReadPlan:
     kafka_partition = frontier.kafka_partition
     log_start = frontier.log_start_offset
     covered = _find_archived(given.state, frontier)
-    promised = given.state.promised_start(kafka_partition, None)
-    began_with = log_start if promised is None else min(promised, log_start)
-    # The archive never promised what was deleted before archiving began. These offsets become gaps all the same:
-    # otherwise the coverage would look whole from offset 0.
-    before = [_build_gap(frontier, r) for r in make_span(0, began_with) - covered]
-    gaps, failure = _record_or_refuse_gaps(
-        given, frontier, make_span(began_with, log_start) - covered, "everything up to now"
-    )
+    lost = find_deleted_offsets(given.state, frontier)
+    gaps, failure = _record_or_refuse_gaps(given, frontier, lost, "everything up to now")
     needed = make_span(log_start, frontier.last_stable_offset) - covered
-    return ReadPlan(kafka_partition, _cut_ranges(given, needed, []), gaps=(*before, *gaps), failure=failure)
+    return ReadPlan(kafka_partition, _cut_ranges(given, needed, []), gaps=gaps, failure=failure)
 
 
 def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, start: int) -> int:
@@ -326,40 +307,40 @@ def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, sta
     return min([start, *(p for p in planned if p is not None)])
 
 
-def find_lost_offsets(state: IndexState, frontier: Frontier, hour: datetime, start: int) -> RangeSet:
-    """Return offsets that retention deleted before they were archived, if `hour` may have had some of them.
+def find_lost_offsets(
+    state: IndexState, frontier: Frontier, hours: Sequence[datetime], lateness: timedelta
+) -> RangeSet:
+    """Return offsets that retention deleted before they were archived, if one of `hours` may have had some of them.
 
-    `start` is where the hour begins now. If archiving has not begun, all offsets that are already deleted are returned.
+    What was deleted before archiving began is told by the judge: no run could have archived it.
     """
+    deleted = find_deleted_offsets(state, frontier)
+    if not deleted:
+        return deleted
     kafka_partition = frontier.kafka_partition
-    log_start = frontier.log_start_offset
-    begin = find_read_start(state, kafka_partition, hour, start)
-    if begin > log_start or log_start == 0:
-        return RangeSet()
-    owed = begin if begin < log_start else state.promised_start(kafka_partition, hour) or 0
-    return make_span(owed, log_start) - state.coverage(kafka_partition)
+    ends = (state.judge.find_end_of(kafka_partition, hour, lateness) or frontier.high_watermark for hour in hours)
+    ranges = (state.judge.find_may_hold(kafka_partition, hour, end) for hour, end in zip(hours, ends, strict=True))
+    return deleted & RangeSet(chain.from_iterable(ranges))
+
+
+def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
+    """Return what the log held when archiving began, and has deleted before it was archived or recorded as a gap."""
+    first = state.find_first_log_start(frontier.kafka_partition)
+    began_with = frontier.log_start_offset if first is None else first
+    return make_span(began_with, frontier.log_start_offset) - state.coverage(frontier.kafka_partition)
 
 
 def _record_or_refuse_gaps(
     given: PlanInput, frontier: Frontier, lost: RangeSet, what: str
 ) -> tuple[tuple[Gap, ...], OffsetGapError | None]:
-    """Return lost offsets as gaps if gaps are allowed, else as an error. Raise the error if archiving has not begun."""
+    """Return lost offsets as gaps if gaps are allowed, else as an error."""
     if not lost or given.config.archive.allow_gaps:
         return tuple(_build_gap(frontier, r) for r in lost), None
-    place = f"{given.description.topic}-{frontier.kafka_partition}"
-    begun = given.state.coverage(frontier.kafka_partition)
-    unknown = (
-        " (how many of them belong to it is unknown: nothing before them is archived. A first run up to now records "
-        "them as gone before archiving began, and archives the rest)"
+    return (), OffsetGapError(
+        f"{given.description.topic}-{frontier.kafka_partition}: offsets {', '.join(map(str, lost))} were deleted "
+        f"before they were archived, and {what} may have held some of them. To record the gap and archive the rest, "
+        f"set archive.allow.gaps=true"
     )
-    failure = OffsetGapError(
-        f"{place}: offsets {', '.join(map(str, lost))} were deleted before they were archived, and {what} may have "
-        f"held some of them{'' if begun else unknown}. To record the gap and archive the rest, set "
-        f"archive.allow.gaps=true"
-    )
-    if given.state.promised_start(frontier.kafka_partition, None) is None:
-        raise failure
-    return (), failure
 
 
 def _build_gap(frontier: Frontier, offsets: OffsetRange) -> Gap:

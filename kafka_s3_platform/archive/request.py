@@ -7,6 +7,7 @@ from datetime import datetime
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Segment, SegmentTotals
 from kafka_s3_platform.model.unresolved import Unresolved
 
@@ -25,22 +26,22 @@ class ArchiveRequest:
 class HourReport(SegmentTotals):
     """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them.
 
-    `taken_over_count` of its offsets were archived by another sink. Of the records of its offsets, `filtered_count`
-    were left out and `dead_letter_count` failed and were tolerated; a run without hours counts those of a range at the
-    hour that the range begins in. `unresolved_count` of its offsets could not be archived. Up to `out_of_range_count`
-    records of it are archived as out of range, since the archive began after it; it is not complete then.
+    Of the records of its offsets, `filtered_count` were left out and `dead_letter_count` failed and were tolerated; a
+    run without hours counts those of a range at the hour that the range begins in. Up to `out_of_range_count` records
+    of it are archived as out of range, since the archive began after it; it is not complete then.
     """
 
     hour: datetime
     segments: tuple[Segment, ...]
-    gaps: tuple[Gap, ...]
+    verdict: HourVerdict
     scanned: bool
-    complete: bool
-    taken_over_count: int = 0
     filtered_count: int = 0
     dead_letter_count: int = 0
-    unresolved_count: int = 0
     out_of_range_count: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.verdict.is_complete and not self.out_of_range_count
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,6 @@ def _build_change(request: ArchiveRequest, state: IndexState, planned: _Planned,
         ),
         removed=match_replaced_groups(state, planned.groups),
         run_id=request.run_id,
-        gap_hours=dict.fromkeys(plan.gaps, request.hours[0]) if request.hours else {},
     )
 
 

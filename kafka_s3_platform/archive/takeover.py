@@ -7,6 +7,7 @@ S3 sink, "Exactly-once delivery"). So their files end at the group's committed o
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.failures import format_end_command
@@ -118,11 +119,14 @@ class _Step:
         description, frontiers = looked.get()[topic]
         refuse_another_topic(description, state)
         with asking_leaders(self.config.kafka, topic) as find_divergence:
-            ArchivedLogs(self.config, topic, state, find_divergence).refuse_changed(frontiers)
+            logs = ArchivedLogs(self.config, topic, state, find_divergence)
+            logs.refuse_changed(frontiers)
+            cut_off = logs.find_cut_off(frontiers).get()
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)
-            snapshot.commit(Change(added=(*gaps, *frontiers.values(), *generation), run_id=run_id))
+            rows = (*gaps, *chain.from_iterable(cut_off.values()), *frontiers.values(), *generation)
+            snapshot.commit(Change(added=rows, run_id=run_id))
         log_starts = {p: f.log_start_offset for p, f in frontiers.items() if p not in self.offsets}
         return TakeOverReport(topic, self.group, self.offsets, log_starts, gaps)
 
@@ -133,7 +137,7 @@ class _Step:
 
     def _gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:
         below = make_span(0, self.offsets[kafka_partition])
-        if below == state.taken_over(kafka_partition):
+        if below == state.gap_offsets(kafka_partition, "taken over"):
             return
         self._refuse_outside(kafka_partition, frontiers.get(kafka_partition))
         self._refuse_archived(kafka_partition, below, state)
@@ -164,7 +168,7 @@ class _Step:
             )
 
     def _refuse_archived(self, kafka_partition: int, below: RangeSet, state: IndexState) -> None:
-        taken = state.taken_over(kafka_partition)
+        taken = state.gap_offsets(kafka_partition, "taken over")
         covered = state.coverage(kafka_partition)
         if covered != taken or taken - below:
             raise PermanentError(

@@ -112,5 +112,5 @@ def _format_hour(hour: dict[str, Any]) -> Verdict:
     held = (
         f"{hour['partition_row_count']:>12,} records  {hour['object_bytes']:>14,} bytes in {hour['objects']} object(s)"
     )
-    state = "complete" if hour["complete"] else "not complete"
+    state = hour.get("verdict") or ("complete" if hour["complete"] else "not complete")
     return Verdict(f"  {hour[PARTITION_KEY]}  {held}  {state}", hour["complete"])

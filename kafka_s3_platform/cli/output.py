@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import click
@@ -27,7 +28,7 @@ def print_result(value: Any, as_json: bool, lines: Sequence[str | Verdict]) -> N
     MESSAGES.end()
     if as_json:
         # JSON escapes all control characters but this one.
-        click.echo(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+        click.echo(json.dumps(value, indent=2, default=datetime.isoformat).replace("\x7f", "\\u007f"))
     elif lines:
         click.echo("\n".join(map(_format_line, lines)))
 

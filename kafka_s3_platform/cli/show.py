@@ -1,6 +1,5 @@
 """`kafka-s3 show`."""
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -13,6 +12,7 @@ from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.model.gap import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.summary import DaySummary, summarize_days
 from kafka_s3_platform.upkeep.hour_grid import GridDay, make_hour_grid
@@ -98,9 +98,10 @@ def _make_hour_document(hour: StatedHour) -> dict[str, Any]:
         "late_records": report.late_count,
         "gaps": [
             {"kafka_partition": g.kafka_partition, "from": g.start_offset, "to": g.end_offset, "reason": g.reason}
-            for g in report.gaps
+            for g in report.verdict.lacking
         ],
-        "unresolved_offsets": report.unresolved_count,
+        "verdict": str(report.verdict),
+        "unresolved_offsets": report.verdict.open_counts["unresolved"],
     }
 
 
@@ -117,10 +118,7 @@ def _count_unresolved(snapshot: IndexSnapshot | None) -> int:
 
 def _count_left_out(snapshot: IndexSnapshot | None) -> dict[str, int]:
     """Count by reason the offsets of gaps: they count as archived, so the hours that had them can be complete."""
-    counts: Counter[str] = Counter()
-    for gap in snapshot.state.gaps if snapshot else ():
-        counts[gap.reason] += len(gap.offsets)
-    return dict(counts)
+    return dict(count_reasons(snapshot.state.judge.left_out if snapshot else ()))
 
 
 def _make_document(topic: ArchivedTopic, snapshot: IndexSnapshot | None, **shown: Any) -> dict[str, Any]:

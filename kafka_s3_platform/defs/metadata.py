@@ -37,20 +37,22 @@ NOT_COMPLETE = (
 def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, can_drop: bool) -> Metadata:
     """Make the metadata of one hour. Only `run_records_per_second` is about the whole run."""
     rate = report.record_count / report.seconds if report.seconds else 0.0
+    verdict = hour.verdict
     is_ahead = hour.scanned and not hour.complete and not hour.out_of_range_count
     return {
         **make_segments_metadata(hour.segments, bucket),
         **_make_dropped(hour, can_drop=can_drop),
-        **({"taken_over_offsets": dg.MetadataValue.int(hour.taken_over_count)} if hour.taken_over_count else {}),
-        "gaps": dg.MetadataValue.int(len(hour.gaps)),
-        "unresolved_offsets": dg.MetadataValue.int(hour.unresolved_count),
+        **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
+        "gaps": dg.MetadataValue.int(len(verdict.lacking)),
+        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or verdict.open else {}),
+        "unresolved_offsets": dg.MetadataValue.int(verdict.open_counts["unresolved"]),
         **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := hour.out_of_range_count) else {}),
         "scanned": dg.MetadataValue.bool(hour.scanned),
         "complete": dg.MetadataValue.bool(hour.complete),
         **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),
-        "kafka_partitions": make_kafka_partitions_table(hour.segments, hour.gaps),
+        "kafka_partitions": make_kafka_partitions_table(hour.segments, verdict.lacking),
         **({"waiting_for_transactions": _make_waiting(report.waiting)} if report.waiting else {}),
     }
 

@@ -193,9 +193,12 @@ class LogEnds:
 
 
 def check_log_ends(offsets: tuple[int, int], epoch: int | None, observed_at: datetime, where: str) -> LogEnds:
-    """Check high watermark and last stable offset, in the order of asking."""
+    """Check high watermark and last stable offset, in the order of asking.
+
+    The log ends at the higher one: either more came meanwhile, or the first answer was too low.
+    """
     end, stable = (check_log_end(offset, where) for offset in offsets)
-    return LogEnds(end, LogEnd(min(stable, end)), check_leader_epoch(epoch, where), observed_at)
+    return LogEnds(max(end, stable), stable, check_leader_epoch(epoch, where), observed_at)
 
 
 def check_log_bounds(bounds: tuple[int, int], where: str) -> tuple[LogStart, LogEnd]:

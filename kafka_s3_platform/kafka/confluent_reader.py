@@ -12,7 +12,6 @@ from kafka_s3_platform.collector import pause_collector
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
-    IntegrityError,
     LogTruncatedError,
     MissingTopicError,
     OffsetGapError,
@@ -46,7 +45,7 @@ from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
-from kafka_s3_platform.model.unresolved import Unreadable
+from kafka_s3_platform.model.unresolved import UNREADABLE, Unreadable
 
 # Python handles signals only between two calls of librdkafka, so no call waits longer than this.
 POLL_SECONDS = 0.1
@@ -168,14 +167,14 @@ class ConfluentReader:
         return None
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Return the timestamp of the committed record at this offset, None if none can be read there.
+        """Return the timestamp of the committed record at this offset, None if the log has none there.
 
-        Raises what `read` raises, but no error about the record itself.
+        Raises what `read` raises; IntegrityError if what is there cannot be read.
         """
         try:
             batches = list(self.read(kafka_partition, OffsetRange(offset, offset + 1)))
-        except (IntegrityError, LogTruncatedError, OffsetGapError, OpenTransactionError):
-            # the record cannot be read, or the log does not reach it, does not hold it any more or not for good
+        except (LogTruncatedError, OffsetGapError, OpenTransactionError):
+            # the log does not reach it, does not hold it any more or not for good
             return None
         times = (int(t) for batch in batches for t in batch.column("timestamp").cast(pa.int64()).to_pylist())
         return next(times, None)
@@ -301,7 +300,7 @@ class ConfluentReader:
             raise make_unkept_error(stream.tp, {start: message})
         behind = stream.position = self._end_of(stream.tp, base_offset, end)
         if start < behind:
-            tally.unreadable += (Unreadable(start, behind, "batch", message),)
+            tally.unreadable += (Unreadable(start, behind, UNREADABLE, message),)
         stream.waiting.clear()
         stream.usable = behind < end
         if stream.usable:

@@ -79,7 +79,10 @@ class RecordReader(Protocol):
         """Where the log of up to `leader_epoch` ends, if that is below `offset`; None if it reaches there."""
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Timestamp in epoch ms of what the log holds at this offset, aborted or not; None where nobody can tell."""
+        """Timestamp in epoch ms of what the log holds at this offset, aborted or not; None where it holds nothing.
+
+        IntegrityError if what is there cannot be read.
+        """
 
     def close(self) -> None:
         """Release connections and buffers."""

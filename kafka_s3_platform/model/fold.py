@@ -8,7 +8,7 @@ closed it, the next fold goes on.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from kafka_s3_platform.model.folded import Fold, FoldedHours, FoldedLook, FoldedScan
@@ -67,7 +67,7 @@ def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Fold
     done = frozenset(_list_done_hours(state, looked_at - HOUR - lateness, lateness))
     if len(done) < FEWEST_HOURS:
         return None
-    looks = (*_list_first_looks(state), *_list_looks(state, looked_at))
+    looks = tuple(_list_looks(state, looked_at))
     scans = tuple(_merge_scans(state, ends))
     folding = Folding(Fold(scans, looks, _make_runs(done | state.folded_hours)), looked_at, ends, done)
     return folding if _answers_alike(state, folding.apply(state), lateness) else None
@@ -82,7 +82,7 @@ def _choose_look(state: IndexState, before: datetime) -> tuple[datetime, Mapping
     found = None
     last = max((look.observed_at for look in state.fold.looks), default=UNTIMED)
     whole = state.contiguous_ends
-    for looked_at, seen in state.observations:
+    for looked_at, seen in state.looks.whole:
         for kafka_partition, high_watermark in seen.items():
             highest[kafka_partition] = max(high_watermark, highest.get(kafka_partition, 0))
         if looked_at > before:
@@ -104,7 +104,7 @@ def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> 
             rows[row.hour].add(row.kafka_partition)
     known = {look.kafka_partition for look in state.fold.looks}
     for hour in sorted(rows):
-        if known <= rows[hour] and state.is_scanned(hour) and state.is_complete(hour, lateness):
+        if known <= rows[hour] and state.is_scanned(hour) and state.judge.is_complete(hour, lateness):
             known = rows[hour]
             yield hour
 
@@ -114,24 +114,16 @@ def _reach(whole: Mapping[int, int], ends: Mapping[int, int]) -> bool:
     return all(end <= whole.get(kafka_partition, 0) for kafka_partition, end in ends.items())
 
 
-def _list_first_looks(state: IndexState) -> Iterator[FoldedLook]:
-    """Yield where each log began when it was first looked at. Of such a look, nothing else counts any more."""
-    for kafka_partition, start in sorted(state.first_log_starts.items()):
-        yield FoldedLook(kafka_partition, start, start, start, None, UNTIMED)
-
-
 def _list_looks(state: IndexState, looked_at: datetime) -> Iterator[FoldedLook]:
-    looks = {look.kafka_partition: look for look in state.all_looks if look.observed_at == looked_at}
-    for _, look in sorted(looks.items()):
-        yield FoldedLook(
-            look.kafka_partition,
-            look.log_start_offset,
-            look.last_stable_offset,
-            look.high_watermark,
-            look.leader_epoch,
-            look.observed_at,
-            look.kafka_partition_count,
-        )
+    """Yield of each log the first look, that at this time, and the two before it. They may be the same.
+
+    By the two, the judge knows of most hours that follow what was deleted before they began.
+    """
+    for kafka_partition in sorted(state.looks.highest_ends):
+        looks = state.looks.of(kafka_partition)
+        until = [look for look in looks if look.observed_at <= looked_at]
+        for look in dict.fromkeys((looks[0], *until[-3:])):
+            yield FoldedLook(**asdict(look))
 
 
 def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedScan]:
@@ -191,9 +183,11 @@ def _make_runs(hours: Iterable[datetime]) -> tuple[FoldedHours, ...]:
 
 def _answers_alike(before: IndexState, after: IndexState, lateness: timedelta) -> bool:
     hours = before.asked_hours
+    # of the other hours, the rows that decide are read where they are moved to
+    folded = after.folded_hours
     return (
         after.asked_hours == hours
-        and after.complete_hours(hours, lateness) == before.complete_hours(hours, lateness)
+        and after.judge.list_complete(folded, lateness) == before.judge.list_complete(folded, lateness)
         and all(after.is_scanned(hour) == before.is_scanned(hour) for hour in hours)
         and all(after.coverage(p) == before.coverage(p) for p in before.contiguous_ends)
         and all(after.deleted(p) == before.deleted(p) for p in before.contiguous_ends)

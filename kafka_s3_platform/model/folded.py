@@ -16,7 +16,7 @@ class FoldedScan(Scan):
 
 @dataclass(frozen=True, slots=True)
 class FoldedLook(Frontier):
-    """Where a log began when it was first looked at (the look is UNTIMED), or the last look that was folded."""
+    """The first look at a log, the last one that was folded, or one of the two before that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,12 @@
-"""The bounds of a kafka partition's log at the time of an observation."""
+"""The bounds of a kafka partition's log at the time of an observation, and what many such looks tell together."""
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from itertools import accumulate
 
 from kafka_s3_platform.model.times import EPOCH
 
@@ -34,3 +39,120 @@ class Frontier:
                 f"kafka partition {self.kafka_partition}: no log starts at {self.log_start_offset}, is stable up to "
                 f"{self.last_stable_offset} and ends at {self.high_watermark}"
             )
+
+
+class Looks:
+    """What looks at the logs of one topic tell, in the order of recording.
+
+    A look of all its kafka partitions at one time is a *whole* one. Only these prove something about an hour.
+    """
+
+    def __init__(self, looks: Sequence[Frontier]) -> None:
+        self._looks = looks
+
+    def of(self, kafka_partition: int) -> Sequence[Frontier]:
+        """Return the looks at one kafka partition."""
+        return self._by_kafka_partition.get(kafka_partition, ())
+
+    @cached_property
+    def whole(self) -> tuple[tuple[datetime, Mapping[int, int]], ...]:
+        """The whole looks by time, in order, each with the high watermarks by kafka partition."""
+        ends: dict[datetime, dict[int, int]] = defaultdict(dict)
+        counts: dict[datetime, int] = defaultdict(int)
+        for look in self._looks:
+            ends[look.observed_at][look.kafka_partition] = look.high_watermark
+            counts[look.observed_at] = max(counts[look.observed_at], look.kafka_partition_count or 0)
+        return tuple((at, ends[at]) for at in sorted(ends) if len(ends[at]) >= counts[at])
+
+    def find(self, since: datetime) -> int:
+        """Return the place of the first whole look at that time or later, which may be the end of them."""
+        return bisect_left(self._times, since)
+
+    def get_time(self, at: int) -> datetime | None:
+        """Return the time of the whole look `at`, None beyond the last one."""
+        return self._times[at] if at < len(self._times) else None
+
+    def find_ends(self, at: int) -> Mapping[int, int]:
+        """Return where the logs ended in the whole look `at`, which is to prove something. Empty beyond the last one.
+
+        A log never gets shorter unless it is truncated: if an earlier look saw more, the later one reported too little.
+        If no later look reaches that, the log was truncated later, or the broker reported too much. Then the end that
+        was seen later is all that can be archived. This takes two later looks: one may report too little itself.
+        """
+        if at == len(self.whole):
+            return {}
+        later = self._highest_after[at] if at + 2 < len(self.whole) else {}
+        earlier = self._highest_until[at]
+        return {p: min(earlier[p], later.get(p, earlier[p])) for p in self.whole[at][1]}
+
+    def find_highest_end(self, kafka_partition: int, at: int) -> int | None:
+        """Return the highest end in the whole looks up to `at`. None beyond the last one."""
+        return self._highest_until[at].get(kafka_partition, 0) if at < len(self.whole) else None
+
+    def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
+        """Return the highest log start and the highest end that the log had before that moment.
+
+        The time of a look only tells that it came no earlier: its run may have slept. But it came before whatever was
+        recorded after it began.
+        """
+        since, bounds = self._bounds.get(kafka_partition, ((), ()))
+        at = bisect_right(since, moment)
+        return bounds[at - 1] if at else (0, 0)
+
+    @cached_property
+    def first_log_starts(self) -> Mapping[int, int]:
+        """Where each log began when it was first looked at."""
+        return {p: looks[0].log_start_offset for p, looks in self._by_kafka_partition.items()}
+
+    @cached_property
+    def highest_ends(self) -> Mapping[int, int]:
+        """The highest end that was ever seen of each log."""
+        return {p: max(look.high_watermark for look in looks) for p, looks in self._by_kafka_partition.items()}
+
+    def find_last_end(self, kafka_partition: int, otherwise: int) -> int:
+        """Return where the log ended by the last two looks. A single one may have been told too little."""
+        looks = self.of(kafka_partition)[-2:]
+        return max(look.high_watermark for look in looks) if len(looks) > 1 else otherwise
+
+    @cached_property
+    def _by_kafka_partition(self) -> dict[int, list[Frontier]]:
+        looks: dict[int, list[Frontier]] = defaultdict(list)
+        for look in self._looks:
+            looks[look.kafka_partition].append(look)
+        return dict(looks)
+
+    @cached_property
+    def _times(self) -> list[datetime]:
+        return [at for at, _ in self.whole]
+
+    @cached_property
+    def _bounds(self) -> dict[int, tuple[list[datetime], list[tuple[int, int]]]]:
+        """By kafka partition, of each look the earliest time since, and the highest log start and end before it."""
+        bounds: dict[int, tuple[list[datetime], list[tuple[int, int]]]] = {}
+        for kafka_partition, looks in self._by_kafka_partition.items():
+            timed = [look for look in looks if look.observed_at != UNTIMED]
+            since = [*accumulate((look.observed_at for look in reversed(timed)), min)][::-1]
+            seen = ((look.log_start_offset, look.high_watermark) for look in timed)
+            before = accumulate(seen, lambda one, other: (max(one[0], other[0]), max(one[1], other[1])), initial=(0, 0))
+            bounds[kafka_partition] = since, [*before][:-1]
+        return bounds
+
+    @cached_property
+    def _highest_until(self) -> list[Mapping[int, int]]:
+        """The highest ends in each whole look and those before it."""
+        highest: dict[int, int] = {}
+        return [_raise_to(highest, ends) for _, ends in self.whole]
+
+    @cached_property
+    def _highest_after(self) -> list[Mapping[int, int]]:
+        """The highest ends in the whole looks after each."""
+        highest: dict[int, int] = {}
+        after = [_raise_to(highest, ends) for _, ends in self.whole[:0:-1]]
+        return [*after[::-1], {}]
+
+
+def _raise_to(highest: dict[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
+    """Raise `highest` to what is higher in `ends`. Return a copy."""
+    for kafka_partition, end in ends.items():
+        highest[kafka_partition] = max(end, highest.get(kafka_partition, 0))
+    return dict(highest)

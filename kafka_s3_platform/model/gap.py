@@ -1,9 +1,14 @@
-"""Offsets that count as archived although this archive does not hold them, and the reason."""
+"""Offsets whose records this archive does not hold, and the reason."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import datetime
+from typing import Literal, TypeAlias
 
 from kafka_s3_platform.model.offsets import OffsetRange
+
+GapReason: TypeAlias = Literal["retention", "taken over", "skipped", "truncated", "cut off", "before archiving began"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -14,9 +19,13 @@ class Gap:
     - taken over: another sink had archived them.
     - skipped: they could not be archived, and somebody decided to go on without them.
     - truncated: the log lost them after they were archived, and somebody accepted it. The archived records stay.
+    - cut off: the log lost them before they were archived. Records that come to lie there later are archived.
+    - before archiving began: the broker had deleted them when it was first looked at. No row says so: the first look
+      does.
 
-    `leader_epoch` is that of the log before `end_offset`, as in a scan, None if it is not known. It shows later whether
-    the log was truncated there.
+    `leader_epoch` is that of the log before `end_offset`, as in a scan, or before the `start_offset` of what is
+    truncated; None if it is not known. It shows later whether the log was truncated there. `observed_at` is when it was
+    seen that the log had lost them, None if that is unknown.
 
     Holes from compaction, aborted transactions and control records are not gaps.
     """
@@ -24,8 +33,9 @@ class Gap:
     kafka_partition: int
     start_offset: int
     end_offset: int
-    reason: Literal["retention", "taken over", "skipped", "truncated"] = "retention"
+    reason: GapReason = "retention"
     leader_epoch: int | None = field(default=None, compare=False)
+    observed_at: datetime | None = field(default=None, compare=False)
 
     @property
     def offsets(self) -> OffsetRange:
@@ -35,3 +45,16 @@ class Gap:
     def is_lost(self) -> bool:
         """Whether records may be missing. If not, another sink archived them before this one took over."""
         return self.reason != "taken over"
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the offsets count as archived: no run reads them any more."""
+        return self.reason != "cut off"
+
+
+def count_reasons(gaps: Iterable[Gap]) -> Counter[str]:
+    """Count the offsets by reason."""
+    counts: Counter[str] = Counter()
+    for gap in gaps:
+        counts[gap.reason] += len(gap.offsets)
+    return counts

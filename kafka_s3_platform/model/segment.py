@@ -213,20 +213,15 @@ class HourRange:
     """The offsets of a requested hour in a kafka partition, as ListOffsets reported them when the hour was planned.
 
     `[start_offset, end_offset)` may be empty. The hour is scanned when coverage holds this range. The end is None while
-    it is unknown: the hour was not over, or a transaction was open in it. The start is None if it is unknown: nothing
-    of the kafka partition was archived yet, and its leader did not answer.
+    it is unknown: the hour was not over, or a transaction was open in it. The start is None if the leader did not
+    answer. The log began at `log_start_offset` then: from there to the start it held no record of the hour or later.
     """
 
     hour: datetime
     kafka_partition: int
     start_offset: int | None
     end_offset: int | None
-
-    def holds(self, offset: int) -> bool:
-        """Whether the offset lies in the hour's range, as far as the range is known."""
-        if self.start_offset is None:
-            return False
-        return self.start_offset <= offset and (self.end_offset is None or offset < self.end_offset)
+    log_start_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)

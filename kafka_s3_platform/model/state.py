@@ -1,22 +1,22 @@
-"""The archive's state per kafka partition, and the rules for `scanned` and `complete`.
+"""The archive's state per kafka partition: what is recorded, and what follows from it for planning.
 
 Old rows may be folded: `fold` has what they come to, so that the state does not grow with the age of the archive. All
 rules count both. The few that need a single old hour read the rows of its month then.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
-from itertools import chain
 from typing import TypeAlias
 
 from kafka_s3_platform.model.folded import Fold, find_folded_month, list_folded_hours, list_months
-from kafka_s3_platform.model.frontier import UNTIMED, Frontier
-from kafka_s3_platform.model.gap import Gap
-from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.frontier import Frontier, Looks
+from kafka_s3_platform.model.gap import Gap, GapReason
+from kafka_s3_platform.model.judge import Judge
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import (
     CommittedOffset,
@@ -28,7 +28,6 @@ from kafka_s3_platform.model.segment import (
     Scan,
     TopicGeneration,
 )
-from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
 
 Range: TypeAlias = tuple[int | None, int | None]
@@ -71,18 +70,22 @@ class IndexState:
     @property
     def all_looks(self) -> tuple[Frontier, ...]:
         """The folded looks and the others, in the order of recording."""
-        return (*self.fold.looks, *self.frontiers)
-
-    def list_looks(self, kafka_partition: int) -> list[Frontier]:
-        """List the looks at one kafka partition."""
-        return self._looks.get(kafka_partition, [])
+        return (*sorted(self.fold.looks, key=lambda look: look.observed_at), *self.frontiers)
 
     @cached_property
-    def _looks(self) -> dict[int, list[Frontier]]:
-        found: dict[int, list[Frontier]] = defaultdict(list)
-        for look in self.all_looks:
-            found[look.kafka_partition].append(look)
-        return dict(found)
+    def looks(self) -> Looks:
+        """What `all_looks` tell together."""
+        return Looks(self.all_looks)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Who tells which hours are complete."""
+        return Judge(self)
+
+    @property
+    def seen_kafka_partitions(self) -> list[int]:
+        """The kafka partitions that were looked at, or of which something is recorded."""
+        return sorted({*self.looks.highest_ends, *self._coverage, *self._gaps})
 
     @property
     def scanned_kafka_partitions(self) -> list[int]:
@@ -107,11 +110,6 @@ class IndexState:
     def is_folded(self, hour: datetime) -> bool:
         """Whether the hour was complete when its rows were moved out of the state."""
         return any(hour in run for run in self.fold.hours)
-
-    @cached_property
-    def observations(self) -> "tuple[tuple[datetime, Mapping[int, int]], ...]":
-        """The high watermarks by kafka partition of each look that has all of them, by its time, in order."""
-        return tuple((at, self._observations[at]) for at in self._observed)
 
     def read_folded(self, hours: Iterable[datetime]) -> "tuple[IndexState, ...]":
         """Return the folded rows of the months of those `hours` that are folded."""
@@ -139,46 +137,23 @@ class IndexState:
         tried = (Gap(u.kafka_partition, u.start_offset, u.end_offset, "skipped") for u in self.unresolved)
         return replace(self, gaps=(*self.gaps, *tried), failures=())
 
-    def taken_over(self, kafka_partition: int) -> RangeSet:
-        """Return the offsets that another sink archived before this one took over. They are part of coverage."""
-        return _collect_ranges(g for g in self.gaps if g.kafka_partition == kafka_partition and not g.is_lost)
+    def gaps_of(self, kafka_partition: int) -> tuple[Gap, ...]:
+        """Return the gaps of one kafka partition."""
+        return self._gaps.get(kafka_partition, ())
+
+    def gap_offsets(self, kafka_partition: int, reason: GapReason) -> RangeSet:
+        """Return the offsets of the gaps that have this reason."""
+        return RangeSet(gap.offsets for gap in self.gaps_of(kafka_partition) if gap.reason == reason)
 
     def deleted(self, kafka_partition: int) -> RangeSet:
         """Return the offsets that are part of coverage only because retention deleted them."""
-        gone = (g for g in self.gaps if g.kafka_partition == kafka_partition and g.reason == "retention")
         # The archive holds what was scanned before retention deleted it.
-        scanned = (s for s in self.all_scans if s.kafka_partition == kafka_partition)
-        return _collect_ranges(gone) - _collect_ranges(scanned)
+        scanned = RangeSet(s.offsets for s in self.all_scans if s.kafka_partition == kafka_partition)
+        return self.gap_offsets(kafka_partition, "retention") - scanned
 
     def accepted_end(self, kafka_partition: int) -> int:
         """Return the offset up to which an accepted truncation lets the archive reach beyond the log. 0 without one."""
-        found = (g for g in self.gaps if g.kafka_partition == kafka_partition and g.reason == "truncated")
-        return max((g.end_offset for g in found), default=0)
-
-    def list_truncated_in(self, hour: datetime) -> list[Gap]:
-        """List the accepted truncations that share offsets with the hour as it was planned.
-
-        They begin in an earlier hour. Records of this one came to lie at their offsets later, and are not archived.
-        """
-        found = [gap for gap in self.gaps if gap.reason == "truncated"]
-        if not found:
-            return []
-        planned = self._find_ranges(hour)
-        return [gap for gap in found if _meets(planned.get(gap.kafka_partition, UNKNOWN), gap)]
-
-    def taken_over_in(self, hour: datetime) -> int:
-        """Count the offsets of the hour, as it was planned, that another sink archived."""
-        if all(gap.is_lost for gap in self.gaps):
-            return 0
-        count = 0
-        for kafka_partition, (start, end) in self._find_ranges(hour).items():
-            if start is None:
-                continue
-            taken = self.taken_over(kafka_partition)
-            # If the hour's end is unknown, the hour may hold all offsets that were taken over.
-            known_end = (taken.end_offset or 0) if end is None else end
-            count += sum(map(len, taken & make_span(start, known_end)))
-        return count
+        return self.gap_offsets(kafka_partition, "truncated").end_offset or 0
 
     @property
     def contiguous_ends(self) -> dict[int, int]:
@@ -210,13 +185,15 @@ class IndexState:
 
         It is the highest such place of which the leader epoch is known: of the end itself nobody may know it, for
         instance behind a batch that cannot be read. None if there is none, or retention deleted all below it. What lies
-        below the end of an accepted truncation tells nothing: the log has lost some of that.
+        in an accepted truncation tells nothing: the log has lost some of that.
         """
         covered = self.coverage(kafka_partition)
         begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
-        lowest = max(begin, self.accepted_end(kafka_partition), log_start - 1)
+        lowest = max(begin, log_start - 1)
         known = self._leader_epochs.get(kafka_partition, {})
-        found = max((end for end in known if lowest < end <= end_offset), default=None)
+        lost = self.gap_offsets(kafka_partition, "truncated")
+        ends = (end for end in known if lowest < end <= end_offset and not lost.covers(end - 1, end))
+        found = max(ends, default=None)
         return None if found is None else EpochMark(found, known[found])
 
     def list_epoch_ends(self, kafka_partition: int) -> list[int]:
@@ -251,78 +228,12 @@ class IndexState:
         starts = (ranges.get(kafka_partition, UNKNOWN)[0] for ranges in self._hours.values())
         return min((start for start in starts if start is not None), default=0)
 
-    def promised_start(self, kafka_partition: int, hour: datetime | None) -> int | None:
-        """Return the first offset that archiving up to `hour` is responsible for. None before archiving began.
-
-        This is the start of the latest planned hour before `hour`. Without such an hour, or if `hour` is None, it is
-        where the log began when archiving began.
-        """
-        first = self._first_log_start(kafka_partition)
-        if first is None or hour is None:
-            return first
-        planned = self._planned.get(kafka_partition, [])
-        before = bisect_left(planned, hour)
-        earlier = [*planned[:before][-1:], *(last for run in self.fold.hours if (last := run.last_before(hour)))]
-        starts = (self.hour_start(kafka_partition, hour) for hour in sorted(earlier, reverse=True))
-        return max(first, next((start for start in starts if start is not None), 0))
-
     def is_scanned(self, hour: datetime) -> bool:
         """Whether the hour was requested, and coverage holds all offsets that ListOffsets then reported for it."""
         ranges = self._hours.get(hour, {})
         if not ranges:
             return self.is_folded(hour)
         return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
-
-    def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
-        """Whether coverage runs without a hole from the hour's start to a high watermark that was seen late enough.
-
-        Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are those of that
-        observation, so a kafka partition that is added later does not reopen the hour. A kafka partition counts from
-        its offset 0 if the hour was not planned for it, or if the hour's start there is unknown.
-        """
-        at = bisect_left(self._observed, hour + HOUR + allowed_lateness)
-        if hour in self._hours:
-            return self._is_covered(hour, at)
-        # the same look tells the same of all other hours, or of all that are folded: there are tens of thousands
-        kind = (at, self.is_folded(hour))
-        if kind not in self._others_covered:
-            self._others_covered[kind] = self._is_covered(hour, at)
-        return self._others_covered[kind]
-
-    def find_covered(self, hour: datetime, allowed_lateness: timedelta) -> Mapping[int, bool]:
-        """Return of each kafka partition what `is_complete` asks of all. Empty if no look was late enough."""
-        return self._find_covered(hour, bisect_left(self._observed, hour + HOUR + allowed_lateness))
-
-    def _is_covered(self, hour: datetime, at: int) -> bool:
-        """Whether coverage runs from the hour's start to the high watermarks of the look `at`."""
-        found = self._find_covered(hour, at)
-        return bool(found) and all(found.values())
-
-    def _find_covered(self, hour: datetime, at: int) -> dict[int, bool]:
-        watermarks = self._watermarks_at(at).items()
-        return {p: self.coverage(p).covers(min(self._lowest_start(p, hour), hw), hw) for p, hw in watermarks}
-
-    @cached_property
-    def _others_covered(self) -> dict[tuple[int, bool], bool]:
-        """What `_is_covered` says of an hour without rows, by look, and whether it is folded."""
-        return {}
-
-    def complete_hours(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
-        """Return those of `hours` that are complete."""
-        return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
-
-    def find_newest_complete(self, first: datetime, newest: datetime, allowed_lateness: timedelta) -> datetime | None:
-        """Return the newest complete hour from `first` to `newest`, None if there is none.
-
-        Looked at are `newest` and the day before it, each hour that was asked for, and the last ones that are folded.
-        """
-        candidates = chain(
-            (newest - n * HOUR for n in range(25)),
-            sorted({row.hour for row in self.hours}, reverse=True),
-            sorted((run.until - HOUR for run in self.fold.hours), reverse=True),
-        )
-        hours = (hour for hour in candidates if first <= hour <= newest)
-        return next((hour for hour in hours if self.is_complete(hour, allowed_lateness)), None)
 
     def condemned_offsets(self, kafka_partition: int) -> frozenset[int]:
         """Return the first offsets whose usual key a vacuum deletes. An object that begins there gets another key."""
@@ -337,43 +248,43 @@ class IndexState:
                 found.append(reservation)
         return tuple(found)
 
-    def _first_log_start(self, kafka_partition: int) -> int | None:
+    def find_first_log_start(self, kafka_partition: int) -> int | None:
+        """Return where the log began when archiving began. None before."""
         if self.was_added(kafka_partition):
             return 0
-        return self.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
+        return self.looks.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
 
-    def _watermarks_at(self, at: int) -> Mapping[int, int]:
-        """Return the high watermarks of the observation `at`, the first that is late enough. No lower ones prove it.
-
-        If no later observation reaches a high watermark, the log was truncated later, or the broker reported too much.
-        Then the end that was seen later is all that can be archived. This takes two later observations: a single one
-        may report too little itself.
-        """
-        times = self._observed
-        if at == len(times):
-            return {}
-        later = self._highest_after[at] if at + 2 < len(times) else {}
-        return {p: min(hw, later.get(p, hw)) for p, hw in self._observations[times[at]].items()}
+    @cached_property
+    def _gaps(self) -> dict[int, tuple[Gap, ...]]:
+        gaps: dict[int, tuple[Gap, ...]] = {}
+        for gap in self.gaps:
+            gaps[gap.kafka_partition] = (*gaps.get(gap.kafka_partition, ()), gap)
+        return gaps
 
     @cached_property
     def _coverage(self) -> dict[int, RangeSet]:
         found: dict[int, list[OffsetRange]] = defaultdict(list)
-        items: list[Scan | Gap] = [*self.all_scans, *self.gaps]
+        items: list[Scan | Gap] = [*self.all_scans, *(gap for gap in self.gaps if gap.is_covered)]
         for item in items:
             found[item.kafka_partition].append(item.offsets)
         return {p: RangeSet(ranges) for p, ranges in found.items()}
 
     @cached_property
     def _leader_epochs(self) -> dict[int, dict[int, int]]:
-        """For each kafka partition the leader epochs at the ends of scans and gaps, where they are known."""
+        """For each kafka partition the leader epochs at the ends of scans and gaps, where they are known.
+
+        Of what was truncated, it is the epoch at the start: up to there, log and archive are the same.
+        """
         found: dict[int, dict[int, int]] = defaultdict(dict)
         unknown: set[tuple[int, int]] = set()
-        items: list[Scan | Gap] = [*self.all_scans, *self.gaps]
+        items: list[Scan | Gap] = [*self.all_scans, *(gap for gap in self.gaps if gap.is_covered)]
         for item in items:
-            if item.leader_epoch is None:
-                unknown.add((item.kafka_partition, item.end_offset))
-            else:
-                found[item.kafka_partition].setdefault(item.end_offset, item.leader_epoch)
+            is_truncated = isinstance(item, Gap) and item.reason == "truncated"
+            offset = item.start_offset if is_truncated else item.end_offset
+            if item.leader_epoch is not None:
+                found[item.kafka_partition].setdefault(offset, item.leader_epoch)
+            elif not is_truncated:
+                unknown.add((item.kafka_partition, offset))
         for look in sorted(self.all_looks, key=lambda f: f.observed_at):
             if (look.kafka_partition, look.last_stable_offset) in unknown and look.leader_epoch is not None:
                 found[look.kafka_partition].setdefault(look.last_stable_offset, look.leader_epoch)
@@ -386,17 +297,6 @@ class IndexState:
             return known
         folded = self.read_month(find_folded_month(hour))._hours.get(hour, {})  # noqa: SLF001 - of the same class
         return {p: _widen(known.get(p, UNKNOWN), folded.get(p, UNKNOWN)) for p in {*known, *folded}}
-
-    def _lowest_start(self, kafka_partition: int, hour: datetime) -> int:
-        """Return an offset that no record of the hour lies before.
-
-        Of a folded hour it is where all that is folded begins: so its own rows need not be read.
-        """
-        known = self._hours.get(hour, {}).get(kafka_partition, UNKNOWN)[0]
-        if not self.is_folded(hour):
-            return known or 0
-        starts = [s.start_offset for s in self.fold.scans if s.kafka_partition == kafka_partition]
-        return min([*starts, *([] if known is None else [known])], default=0)
 
     @cached_property
     def _hours(self) -> dict[datetime, dict[int, Range]]:
@@ -420,56 +320,12 @@ class IndexState:
                     found[kafka_partition].append(hour)
         return found
 
-    @cached_property
-    def _observations(self) -> dict[datetime, dict[int, int]]:
-        """High watermarks by time of observation. Observations that lack some kafka partitions are left out."""
-        found: dict[datetime, dict[int, int]] = defaultdict(dict)
-        counts: dict[datetime, int] = defaultdict(int)
-        for item in self.all_looks:
-            found[item.observed_at][item.kafka_partition] = item.high_watermark
-            counts[item.observed_at] = max(counts[item.observed_at], item.kafka_partition_count or 0)
-        return {at: seen for at, seen in found.items() if len(seen) >= counts[at]}
-
-    @cached_property
-    def first_log_starts(self) -> dict[int, int]:
-        """Where each log began when it was first observed. Looks without a time are in no order."""
-        found: dict[int, int] = {}
-        for item in self.all_looks:
-            first = found.setdefault(item.kafka_partition, item.log_start_offset)
-            if item.observed_at == UNTIMED:
-                found[item.kafka_partition] = min(first, item.log_start_offset)
-        return found
-
-    @cached_property
-    def _observed(self) -> list[datetime]:
-        return sorted(self._observations)
-
-    @cached_property
-    def _highest_after(self) -> list[Mapping[int, int]]:
-        """For each time in `_observed`, the highest high watermarks of all later observations."""
-        found: list[Mapping[int, int]] = []
-        highest: dict[int, int] = {}
-        for at in reversed(self._observed):
-            found.append(dict(highest))
-            for kafka_partition, high_watermark in self._observations[at].items():
-                highest[kafka_partition] = max(high_watermark, highest.get(kafka_partition, 0))
-        return found[::-1]
-
-
-def _collect_ranges(items: Iterable[Scan | Gap]) -> RangeSet:
-    return RangeSet(i.offsets for i in items)
-
 
 def _widen(one: Range, other: Range) -> Range:
     """Return the lowest start and the highest end of both."""
     starts = [start for start in (one[0], other[0]) if start is not None]
     ends = [end for end in (one[1], other[1]) if end is not None]
     return min(starts, default=None), max(ends, default=None)
-
-
-def _meets(planned: Range, gap: Gap) -> bool:
-    start, end = planned
-    return start is not None and start < gap.end_offset and (end is None or gap.start_offset < end)
 
 
 def _read_no_month(month: str) -> IndexState:

@@ -6,6 +6,9 @@ from datetime import datetime
 
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 
+UNREADABLE = "batch"
+"""The `reason` of offsets whose record batch is damaged, or cannot be trusted: nobody can read it by any setting."""
+
 FOR_EVER = -1
 """Kafka's `retention.ms` of a topic that deletes no record because of its age."""
 
@@ -22,7 +25,7 @@ def parse_retention_ms(configs: Mapping[str, str]) -> int:
 class Unreadable:
     """Offsets `[start_offset, end_offset)` of one kafka partition that a reader could not read.
 
-    `reason` is "batch": the record batch that holds them is damaged, or its contents cannot be trusted.
+    `reason` is UNREADABLE.
     """
 
     start_offset: int

@@ -116,7 +116,7 @@ def _render_day(
 ) -> Markup:
     cells = [_render_hour(topic, hour, name_state(hour), dagster) for hour in day.hours]
     blank = Markup("<td></td>") * (count - len(cells))
-    complete = sum(name_state(hour) in {"complete", "late", "empty"} for hour in day.hours)
+    complete = sum(name_state(hour) in {"complete", "late", "empty", "in doubt"} for hour in day.hours)
     records = sum(hour.report.record_count for hour in day.hours)
     return Markup('<tr><th scope="row">{}</th>{}{}<td class="n">{} of {}</td><td class="n">{:,}</td></tr>\n').format(
         day.day.isoformat(), _NOTHING.join(cells), blank, complete, len(cells), records

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -28,6 +27,7 @@ from kafka_s3_platform.defs.topics.discovery import (
 )
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.gap import count_reasons
 from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.index_reads import SegmentSums
@@ -182,9 +182,6 @@ class _Look:
 
 def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
     sums = snapshot.whole.segment_sums.get(snapshot.index.topic, SegmentSums())
-    gaps: Counter[str] = Counter()
-    for gap in snapshot.state.gaps:
-        gaps[gap.reason] += len(gap.offsets)
     return ArchivedTotals(
         sums.records,
         sums.late_records,
@@ -192,7 +189,7 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
         sums.segments,
         sums.segment_bytes,
         sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
-        gaps,
+        count_reasons(snapshot.state.judge.left_out),
     )
 
 
@@ -211,7 +208,7 @@ def _add_archived(found: TopicHealth, topic: ArchivedTopic, archived: Archived) 
     """Add what the index says by itself."""
     first = topic.hours.first
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
-    complete = None if newest is None else archived.state.find_newest_complete(first, newest, topic.lateness)
+    complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
     unresolved = sum(len(each.offsets) for each in archived.state.unresolved)
     return replace(found, newest_complete=complete, unresolved_offsets=unresolved)
 
@@ -247,7 +244,7 @@ def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:
     An hour without records may be due, since nobody asked for it, and complete.
     """
     state = backlog.state
-    due = (hour for hour in backlog.hours_left if not state.is_complete(hour, backlog.topic.lateness))
+    due = (hour for hour in backlog.hours_left if not state.judge.is_complete(hour, backlog.topic.lateness))
     first: dict[int, int] = {}
     for item in state.unresolved:
         first.setdefault(item.kafka_partition, item.start_offset)

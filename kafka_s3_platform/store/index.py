@@ -26,7 +26,6 @@ from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IndexConflictError, IndexDamagedError, StoreUnavailableError
 from kafka_s3_platform.lazy import lazy_property
 from kafka_s3_platform.model.folded import Fold
-from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment, StoredChunk
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import is_expired
@@ -56,7 +55,6 @@ from kafka_s3_platform.store.index_rows import (
     SEGMENT_KINDS,
     TABLE_SCHEMA,
     build_state,
-    decode_gaps,
     decode_segments,
     encode_rows,
 )
@@ -71,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-INDEX_FORMAT = 3
+INDEX_FORMAT = 4
 """The format of indexes that this version writes and reads."""
 
 CHECKPOINT_INTERVAL = 10
@@ -547,12 +545,6 @@ class IndexSnapshot:
     def created_at(self) -> datetime:
         """When the index was created: no object of its runs is older."""
         return self.whole.created_at
-
-    def gaps_by_hour(self) -> list[tuple[datetime | None, Gap]]:
-        """Return each gap with the hour in which a run found it, or None if it belongs to no hour."""
-        rows = self.whole.read_state_rows(self.index.topic)
-        with self._made_of_rows():
-            return decode_gaps(rows.filter(pc.equal(rows["kind"], "gap")))
 
     def commit(self, change: Change, commit_id: str | None = None) -> int:
         """Apply `change` as `ConnectorSnapshot.commit` does."""

@@ -1,16 +1,14 @@
 """What a commit changes in an index, how it is written, and how it is tried again."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 
 from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError
-from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index_rows import IndexRow, TopicRows, list_periods
 from kafka_s3_platform.store.predicates import (
@@ -40,20 +38,18 @@ NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
 class Change:
     """What one commit adds and removes of one topic.
 
-    `removed` are predicates over rows; `retired` segments leave the live set and stay known as
-    retired. `gap_hours` are the hours that added gaps begin in.
+    `removed` are predicates over rows; `retired` segments leave the live set and stay known as retired.
     """
 
     added: tuple[IndexRow, ...] = ()
     retired: tuple[Segment, ...] = ()
     removed: tuple[RowPredicate, ...] = ()
     run_id: str = ""
-    gap_hours: Mapping[Gap, datetime] = field(default_factory=dict)
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
     """Return the rows that the change adds."""
-    return TopicRows(topic, change.added, change.retired, change.run_id, change.gap_hours)
+    return TopicRows(topic, change.added, change.retired, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:

@@ -209,13 +209,12 @@ def find_month(period: str) -> str | None:
 
 @dataclass(frozen=True)
 class TopicRows:
-    """The rows that one commit adds of one topic. `gap_hours` are the hours that gaps begin in."""
+    """The rows that one commit adds of one topic."""
 
     topic: str
     added: Sequence[IndexRow]
     retired: Sequence[Segment]
     run_id: str
-    gap_hours: Mapping[Gap, datetime]
 
 
 def encode_rows(topics: Iterable[TopicRows], common: Mapping[str, Any]) -> pa.Table:
@@ -239,8 +238,6 @@ def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common:
         values = [getattr(item, name) for _, item in items]
         columns[name] = [_encode_json(value) for value in values] if name in TUPLES else values
     columns["topic"] = [rows.topic for rows, _ in items]
-    if kind == "gap":
-        columns["chunk_start"] = [rows.gap_hours.get(item) for rows, item in items if isinstance(item, Gap)]
     starts = columns["chunk_start"] if kind in SEGMENT_KINDS else [None] * len(items)
     columns[PERIOD] = [find_period(kind, start) for start in starts]
     arrays = [
@@ -300,12 +297,6 @@ def _decode_segment(row: Mapping[str, Any]) -> Segment:
     found = Segment(**known)
     _ = found.format, found.zone  # reads the JSON of its settings: what is none is found out here
     return found
-
-
-def decode_gaps(rows: pa.Table) -> list[tuple[datetime | None, Gap]]:
-    """Return the gap of each row, with the hour that it begins in. Raises what DECODE_ERRORS names."""
-    refuse_damaged("gap", rows, _REQUIRED["gap"])
-    return [(row["chunk_start"], Gap(**_take_fields(row, Gap))) for row in rows.to_pylist()]
 
 
 def _encode_json(value: object) -> str:

@@ -1,26 +1,30 @@
 """Names what is known of hours: one word and one mark, for a terminal, a page and Dagster."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from kafka_s3_platform.archive.hours import count_records_apart, list_segments_apart, report_hours
 from kafka_s3_platform.archive.request import HourReport
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
-HourState: TypeAlias = Literal["gap", "at risk", "partial", "none", "open", "late", "complete", "empty", "ahead"]
+HourState: TypeAlias = Literal[
+    "gap", "at risk", "partial", "none", "open", "in doubt", "late", "complete", "empty", "ahead"
+]
 
 MARKS: Mapping[HourState, tuple[str, str]] = {
-    "gap": ("!", "offsets are missing for good, in it or between it and the next"),
+    "gap": ("!", "offsets are missing for good, and may have been of it"),
     "at risk": ("?", "not complete, and Kafka soon deletes its records"),
     "partial": ("~", "archived in part, or not known to be complete"),
     "none": (".", "nothing archived"),
     "open": (">", "not over yet, with the allowed lateness"),
+    "in doubt": ("*", "complete, unless records came out of order: older offsets were deleted, not archived"),
     "late": ("+", "complete, and some of its records came late"),
     "complete": ("#", "complete"),
     "empty": ("o", "complete, and no record of it is in this archive"),
@@ -35,6 +39,7 @@ COLOURS: Mapping[HourState, tuple[str, str]] = {
     "partial": ("#f0b429", "#3d2a00"),
     "none": ("#d5dbe1", "#5d6b7a"),
     "open": ("#bcdcf5", "#0b4a7d"),
+    "in doubt": ("#7fae4e", "#1d3306"),
     "late": ("#0b63a5", "#e3f1fc"),
     "complete": ("#1f8a5b", "#a5dcc2"),
     "empty": ("#cfe9dc", "#2c6b4d"),
@@ -65,22 +70,20 @@ def state_hours(
     Hours in `at_risk`, [from, to), have records that Kafka soon deletes, unless they are complete. The index does not
     tell that.
     """
-    beside = _find_hours_beside(snapshot)
     numbers = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
-    found = []
+    stated = []
     for report in report_hours(snapshot, hours, lateness):
         passing = _name_passing(report.hour, lateness, now, at_risk)
-        gaps = {*(gap.kafka_partition for gap in report.gaps if gap.is_lost), *beside.get(report.hour, ())}
-        state = _name_state(_sum(report.segments), passing, bool(gaps), report.complete, met=report.scanned)
+        verdict, stored = report.verdict, _sum(report.segments)
+        lacks = name_what_lacks(snapshot.state, verdict, has_records=bool(stored and stored[0]))
+        state = _name_state(stored, passing, _choose_worst(lacks.values()), report.complete, met=report.scanned)
         states: dict[int, HourState] = {}
-        if numbers:
-            covered = snapshot.state.find_covered(report.hour, lateness)
-            for number in numbers:
-                stored = _sum(s for s in report.segments if s.kafka_partition == number)
-                complete = covered.get(number, False) and not report.out_of_range_count
-                states[number] = _name_state(stored, passing, number in gaps, complete, met=report.scanned)
-        found.append(StatedHour(state, report, states))
-    return found
+        for number in numbers:
+            mine = _sum(s for s in report.segments if s.kafka_partition == number)
+            complete = verdict.is_complete_in(number) and not report.out_of_range_count
+            states[number] = _name_state(mine, passing, lacks.get(number), complete, met=report.scanned)
+        stated.append(StatedHour(state, report, states))
+    return stated
 
 
 def sketch_hours(
@@ -94,79 +97,59 @@ def sketch_hours(
 
     The counts are read once for all topics of the index.
     """
-    state, stored = snapshot.state, snapshot.count_hours(hours[0])
+    state, counts = snapshot.state, snapshot.count_hours(hours[0])
     apart = list_segments_apart(snapshot, hours[0])
-    lost = {*_find_hours_beside(snapshot), *(hour for hour, gap in snapshot.gaps_by_hour() if gap.is_lost)}
-    found = []
+    stated = []
     for hour in hours:
-        has_gap = hour in lost or any(gap.is_lost for gap in state.list_truncated_in(hour))
-        complete = state.is_complete(hour, lateness) and not count_records_apart(hour, apart)
+        verdict, stored = state.judge.find_verdict(hour, lateness), counts.get(hour)
+        lacks = name_what_lacks(state, verdict, has_records=bool(stored and stored[0]))
+        complete = verdict.is_complete and not count_records_apart(hour, apart)
         passing = _name_passing(hour, lateness, now, at_risk)
-        found.append(_name_state(stored.get(hour), passing, has_gap, complete, met=state.is_scanned(hour)))
-    return found
+        lacking = _choose_worst(lacks.values())
+        stated.append(_name_state(stored, passing, lacking, complete, met=state.is_scanned(hour)))
+    return stated
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
-    """Return those of the ascending `hours` that are complete and hold no record, and whose records none can be lost.
-
-    Offsets that another sink archived, or that are gone, may be of any hour between those archived before and after
-    them, unless a run found them in an hour.
-    """
-    complete = [hour for hour in hours if snapshot.state.is_complete(hour, lateness)]
+    """Return those of the ascending `hours` that are complete and lack and hold nothing, also no other sink's."""
+    state = snapshot.state
+    complete = [
+        hour for hour in hours if state.judge.is_complete(hour, lateness) and not state.judge.may_lack(hour, lateness)
+    ]
     if not complete:
         return []
     bounds = (complete[0], complete[-1] + HOUR)
     stored = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
     apart = list_segments_apart(snapshot, complete[0])
-    gaps = snapshot.gaps_by_hour() if snapshot.state.gaps else []
-    found_in = {hour for hour, _ in gaps}
-    between = [_find_hours_around(snapshot, gap) for hour, gap in gaps if hour is None]
-    return [
-        hour
-        for hour in complete
-        if not (
-            hour in stored
-            or hour in found_in
-            or any((not after or hour <= after) and (not before or before <= hour) for before, after in between)
-            or count_records_apart(hour, apart)
-            or snapshot.state.list_truncated_in(hour)
-        )
-    ]
+    return [hour for hour in complete if hour not in stored and not count_records_apart(hour, apart)]
 
 
-def _find_hours_around(snapshot: IndexSnapshot, gap: Gap) -> tuple[datetime | None, datetime | None]:
-    """Return the hours of what is archived right before and right after a gap. None: any hour."""
-    before = _list_hours_at(snapshot, gap.kafka_partition, gap.start_offset - 1)
-    after = _list_hours_at(snapshot, gap.kafka_partition, gap.end_offset)
-    return min(before, default=None), max(after, default=None)
+def name_what_lacks(
+    state: IndexState, verdict: HourVerdict, *, has_records: bool
+) -> dict[int, Literal["gap", "in doubt"]]:
+    """Name, by kafka partition, how likely the hour lacks something: a gap, or only if records came out of order.
+
+    What was deleted may be of every hour since it was last known to be there. Where records of earlier hours were left
+    before those of the hour, it is older than these, if records are in order.
+    """
+    lacks: dict[int, Literal["gap", "in doubt"]] = {}
+    for gap in verdict.lacking:
+        start = state.hour_start(gap.kafka_partition, verdict.hour)
+        is_older = has_records if start is None else gap.end_offset < start
+        is_doubt = gap.reason in {"before archiving began", "retention", "skipped"}
+        if not (is_doubt and is_older):
+            lacks[gap.kafka_partition] = "gap"
+        lacks.setdefault(gap.kafka_partition, "in doubt")
+    return lacks
 
 
-def _list_hours_at(snapshot: IndexSnapshot, kafka_partition: int, offset: int) -> list[datetime]:
-    """List the hours of the segments that may hold the offset."""
-    if offset < 0:
-        return []
-    wanted = SegmentFilter("hourly", kafka_partitions=frozenset([kafka_partition]), offsets=(offset, offset + 1))
-    found = (*snapshot.select_segments(wanted), *snapshot.select_segments(wanted, retired=True))
-    return [segment.chunk_start for segment in found if segment.chunk_start is not None]
+def _choose_worst(lacks: Collection[Literal["gap", "in doubt"]]) -> Literal["gap", "in doubt"] | None:
+    return "gap" if "gap" in lacks else "in doubt" if lacks else None
 
 
 def _list_kafka_partitions(snapshot: IndexSnapshot) -> list[int]:
     topic = snapshot.state.topic
     return sorted({*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions})
-
-
-def _find_hours_beside(snapshot: IndexSnapshot) -> dict[datetime, set[int]]:
-    """Return the kafka partitions with a gap of no known hour, by the hour that begins before it.
-
-    Such a gap is of that hour or of a later one.
-    """
-    found: dict[datetime, set[int]] = {}
-    for hour, gap in snapshot.gaps_by_hour():
-        if hour is None and gap.is_lost:
-            begun = snapshot.state.last_begun(gap.kafka_partition, gap.start_offset)
-            if begun is not None:
-                found.setdefault(begun, set()).add(gap.kafka_partition)
-    return found
 
 
 def _name_passing(
@@ -187,11 +170,18 @@ def _sum(segments: Iterable[Segment]) -> tuple[int, int] | None:
 
 
 def _name_state(
-    stored: tuple[int, int] | None, passing: HourState | None, has_gap: bool, complete: bool, *, met: bool
+    stored: tuple[int, int] | None,
+    passing: HourState | None,
+    lacking: Literal["gap", "in doubt"] | None,
+    complete: bool,
+    *,
+    met: bool,
 ) -> HourState:
     """Name what is known of an hour. Complete hours may have lost what retention took: that counts first."""
-    if has_gap:
+    if lacking == "gap":
         return "gap"
+    if complete and lacking:
+        return lacking
     if complete:
         records, late = stored or (0, 0)
         return "late" if late else "complete" if records else "empty"

@@ -140,7 +140,7 @@ def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequenc
 
 
 def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap], run_id: str) -> Change:
-    """Add the gaps, each with the hour that it begins in, and take their offsets out of the unresolved rows.
+    """Add the gaps, and take their offsets out of the unresolved rows.
 
     The topic is added too: offsets say nothing of another topic of that name.
     """
@@ -148,9 +148,8 @@ def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap]
     known = [u for u in state.failures if u.kafka_partition == kafka_partition]
     left = subtract_offsets(known, RangeSet(g.offsets for g in gaps))
     removed = (match_unresolved(kafka_partition),) if known else ()
-    hours = {g: hour for g in gaps if (hour := state.hour_of(kafka_partition, g.start_offset)) is not None}
     generation = () if state.topic == topic else (topic,)
-    return Change(added=(*gaps, *left, *generation), removed=removed, run_id=run_id, gap_hours=hours)
+    return Change(added=(*gaps, *left, *generation), removed=removed, run_id=run_id)
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,8 @@ class _Step:
                 truncation = self._find_truncation(logs)
                 is_start_exact = truncation.is_start_exact
                 lost = truncation.offsets
-                gaps = [Gap(self.frontier.kafka_partition, lost.start_offset, lost.end_offset, "truncated")]
+                place = (self.frontier.kafka_partition, lost.start_offset, lost.end_offset)
+                gaps = [Gap(*place, "truncated", truncation.leader_epoch, self.frontier.observed_at)]
             else:
                 logs.refuse_changed({self.frontier.kafka_partition: self.frontier})
                 offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)

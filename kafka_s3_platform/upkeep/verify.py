@@ -123,8 +123,8 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
         size=sum(s.size for s in segments),
         damages=tuple(sorted(found, key=lambda d: (d.kafka_partition, d.key or "", d.message))),
         holes=tuple(_find_holes(snapshot)),
-        gaps=tuple(g for g in snapshot.state.gaps if g.is_lost),
-        taken_over=tuple(g for g in snapshot.state.gaps if not g.is_lost),
+        gaps=tuple(g for g in snapshot.state.judge.left_out if g.is_lost),
+        taken_over=tuple(g for g in snapshot.state.judge.left_out if not g.is_lost),
         unresolved=snapshot.state.unresolved,
     )
 

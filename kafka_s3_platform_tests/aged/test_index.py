@@ -27,7 +27,7 @@ def test_an_aged_index_is_whole_and_complete(store_settings: StoreSettings, topi
     hours = [age.start + n * HOUR for n in range(HOURS)]
     assert snapshot.version == age.version
     assert [state.coverage(p) for p in (0, 1)] == [make_span(0, HOURS * RECORDS)] * 2
-    assert state.complete_hours(hours, timedelta(minutes=5)) == set(hours)
+    assert state.judge.list_complete(hours, timedelta(minutes=5)) == set(hours)
     assert all(map(state.is_scanned, hours))
     assert len(read_day_segments(snapshot, age.start.date())) == 2
     assert len(read_day_segments(snapshot, age.start.date(), retired=True)) == 2 * 24

@@ -284,7 +284,7 @@ def test_kafka_partitions_added_later_are_archived_from_their_first_offset(lab: 
     lab.produce([Sent(b"new", None, NOON + HOUR, (), 1) for _ in range(3)])
     report = archived(config, [NOON + 2 * HOUR])
     assert stored(config).filter(pc.field("partition") == 1)["offset"].to_pylist() == [0, 1, 2]
-    assert snapshot(config).state.is_complete(NOON, timedelta(0))
+    assert snapshot(config).state.judge.is_complete(NOON, timedelta(0))
     assert report.hours[-1].complete
 
 
@@ -309,7 +309,7 @@ def test_retention_before_planning_fails_naming_the_offsets_or_is_recorded_when_
     assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 20)]}
     report = archived(_allowing_gaps(config), [NOON + HOUR])
     assert report.gaps == (Gap(0, 10, 14, "retention"),)
-    assert report.hours[0].gaps == report.gaps
+    assert report.hours[0].verdict.lacking == report.gaps
     assert report.hours[0].complete
     assert offsets_by_kafka_partition(stored(config)) == {0: [*range(10), *range(14, 30)]}
 
@@ -432,23 +432,23 @@ def test_a_broker_going_down_is_not_believed_and_a_later_answer_heals(lab: Lab, 
         ):
             archived(config, hours)
         found = index.peek()
-        assert found is None or not found.state.is_complete(NOON, timedelta(0))
+        assert found is None or not found.state.judge.is_complete(NOON, timedelta(0))
         assert found is None or found.state.coverage(1) == RangeSet()
     archived(config, [NOON, NOON + HOUR])
     assert len(stored(config)) == 20
     assert [scanned(config, p) for p in range(2)] == [(OffsetRange(0, 10),)] * 2
-    assert snapshot(config).state.is_complete(NOON, timedelta(0))
+    assert snapshot(config).state.judge.is_complete(NOON, timedelta(0))
 
 
 def test_records_behind_a_log_start_that_was_told_too_high_are_archived_later(lab: Lab) -> None:
-    """They were recorded as deleted by retention before archiving began, and never asked for again."""
+    """They are taken for deleted before archiving began, until a later answer shows them."""
     config = lab.fill(hourly(2, 5, 1), 1)
     with answering(lambda _, __, question, true: 4 if question == "earliest" else true):
         archived(config)
-    assert snapshot(config).state.gaps == (Gap(0, 0, 4, "retention"),)
+    assert snapshot(config).state.judge.left_out == (Gap(0, 0, 4, "before archiving began"),)
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(10))}
-    assert snapshot(config).state.gaps == ()
+    assert snapshot(config).state.judge.left_out == ()
 
 
 def test_a_leader_epoch_that_never_was_does_not_stop_a_topic_for_ever(lab: Lab) -> None:

@@ -12,9 +12,12 @@ from kafka_s3_platform.errors import OffsetGapError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
 from kafka_s3_platform.kafka.known_offsets import Wanted
+from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.times import to_epoch_ms
+from kafka_s3_platform.store.index import TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
@@ -23,7 +26,7 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, scanned, snapshot, tried
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, scanned, tried
 
 pytestmark = pytest.mark.integration
 
@@ -59,24 +62,30 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> Callable[[ConnectorConfig, int]
     return arrange
 
 
-def test_what_retention_deletes_while_a_run_looks_is_no_part_of_a_complete_hour(
+def test_what_retention_deletes_while_the_first_run_looks_is_told_of_the_hour(
     config: ConnectorConfig, deleting: Callable[[ConnectorConfig, int], None]
 ) -> None:
     write_noon(config)
     deleting(config, 130)
-    with pytest.raises(OffsetGapError, match=r"offsets \[0, 130\) were deleted before they were archived"):
-        archived(config, [NOON])
-    assert not snapshot(config).state.is_complete(NOON, timedelta(0))
+    (hour,) = archived(config, [NOON]).hours
+    assert (hour.record_count, hour.verdict.lacking) == (100, (Gap(0, 0, 130, "before archiving began"),))
 
 
-def test_what_retention_deletes_while_a_run_looks_is_a_gap_where_gaps_are_allowed(
-    config: ConnectorConfig, deleting: Callable[[ConnectorConfig, int], None]
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_what_retention_deletes_while_a_later_run_looks_is_a_gap_where_gaps_are_allowed(
+    config: ConnectorConfig, deleting: Callable[[ConnectorConfig, int], None], is_allowed: bool
 ) -> None:
-    allowing = config.model_copy(update={"archive": config.archive.model_copy(update={"allow_gaps": True})})
+    archive = config.archive.model_copy(update={"allow_gaps": is_allowed})
+    config = config.model_copy(update={"archive": archive})
     write_noon(config)
+    # archiving began while the hour was open
+    TopicIndex.of(config, config.topics[0]).open().commit(Change((Frontier(0, 0, 0, 0, None, NOON, 1),)))
     deleting(config, 130)
-    (hour,) = archived(allowing, [NOON]).hours
-    assert (hour.record_count, hour.gaps) == (100, (Gap(0, 0, 130),))
+    report = tried(config, [NOON])
+    assert isinstance(report.failure, OffsetGapError) is not is_allowed
+    (hour,) = report.hours
+    assert (hour.record_count, hour.complete) == (100, is_allowed)
+    assert hour.verdict.lacking == ((Gap(0, 0, 130),) if is_allowed else ())
 
 
 @pytest.fixture
@@ -91,10 +100,9 @@ def lying(config: ConnectorConfig) -> Iterator[ConnectorConfig]:
 
 def test_a_log_start_that_a_later_answer_tells_is_believed(config: ConnectorConfig, lying: ConnectorConfig) -> None:
     write_noon(config)
-    with pytest.raises(OffsetGapError, match="were deleted before they were archived"):
-        archived(lying, [NOON])
-    assert not snapshot(config).state.is_complete(NOON, timedelta(0))
-    assert archived(config, [NOON]).record_count == 200
+    (hour,) = archived(lying, [NOON]).hours
+    assert hour.verdict.lacking
+    assert archived(config, [NOON]).hours[0].record_count == 200
 
 
 def write_batch(config: ConnectorConfig, deltas: Sequence[int]) -> None:

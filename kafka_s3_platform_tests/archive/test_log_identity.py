@@ -42,8 +42,8 @@ class Log:
         return ArchivedLogs(CONFIG, "t", state, self.find_divergence)
 
     def cut_off(self, state: IndexState) -> RangeSet:
-        found = self.logs(state).find_cut_off({0: self.frontier})
-        return found.get().get(0, RangeSet())
+        gaps = self.logs(state).find_cut_off({0: self.frontier}).get().get(0, ())
+        return RangeSet(gap.offsets for gap in gaps)
 
 
 def seen(end: int, epoch: int | None, hours: int = 0, log_start: int = 0) -> Frontier:
@@ -183,15 +183,17 @@ def test_nothing_is_asked_of_a_log_whose_leader_is_that_of_the_last_look() -> No
 def test_a_truncation_begins_where_log_and_archive_differ_or_at_the_lowest_offset_where_they_may(
     log: Log, scans: Sequence[tuple[int, int, int | None]], start: int, is_exact: bool
 ) -> None:
-    assert log.logs(archive(*scans)).find_truncation(log.frontier) == Truncation(OffsetRange(start, 40), is_exact)
+    truncation = log.logs(archive(*scans)).find_truncation(log.frontier)
+    assert truncation is not None
+    assert (truncation.offsets, truncation.is_start_exact) == (OffsetRange(start, 40), is_exact)
 
 
 def test_a_log_that_was_truncated_twice_differs_from_the_lower_place_on() -> None:
     state = archive((0, 10, 0), (10, 40, 0), (40, 60, 1), gaps=(Gap(0, 30, 40, "truncated"),))
     log = Log([0] * 30 + [1] * 20 + [2] * 30)
-    assert log.logs(state).find_truncation(log.frontier) == Truncation(OffsetRange(50, 60), is_start_exact=True)
+    assert log.logs(state).find_truncation(log.frontier) == Truncation(OffsetRange(50, 60), True, 1)
     log = Log([0] * 17 + [2] * 30)
-    assert log.logs(state).find_truncation(log.frontier) == Truncation(OffsetRange(10, 60), is_start_exact=False)
+    assert log.logs(state).find_truncation(log.frontier) == Truncation(OffsetRange(10, 60), False, 0)
 
 
 def test_a_log_that_has_what_is_archived_has_no_truncation() -> None:

@@ -128,6 +128,6 @@ def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
     state = snapshot(config).state
     assert state.topic is not None
     assert state.topic.kafka_partitions == (0, 1)
-    assert not state.is_complete(NOON, timedelta(0))
+    assert not state.judge.is_complete(NOON, timedelta(0))
     assert archived(config, [NOON, NOON + HOUR]).hours[0].complete
     assert stored(config).num_rows == 20

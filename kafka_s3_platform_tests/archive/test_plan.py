@@ -85,9 +85,9 @@ def covered(*ranges: tuple[int, int], **more: Any) -> IndexState:
 
 
 def lost(plan: ReservablePlan) -> str:
-    """What a run fails with that archives the rest: no look or hour of the kafka partition proves anything."""
+    """What a run fails with that archives the rest: it is the offsets that stand in the way, and the hours stay due."""
     assert isinstance(plan.failures[0], OffsetGapError)
-    assert (plan.frontiers, plan.gaps, {h.end_offset for h in plan.hours} - {None}) == ((), (), set())
+    assert (len(plan.frontiers), plan.gaps, {h.end_offset for h in plan.hours} - {None}) == (1, (), set())
     return str(plan.failures[0])
 
 
@@ -167,9 +167,23 @@ def test_retention_that_took_part_of_an_hour_fails_naming_the_offsets() -> None:
     assert plan.needed == {0: make_span(14, 20)}
 
 
-def test_retention_before_anything_was_archived_leaves_an_unknown_extent() -> None:
-    with pytest.raises(OffsetGapError, match="unknown: nothing before them is archived"):
-        plan_hours(planning(hourly(3, 10), log_start=14), [NOON + HOUR])
+@pytest.mark.parametrize("hours", [[1], [2, 1], [2, 1, 0], [0, 1, 2]])
+def test_what_was_gone_before_archiving_began_fails_no_run_and_each_hour_tells_it(hours: list[int]) -> None:
+    state = IndexState()
+    for n in hours:
+        plan = plan_hours(planning(hourly(3, 10), log_start=14, state=state), [NOON + n * HOUR])
+        assert (dict(plan.failures), plan.gaps) == ({}, ())
+        scans = tuple(Scan(0, r.start_offset, r.end_offset, len(r), 0, 1) for r in plan.reads[0].ranges)
+        state = dataclasses.replace(
+            state,
+            scans=(*state.scans, *scans),
+            hours=(*state.hours, *plan.hours),
+            frontiers=(*state.frontiers, *plan.frontiers),
+        )
+    state = dataclasses.replace(state, scans=(*state.scans, Scan(0, 14, 30, 16, 0, 1)))
+    for n in range(3):
+        verdict = state.judge.find_verdict(NOON + n * HOUR, timedelta(0))
+        assert str(verdict) == "complete, but for offsets that may be of it: 14 before archiving began"
 
 
 def test_an_hour_that_retention_did_not_reach_is_archived() -> None:
@@ -181,8 +195,8 @@ def test_an_allowed_gap_is_recorded() -> None:
     assert plan_hours(given, [NOON + HOUR]).gaps == (Gap(0, 10, 14, "retention"),)
 
 
-def test_the_first_run_up_to_now_records_what_was_gone_before_archiving_began() -> None:
-    assert plan_until_now(planning(hourly(3, 10), log_start=5)).gaps == (Gap(0, 0, 5, "retention"),)
+def test_a_run_up_to_now_fails_of_what_was_there_when_archiving_began() -> None:
+    assert plan_until_now(planning(hourly(3, 10), log_start=5)).failures == {}
     plan = plan_until_now(planning(hourly(3, 10), log_start=15, state=covered((0, 10))))
     assert "[10, 15)" in lost(plan)
     assert plan.needed == {0: make_span(15, 30)}
@@ -191,7 +205,7 @@ def test_the_first_run_up_to_now_records_what_was_gone_before_archiving_began() 
 def test_what_was_gone_before_archiving_began_stays_no_failure_later() -> None:
     state = covered((50, 60), frontiers=(Frontier(0, 5, 60, 60, 0, NOW - HOUR),))
     plan = plan_until_now(planning(hourly(9, 10), log_start=5, state=state))
-    assert plan.gaps == (Gap(0, 0, 5, "retention"),)
+    assert (plan.gaps, dict(plan.failures)) == ((), {})
     assert plan.reads[0].needed == RangeSet([OffsetRange(5, 50), OffsetRange(60, 90)])
 
 
@@ -232,8 +246,30 @@ def test_retention_behind_a_covered_range_is_a_gap_of_the_hours_before_it() -> N
     assert "offsets [0, 20) were deleted" in lost(plan_hours(given, [NOON + HOUR]))
 
 
+def test_a_late_record_at_the_log_start_hides_nothing_that_retention_took() -> None:
+    """Ten records of hour 12, which retention took, a late one of hour 11, and ten more of hour 12."""
+    noon = {n: NOON + timedelta(minutes=n) for n in range(21)} | {10: NOON - timedelta(minutes=5)}
+    after = {21 + n: NOON + HOUR + timedelta(minutes=n) for n in range(10)}
+    state = IndexState(frontiers=(Frontier(0, 0, 31, 31, 0, NOW - HOUR),))
+    given = planning(noon | after, log_start=10, state=state)
+    for hour in (NOON, NOON + HOUR):
+        assert "offsets [0, 10) were deleted" in lost(plan_hours(given, [hour]))
+    allowed = planning(noon | after, log_start=10, state=state, allow_gaps=True)
+    assert plan_hours(allowed, [NOON]).gaps == (Gap(0, 0, 10, "retention"),)
+
+
+def test_what_was_deleted_before_an_hour_began_fails_no_run_of_it() -> None:
+    hour = NOON + 4 * HOUR
+    # a run may have slept over its look: that it came before the hour is known when another run began before that
+    looks = ((0, 8, NOON), (9, 40, hour - HOUR), (9, 40, hour))
+    frontiers = tuple(Frontier(0, log_start, end, end, 0, at) for log_start, end, at in looks)
+    state = covered((0, 8), frontiers=frontiers, hours=(HourRange(NOON, 0, 0, 8),))
+    assert dict(plan_hours(planning(hourly(5, 10), log_start=9, state=state), [hour]).failures) == {}
+    assert plan_hours(planning(hourly(5, 10), log_start=9, state=state), [hour - HOUR]).failures
+
+
 def test_retention_of_what_an_archived_hour_left_unread_is_a_gap_of_the_next() -> None:
-    state = covered((0, 8), hours=(HourRange(NOON, 0, 0, 8),), frontiers=(Frontier(0, 0, 8, 8, 0, NOW - HOUR),))
+    state = covered((0, 8), hours=(HourRange(NOON, 0, 0, 8),), frontiers=(Frontier(0, 0, 8, 8, 0, NOON + HOUR),))
     plan = plan_hours(planning(hourly(5, 10), log_start=9, state=state), [NOON + HOUR])
     assert "offsets [8, 9) were deleted" in lost(plan)
 
@@ -307,8 +343,8 @@ def test_an_hour_is_not_complete_by_what_a_failed_kafka_partition_has_of_later_o
     plan = plan_hours(both.without({1: LogTruncatedError("the log ends early")}), [NOON])
     assert [type(e) for e in plan.failures.values()] == [LogTruncatedError]
     after = dataclasses.replace(state, hours=(*state.hours, *plan.hours))
-    assert after.is_complete(NOON + HOUR, timedelta(0))
-    assert not after.is_complete(NOON, timedelta(0))
+    assert after.judge.is_complete(NOON + HOUR, timedelta(0))
+    assert not after.judge.is_complete(NOON, timedelta(0))
     assert not after.is_scanned(NOON)
 
 
@@ -321,7 +357,7 @@ def test_an_hour_begins_with_its_records_where_a_kafka_partition_failed_in_the_f
     first = plan_hours(dataclasses.replace(without, failures={1: BrokerUnavailableError("no leader")}), [NOON + HOUR])
     state = dataclasses.replace(covered((10, 20)), hours=first.hours, frontiers=first.frontiers)
     assert not state.is_scanned(NOON + HOUR)
-    assert not state.is_complete(NOON + HOUR, timedelta(0))
+    assert not state.judge.is_complete(NOON + HOUR, timedelta(0))
     second = dataclasses.replace(
         without,
         state=state,

@@ -101,7 +101,7 @@ def test_bad_records_are_left_out_and_all_others_are_archived(
 ) -> None:
     config = lab.fill(numbered(10, bad), **settings)
     report = tried(config, [NOON])
-    assert (report.record_count, report.hours[0].unresolved_count) == (10 - len(bad), len(bad))
+    assert (report.record_count, report.hours[0].verdict.open_counts["unresolved"]) == (10 - len(bad), len(bad))
     assert report.hours[0].complete is (not bad)
     assert unresolved(config) == [(0, *r) for r in ranges]
     assert record_count(config) == 10 - len(bad)
@@ -126,7 +126,7 @@ def test_a_bad_record_does_not_hold_up_the_hours_after_it(lab: Lab) -> None:
     for hour in range(4):
         tried(config, [NOON + hour * HOUR])
     state = snapshot(config).state
-    assert [state.is_complete(NOON + h * HOUR, timedelta(0)) for h in range(4)] == [False, True, True, True]
+    assert [state.judge.is_complete(NOON + h * HOUR, timedelta(0)) for h in range(4)] == [False, True, True, True]
     assert scanned(config) == (OffsetRange(0, 4), OffsetRange(5, 40))
     assert scanned(config, 1) == (OffsetRange(0, 40),)
     assert record_count(config) == 79
@@ -387,7 +387,7 @@ def test_offsets_lost_while_another_run_had_read_them_are_not_lost(lab: Lab) -> 
     assert verify_archive(config, lab.topic, deep=True, runner=InProcessRunner()).gaps == ()
 
 
-def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(lab: Lab) -> None:
+def test_of_a_gap_only_what_nobody_had_read_stays(lab: Lab) -> None:
     config = lab.fill(numbered(50, hours=2), allow_gaps=True)
 
     def lose_and_archive() -> None:
@@ -396,5 +396,5 @@ def test_of_a_gap_only_what_nobody_had_read_stays_and_in_its_hour(lab: Lab) -> N
 
     hour = ArchiveRequest(config, lab.topic, "slow", (NOON + HOUR,))
     archive_topic(hour, InterleavedRunner(lose_and_archive)).raise_failure()
-    assert snapshot(config).gaps_by_hour() == [(NOON, Gap(0, 0, 50, "retention"))]
+    assert snapshot(config).state.gaps == (Gap(0, 0, 50, "retention"),)
     assert stored(config).column("offset").to_pylist() == list(range(50, 100))

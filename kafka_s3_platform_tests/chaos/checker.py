@@ -208,7 +208,7 @@ def _is_decided(state: IndexState, record: Known) -> bool:
 
 
 def _is_complete(config: ConnectorConfig, state: IndexState, hour: datetime) -> bool:
-    return state.is_complete(hour, timedelta(milliseconds=config.archive.allowed_lateness_ms))
+    return state.judge.is_complete(hour, timedelta(milliseconds=config.archive.allowed_lateness_ms))
 
 
 def _verdicts(kind: Kind, places: Iterable[Place], what: str) -> Iterator[Verdict]:

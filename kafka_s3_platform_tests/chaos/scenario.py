@@ -153,7 +153,7 @@ def _commit(world: World, offsets: dict[int, int]) -> None:
 def _judge_taken(world: World, committed: dict[int, int], *, whole: bool) -> None:
     state = snapshot(world.straight).state
     for kafka_partition, offset in committed.items():
-        taken = state.taken_over(kafka_partition)
+        taken = state.gap_offsets(kafka_partition, "taken over")
         if taken.end_offset not in {offset or None, *([] if whole else [None])}:
             world.fail("lost", f"{taken.ranges} of {kafka_partition} are taken over, the group is at {offset}")
 

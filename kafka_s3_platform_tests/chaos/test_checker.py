@@ -84,7 +84,7 @@ def test_an_hour_called_complete_without_its_records_is_found(config: ConnectorC
     archived(config, HOURS[2:])
     end = RECORDS
     snapshot(config).commit(Change(added=(HourRange(NOON, 0, end, end),)))
-    assert snapshot(config).state.is_complete(NOON, HOUR * 0)
+    assert snapshot(config).state.judge.is_complete(NOON, HOUR * 0)
     assert kinds(config, truth) == ["lost"]
 
 

@@ -14,6 +14,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform_tests.support import NOON, connector
 
 DROPPED = {"filtered_records", "dead_letters"}
@@ -36,8 +37,9 @@ def report(**counts: int) -> ArchiveReport:
     return ArchiveReport(**{**facts, **counts})
 
 
-def hour(**counts: int) -> HourReport:
-    return HourReport(NOON, (), (), True, True, **counts)
+def hour(taken_over_count: int = 0, **counts: int) -> HourReport:
+    verdict = HourVerdict(NOON, frozenset([0]), taken_over_count=taken_over_count)
+    return HourReport(NOON, (), verdict, True, **counts)
 
 
 def test_what_was_left_out_is_counted_on_the_hours_page_and_on_the_runs() -> None:

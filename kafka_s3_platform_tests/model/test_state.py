@@ -43,33 +43,33 @@ def test_an_hour_without_records_is_scanned_once_asked_for() -> None:
 def test_a_high_watermark_seen_before_the_allowed_lateness_is_over_proves_nothing() -> None:
     early = seen(0, 20, CLOSED - timedelta(seconds=1))
     state = IndexState(scans=(scan(0, 0, 20),), hours=(HourRange(NOON, 0, 0, 20),), frontiers=(early,))
-    assert not state.is_complete(NOON, LATE)
+    assert not state.judge.is_complete(NOON, LATE)
 
 
 def test_an_hour_is_complete_when_covered_up_to_a_high_watermark_seen_late_enough() -> None:
     state = IndexState(scans=(scan(0, 10, 25),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),))
-    assert state.is_complete(NOON, LATE)
+    assert state.judge.is_complete(NOON, LATE)
 
 
 def test_records_behind_the_planned_end_keep_the_hour_incomplete() -> None:
     """One record far ahead in time, or a control marker, holds ListOffsets: records of the hour may follow it."""
     state = IndexState(scans=(scan(0, 10, 20),), hours=(HourRange(NOON, 0, 10, 20),), frontiers=(seen(0, 25, CLOSED),))
     assert state.is_scanned(NOON)
-    assert not state.is_complete(NOON, LATE)
+    assert not state.judge.is_complete(NOON, LATE)
 
 
 def test_an_open_transaction_keeps_the_hour_incomplete() -> None:
     state = IndexState(
         scans=(scan(0, 0, 20),), hours=(HourRange(NOON, 0, 0, 20),), frontiers=(seen(0, 25, CLOSED, lso=20),)
     )
-    assert not state.is_complete(NOON, LATE)
+    assert not state.judge.is_complete(NOON, LATE)
 
 
 def test_a_hole_in_coverage_keeps_the_hour_incomplete_until_it_is_a_recorded_gap() -> None:
     given: Any = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED),)}
     scans = (scan(0, 0, 8), scan(0, 12, 20))
-    assert not IndexState(scans=scans, **given).is_complete(NOON, LATE)
-    assert IndexState(scans=scans, gaps=(Gap(0, 8, 12, "retention"),), **given).is_complete(NOON, LATE)
+    assert not IndexState(scans=scans, **given).judge.is_complete(NOON, LATE)
+    assert IndexState(scans=scans, gaps=(Gap(0, 8, 12, "retention"),), **given).judge.is_complete(NOON, LATE)
 
 
 def test_a_complete_hour_stays_complete_when_the_log_grows_and_kafka_partitions_are_added() -> None:
@@ -79,7 +79,7 @@ def test_a_complete_hour_stays_complete_when_the_log_grows_and_kafka_partitions_
         hours=(HourRange(NOON, 0, 0, 20),),
         frontiers=(seen(0, 20, CLOSED), seen(0, 99, later), seen(1, 7, later)),
     )
-    assert state.is_complete(NOON, LATE)
+    assert state.judge.is_complete(NOON, LATE)
 
 
 @pytest.mark.parametrize(
@@ -99,22 +99,22 @@ def test_an_end_that_no_later_look_reaches_does_not_hold_an_hour_open_for_ever(e
     """It was told too high, or the log was truncated since; an idle one would never reach it."""
     looks = tuple(seen(0, end, NOON + (n + 2) * HOUR) for n, end in enumerate(ends))
     state = IndexState(scans=(scan(0, 0, 10),), hours=(HourRange(NOON, 0, 0, 10),), frontiers=looks)
-    assert state.is_complete(NOON, timedelta(0)) is complete
+    assert state.judge.is_complete(NOON, timedelta(0)) is complete
 
 
 def test_a_kafka_partition_that_the_hour_was_not_asked_of_counts_from_its_first_offset() -> None:
     given: Any = {"hours": (HourRange(NOON, 0, 0, 20),), "frontiers": (seen(0, 20, CLOSED), seen(1, 7, CLOSED))}
-    assert not IndexState(scans=(scan(0, 0, 20), scan(1, 3, 7)), **given).is_complete(NOON, LATE)
-    assert IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), **given).is_complete(NOON, LATE)
+    assert not IndexState(scans=(scan(0, 0, 20), scan(1, 3, 7)), **given).judge.is_complete(NOON, LATE)
+    assert IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), **given).judge.is_complete(NOON, LATE)
 
 
 def test_a_look_that_lacks_a_kafka_partition_the_topic_had_proves_nothing() -> None:
     """One added while the run looked, or one that did not answer: nobody knows what it holds of the hour."""
     given: Any = {"scans": (scan(0, 0, 20), scan(1, 0, 7)), "hours": (HourRange(NOON, 0, 0, 20),)}
     one = replace(seen(0, 20, CLOSED), kafka_partition_count=2)
-    assert not IndexState(frontiers=(one,), **given).is_complete(NOON, LATE)
+    assert not IndexState(frontiers=(one,), **given).judge.is_complete(NOON, LATE)
     both = (one, replace(seen(1, 7, CLOSED), kafka_partition_count=2))
-    assert IndexState(frontiers=both, **given).is_complete(NOON, LATE)
+    assert IndexState(frontiers=both, **given).judge.is_complete(NOON, LATE)
 
 
 def test_a_later_whole_look_proves_what_an_earlier_partial_one_did_not() -> None:
@@ -122,7 +122,7 @@ def test_a_later_whole_look_proves_what_an_earlier_partial_one_did_not() -> None
     whole = (seen(0, 20, later), seen(1, 7, later))
     frontiers = (replace(seen(0, 20, CLOSED), kafka_partition_count=2), *whole)
     state = IndexState(scans=(scan(0, 0, 20), scan(1, 0, 7)), frontiers=frontiers)
-    assert state.is_complete(NOON, LATE)
+    assert state.judge.is_complete(NOON, LATE)
 
 
 def test_planned_starts_only_move_down() -> None:
@@ -130,7 +130,7 @@ def test_planned_starts_only_move_down() -> None:
     hours = (HourRange(NOON, 0, 10, 20), HourRange(NOON, 0, 15, 20))
     state = IndexState(scans=(scan(0, 15, 20),), hours=hours, frontiers=(seen(0, 20, CLOSED),))
     assert not state.is_scanned(NOON)
-    assert not state.is_complete(NOON, LATE)
+    assert not state.judge.is_complete(NOON, LATE)
 
 
 def test_reservations_conflict_only_where_offsets_meet() -> None:
@@ -180,26 +180,31 @@ def test_a_log_is_compared_where_its_epoch_is_known_below_an_end_of_which_nobody
         30: None,
         40: None,
     }
-    # retention deleted all before it; and below an accepted truncation some is lost for good
+    # retention deleted all before it; and what an accepted truncation has is lost for good
     assert state.find_epoch_mark(0, 21, 22) is None
     accepted = replace(state, gaps=(*state.gaps, Gap(0, 15, 20, "truncated")))
-    assert (accepted.find_epoch_mark(0, 0, 22), accepted.find_epoch_mark(0, 0, 24)) == (None, EpochMark(24, 6))
+    assert (accepted.find_epoch_mark(0, 0, 22), accepted.find_epoch_mark(0, 0, 24)) == (
+        EpochMark(10, 4),
+        EpochMark(24, 6),
+    )
 
 
 def test_taken_over_offsets_are_covered_and_known_apart_from_lost_ones() -> None:
     taken, lost = Gap(0, 0, 10, "taken over"), Gap(0, 10, 12)
     state = IndexState(gaps=(taken, lost), scans=(scan(0, 12, 20),))
     assert (taken.is_lost, lost.is_lost) == (False, True)
-    assert state.taken_over(0) == RangeSet([OffsetRange(0, 10)])
+    assert state.gap_offsets(0, "taken over") == RangeSet([OffsetRange(0, 10)])
     assert state.coverage(0) == RangeSet([OffsetRange(0, 20)])
-    assert state.taken_over(1) == RangeSet()
+    assert state.gap_offsets(1, "taken over") == RangeSet()
 
 
 def test_an_hour_tells_how_many_of_its_offsets_were_taken_over() -> None:
     hours = (HourRange(NOON, 0, 5, 15), HourRange(NOON, 1, 0, 4), HourRange(NOON + HOUR, 0, 15, None))
-    state = IndexState(gaps=(Gap(0, 0, 10, "taken over"), Gap(1, 0, 4)), hours=hours)
-    assert [state.taken_over_in(NOON + n * HOUR) for n in range(3)] == [5, 0, 0]
-    assert IndexState(gaps=(Gap(0, 0, 20, "taken over"),), hours=hours).taken_over_in(NOON + HOUR) == 5
+    looks = (seen(0, 20, CLOSED), seen(1, 4, CLOSED))
+    state = IndexState(gaps=(Gap(0, 0, 10, "taken over"), Gap(1, 0, 4)), hours=hours, frontiers=looks)
+    assert [state.judge.find_verdict(NOON + n * HOUR, LATE).taken_over_count for n in range(3)] == [5, 0, 10]
+    all_taken = IndexState(gaps=(Gap(0, 0, 20, "taken over"),), hours=hours, frontiers=looks)
+    assert all_taken.judge.find_verdict(NOON + HOUR, LATE).taken_over_count == 5
 
 
 def test_coverage_is_contiguous_up_to_its_first_hole() -> None:

@@ -145,12 +145,6 @@ def test_retired_segments_are_not_live_but_known(index: TopicIndex) -> None:
     assert sorted(s.key for s in snapshot.retired) == ["a", "b"]
 
 
-def test_a_gap_remembers_the_hour_that_found_it(index: TopicIndex) -> None:
-    gap = Gap(0, 3, 7, "retention")
-    index.open().commit(Change((gap,), gap_hours={gap: NOON}))
-    assert index.open().gaps_by_hour() == [(NOON, gap)]
-
-
 def test_many_commits_leave_checkpoints_so_that_an_index_without_upkeep_opens_quickly(index: TopicIndex) -> None:
     for n in range(22):
         index.open().commit(Change((scan(n, n + 1),)))

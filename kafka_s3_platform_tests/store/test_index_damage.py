@@ -300,7 +300,7 @@ def test_an_index_of_another_format_is_refused_and_says_what_to_do(
     index = TopicIndex(ConnectorIndex(store_settings, "_index", "other"), "t")
     description = json.dumps({"connector": "other", **said})
     DeltaTable.create(index.uri, TABLE_SCHEMA, description=description, storage_options=index.options)
-    advice = f"the index {index.uri} has {found}, and this version reads format 3: use the version that wrote it, or"
+    advice = f"the index {index.uri} has {found}, and this version reads format 4: use the version that wrote it, or"
     for read in (index.open, index.peek):
         with pytest.raises(ConfigError, match=rf"\] {advice} archive under another archive.index.dir$"):
             read()

@@ -114,7 +114,7 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
     (
         Gap(0, 3, 7, "retention"),
         "gap",
-        {"kafka_partition": 0, "start_offset": 3, "end_offset": 7, "reason": "retention", "chunk_start": NOON},
+        {"kafka_partition": 0, "start_offset": 3, "end_offset": 7, "reason": "retention"},
     ),
     (
         Frontier(0, 1, 20, 25, None, NOON, 2),
@@ -129,9 +129,9 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
         },
     ),
     (
-        HourRange(NOON, 0, 3, None),
+        HourRange(NOON, 0, 3, None, 2),
         "hour",
-        {"kafka_partition": 0, "start_offset": 3, "hour": NOON},
+        {"kafka_partition": 0, "start_offset": 3, "hour": NOON, "log_start_offset": 2},
     ),
     (
         Reservation(0, 12, 20, "run", 7, NOON),
@@ -232,8 +232,7 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
 
 
 def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
-    hours = {row: NOON for row in rows if isinstance(row, Gap)}
-    return encode_rows([TopicRows("t", rows, retired, "run", hours)], COMMON)
+    return encode_rows([TopicRows("t", rows, retired, "run")], COMMON)
 
 
 @pytest.mark.parametrize(("row", "kind", "columns"), WRITTEN, ids=[kind for _, kind, _ in WRITTEN])
@@ -272,7 +271,6 @@ def test_a_retired_segment_keeps_its_columns() -> None:
         if (kind, column)
         not in {
             ("scan", "leader_epoch"),
-            ("gap", "chunk_start"),
             ("frontier", "kafka_partition_count"),
             ("folded-look", "leader_epoch"),
             ("folded-look", "kafka_partition_count"),

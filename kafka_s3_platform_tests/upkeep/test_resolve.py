@@ -65,10 +65,10 @@ def test_what_is_skipped_is_a_gap_of_its_hour_and_the_hour_completes(config: Con
     report = decided(config, Skip(0, OffsetRange(4, 6)))
     assert (report.gaps, report.offset_count) == ((Gap(0, 4, 6, "skipped"),), 2)
     assert unresolved(config) == [(0, 8, 9)]
-    assert snapshot(config).gaps_by_hour() == [(NOON, Gap(0, 4, 6, "skipped"))]
+    assert snapshot(config).state.gaps == (Gap(0, 4, 6, "skipped"),)
     decided(config, Skip(0, OffsetRange(8, 9)))
     (hour,) = archived(config, [NOON]).hours
-    assert (hour.complete, hour.record_count, len(hour.gaps)) == (True, 7, 2)
+    assert (hour.complete, hour.record_count, len(hour.verdict.lacking)) == (True, 7, 2)
     assert snapshot(config).state.failures == ()
     assert verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner()).ok
 
@@ -158,7 +158,7 @@ def test_a_log_that_ends_before_the_archive_goes_on_after_it(config: ConnectorCo
     produce(config.kafka, config.topics[0], [Sent(timestamp=later)] * 6)
     # what is written up to the archive's end is of an hour that shows why it holds none of it
     (hour,) = archived(config, [later]).hours
-    assert (hour.record_count, hour.gaps) == (0, (lost,))
+    assert (hour.record_count, hour.verdict.lacking[-1]) == (0, lost)
     produce(config.kafka, config.topics[0], numbered(3))
     assert archived(config).record_count == 3
     assert scanned(config) == (OffsetRange(0, 23),)

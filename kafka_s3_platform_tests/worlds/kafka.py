@@ -174,15 +174,10 @@ class Log:
         at = bisect_left(self.records, offset, key=lambda r: r.offset)
         return self.records[at] if at < len(self.records) and self.records[at].offset == offset else None
 
-    def has_epoch(self, offset: int, epoch: int) -> bool:
-        """Whether a fetch at the offset with the epoch before it does not diverge (Kafka's `LeaderEpochFileCache`)."""
-        if epoch == self.leader_epoch:
-            return offset <= self.end
-        later = next((start for e, start in self.epochs if e > epoch), None)
-        if later is None:
-            return False
+    def find_epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Return the latest epoch up to `epoch` that the log has, and its end (Kafka's `LeaderEpochFileCache`)."""
         floor = max((e for e, _ in self.epochs if e <= epoch), default=epoch)
-        return floor == epoch and later >= offset
+        return floor, next((start for e, start in self.epochs if e > epoch), self.end)
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the leader epoch of the batch that holds the offset, or of the next one. None if there is none."""

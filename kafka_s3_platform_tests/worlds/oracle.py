@@ -30,18 +30,18 @@ class Verdict:
 def ask_judge(snapshot: "SimTopic", hour: datetime, lateness: timedelta) -> Verdict:
     """Ask the platform about an hour: the one place that knows how."""
     state = snapshot.state
-    if not state.is_complete(hour, lateness):
-        return Verdict(is_complete=False, lacking={})
-    of_hour = [gap for found_in, gap in snapshot.gaps_by_hour() if found_in in {None, hour} or not gap.is_lost]
+    verdict = state.judge.find_verdict(hour, lateness)
+    assert verdict.is_complete == state.judge.is_complete(hour, lateness)
     ranges: dict[int, list[OffsetRange]] = defaultdict(list)
-    for gap in (*of_hour, *state.list_truncated_in(hour)):
+    taken_over = (gap for gap in state.judge.left_out if not gap.is_lost)
+    for gap in (*verdict.lacking, *taken_over):
         ranges[gap.kafka_partition].append(gap.offsets)
-    return Verdict(is_complete=True, lacking={p: RangeSet(each) for p, each in ranges.items()})
+    return Verdict(verdict.is_complete, lacking={p: RangeSet(each) for p, each in ranges.items()})
 
 
 def list_fates(snapshot: "SimTopic", kafka_partition: int) -> RangeSet:
     """Return the offsets that the platform says are not archived, and why."""
-    rows: tuple[Gap | Unresolved, ...] = (*snapshot.state.gaps, *snapshot.state.unresolved)
+    rows: tuple[Gap | Unresolved, ...] = (*snapshot.state.judge.left_out, *snapshot.state.unresolved)
     return RangeSet(row.offsets for row in rows if row.kafka_partition == kafka_partition)
 
 
@@ -66,6 +66,9 @@ class Oracle:
 
     _read: dict[tuple[int, int, int], Record] = field(default_factory=dict)
     _seen: dict[int, int] = field(default_factory=dict)
+    _present: set[Record] = field(default_factory=set)
+    """What the logs held when a look at them was recorded."""
+
     _starts: dict[int, int] = field(default_factory=dict)
     _unseen: set[Record] = field(default_factory=set)
     _hidden: set[Record] = field(default_factory=set)
@@ -88,6 +91,7 @@ class Oracle:
                 number = row.kafka_partition
                 self._seen[number] = max(row.high_watermark, self._seen.get(number, 0))
                 self._starts.setdefault(number, row.log_start_offset)
+                self._present.update(self.world.topic.logs[number].records)
             elif isinstance(row, TopicGeneration):
                 self.generation = self.generation or row.topic_id
 
@@ -127,7 +131,17 @@ class Oracle:
     def _is_promised(self, record: Record, over: int) -> bool:
         is_there = record.appended_at < over and record.is_data
         is_taken = record.gone_at is not None and (record.gone_at <= over or record.gone == "compacted")
-        return is_there and not is_taken and record not in self._unseen
+        # of a batch that lies about its offsets nobody knows the times: what is dated ahead in it is not looked for
+        is_dated_ahead = record.claims is not None and record.appended_at < record.minute // 60 * 60
+        is_unknown = record in self._unseen or record.hangs or is_dated_ahead or self._is_replaced(record)
+        return is_there and not is_taken and not is_unknown
+
+    def _is_replaced(self, record: Record) -> bool:
+        """Whether another record was at its offset before, and no recorded look came while it was there itself."""
+        return record not in self._present and any(
+            r is not record and r.offset == record.offset and r.appended_at <= record.appended_at
+            for r in self.world.topic.logs[record.kafka_partition].ever
+        )
 
     def _accuse(self, snapshot: "SimTopic", hour: int, records: Iterable[Record]) -> Iterator[Violation]:
         for record in records:

@@ -24,6 +24,7 @@ from kafka_s3_platform.archive.task import FailedScan, ScanGroup, ScanResult, Sc
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     IndexConflictError,
+    IntegrityError,
     LogTruncatedError,
     MissingTopicError,
     OffsetGapError,
@@ -34,12 +35,11 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, LogEnd, LogEnds, OffsetAtTime, RecordOffset, Untold
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
-from kafka_s3_platform.kafka.record_reader import RangeRead, ReadEnd
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
 from kafka_s3_platform.model import fold as fold_module
 from kafka_s3_platform.model.fold import fold_state
 from kafka_s3_platform.model.folded import find_folded_month
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
-from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import HourRange, Scan, Segment
@@ -201,15 +201,22 @@ class SimReader:
         pass
 
     def check(self, kafka_partition: int, offset: int, leader_epoch: int) -> None:
-        log = _find_log(_ask("check"), kafka_partition)
+        log = _find_log(STAGE.world, kafka_partition)
         if offset < log.log_start:
             self._lose(log, OffsetRange(offset, log.log_start))
-        elif offset > log.end or not log.has_epoch(offset, leader_epoch):
+        elif self.find_divergence(kafka_partition, offset, leader_epoch) is not None:
             raise LogTruncatedError(f"kafka partition {kafka_partition}: epoch {leader_epoch} is not before {offset}")
+
+    def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
+        log = _find_log(_ask("epoch"), kafka_partition)
+        epoch, end = log.find_epoch_end(leader_epoch)
+        return None if epoch == leader_epoch and offset <= end else EpochEnd(epoch, end)
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         record = _find_log(_ask("timestamp"), kafka_partition).find_record(offset)
-        return None if record is None or record.claims is not None else to_ms(record.minute)
+        if record is not None and record.claims is not None:
+            raise IntegrityError(f"kafka partition {kafka_partition}, offset {offset}: its offset is another")
+        return None if record is None else to_ms(record.minute)
 
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
         def batches() -> Generator[pa.RecordBatch, None, ReadEnd]:
@@ -396,6 +403,10 @@ class SimSnapshot(ConnectorSnapshot):
         assert isinstance(found, SimTopic)
         return found
 
+    def has_commit(self, commit_id: str, since: int) -> bool:
+        rows = (*self.rows, *(stored for month in self.months.values() for stored in month))
+        return any(stored.commit_id == commit_id and stored.version > since for stored in rows)
+
     def load_states(self, topics: Iterable[str]) -> None:
         pass
 
@@ -409,10 +420,7 @@ class SimSnapshot(ConnectorSnapshot):
         version = self.version + 1
         removed = [_parse_predicate(p) for p in change.removed]
         kept = [s for s in self.rows if not any(_matches(s.row, terms) for terms in removed)]
-        added = (
-            Stored(version, commit_id or "", row, change.gap_hours.get(row) if isinstance(row, Gap) else None)
-            for row in change.added
-        )
+        added = (Stored(version, commit_id or "", row) for row in change.added)
         self.index.take(self.version, added, kept)
         return version
 
@@ -456,12 +464,6 @@ class SimTopic(IndexSnapshot):
                 row = replace(row, observed_at=UNTIMED)
             found.setdefault(_KIND_OF[type(row)], []).append(row)
         return make_state(self.version, {kind: tuple(each) for kind, each in found.items()})
-
-    def has_commit(self, commit_id: str) -> bool:
-        return any(stored.commit_id == commit_id for stored in self._rows)
-
-    def gaps_by_hour(self) -> list[tuple[datetime | None, Gap]]:
-        return [(s.hour, s.row) for s in self._rows if isinstance(s.row, Gap)]
 
     def select_segments(self, wanted: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:  # noqa: ARG002
         return ()

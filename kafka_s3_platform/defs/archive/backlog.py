@@ -8,7 +8,13 @@ from datetime import date, datetime, timedelta
 from functools import cached_property
 from typing import TypeVar
 
-from kafka_s3_platform.archive.plan import OffsetLookup, find_hour_start, find_lost_offsets, find_readable_offset
+from kafka_s3_platform.archive.plan import (
+    OffsetLookup,
+    find_deleted_offsets,
+    find_hour_start,
+    find_lost_offsets,
+    find_readable_offset,
+)
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
 from kafka_s3_platform.errors import BrokerUnavailableError, ClockError, PlatformError, StoreUnavailableError
@@ -143,7 +149,7 @@ class Backlog:
         oldest = at = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
             start = ranges.ranges[0].start_offset
-            looks = (f for f in self.state.list_looks(kafka_partition) if f.high_watermark <= start)
+            looks = (f for f in self.state.looks.of(kafka_partition) if f.high_watermark <= start)
             since = max((to_epoch_ms(look.observed_at) for look in looks), default=None)
             if offsets[kafka_partition] == start or (since is not None and at <= since):
                 continue
@@ -191,17 +197,6 @@ class Backlog:
         return bool(self.uncovered) and self.oldest_uncovered is None
 
     @property
-    def begins_cut(self) -> bool:
-        """Whether retention has cut a log of which nothing is archived yet.
-
-        The run of an hour at the start of such a log would fail. A run up to now records which offsets were gone
-        before archiving began, and archives the rest.
-        """
-        return any(
-            f.log_start_offset > 0 and self.state.promised_start(p, None) is None for p, f in self.frontiers.items()
-        )
-
-    @property
     def has_hole(self) -> bool:
         """Whether uncovered records lie before covered ones. Runs of later hours do not read these."""
         ends = {p: self.state.settled.coverage(p).end_offset or 0 for p in self.uncovered}
@@ -246,7 +241,7 @@ class Backlog:
         asked = {row.hour for row in self.state.hours if self.topic.hours.first <= row.hour <= newest}
         due |= {h for h in asked if not settled.is_scanned(h)}
         due |= {h for h in self._archived() if h not in materialized and h <= newest}
-        if not settled.is_complete(newest, self.topic.lateness):
+        if not settled.judge.is_complete(newest, self.topic.lateness):
             due.add(newest)
         return sorted(due)
 
@@ -273,26 +268,25 @@ class Backlog:
         """Return the `hours` that may have lost records by retention. Their runs fail unless gaps are allowed."""
         if not hours or not self.can_lose:
             return set()
-        found = self._offsets([to_epoch_ms(h) for h in hours])
-        lost = set()
-        for hour in hours:
-            time = to_epoch_ms(hour)
-            if any(self._is_lost(f, hour, found[p][time]) for p, f in self.frontiers.items()):
-                lost.add(hour)
-        return lost
+        lateness = self.topic.lateness
+        return {
+            hour
+            for hour in hours
+            if any(find_lost_offsets(self.state, f, [hour], lateness) for f in self.frontiers.values())
+        }
 
     @property
     def can_lose(self) -> bool:
         """Whether retention may have taken offsets that are not recorded, and whose runs would fail by that."""
-        taken = {p: make_span(0, f.log_start_offset) - self.state.coverage(p) for p, f in self.frontiers.items()}
-        return not self.topic.config.archive.allow_gaps and any(taken.values())
+        if self.topic.config.archive.allow_gaps:
+            return False
+        return any(find_deleted_offsets(self.state, frontier) for frontier in self.frontiers.values())
 
     def list_times(self) -> list[int]:
         """List timestamps that will be asked about, if the hours that are not archived are due. More may be asked."""
         due = self.hours_left
         times = [(hours[0], self._over(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
-        edges = [to_epoch_ms(edge) for pair in times for edge in pair]
-        return sorted({*edges, *(to_epoch_ms(hour) for hour in due[: 2 * MAX_HOURS] if self.can_lose)})
+        return sorted({to_epoch_ms(edge) for pair in times for edge in pair})
 
     def has_left(self, hours: Collection[datetime]) -> bool:
         """Return whether the log holds records of `hours` that are not archived."""
@@ -319,7 +313,7 @@ class Backlog:
         Also all since the last look at a log that is not archived until somebody decides.
         """
         starts = [newest]
-        looks = [f.observed_at for p in self.undecided for f in self.state.list_looks(p)[-1:]]
+        looks = [f.observed_at for p in self.undecided for f in self.state.looks.of(p)[-1:]]
         if looks:
             closed = find_newest_closed_hour(min(looks), self.topic.lateness, self.topic.hours.first)
             starts.append(self.topic.hours.first if closed is None else closed + HOUR)
@@ -336,7 +330,7 @@ class Backlog:
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
         others = self.stored_hours - self.state.asked_hours
-        stored = {h for h in others if self.state.is_complete(h, self.topic.lateness)}
+        stored = {h for h in others if self.state.judge.is_complete(h, self.topic.lateness)}
         return {h for h in scanned | stored if h >= first}
 
     def _offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
@@ -354,12 +348,6 @@ class Backlog:
         end = find_readable_offset(frontier, found[to_epoch_ms(self._over(hour))])
         uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
         return bool(uncovered & make_span(start, max(start, end)))
-
-    def _is_lost(self, frontier: Frontier, hour: datetime, found: OffsetAtTime) -> bool:
-        """Return whether a run would find lost records. Records deleted before archiving began are not lost."""
-        if self.state.promised_start(frontier.kafka_partition, None) is None:
-            return False
-        return bool(find_lost_offsets(self.state, frontier, hour, find_hour_start(self.state, frontier, found)))
 
     def _inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
         bounds = [find_hour_start(self.state, frontier, start), find_readable_offset(frontier, end)]

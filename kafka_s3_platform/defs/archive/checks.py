@@ -15,6 +15,7 @@ from kafka_s3_platform.defs.archive.hour_picture import draw_hours
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
+from kafka_s3_platform.model.gap import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
 
 WARN = dg.AssetCheckSeverity.WARN
@@ -99,7 +100,7 @@ class _Finding:
 def _find_in(topic: ArchivedTopic, snapshot: IndexSnapshot) -> Iterator[_Finding]:
     since = datetime.now(timezone.utc) - RECENT
     yield _find_unresolved(snapshot)
-    yield _find_lost(topic, snapshot)
+    yield _find_lost(snapshot)
     yield _find_holes(snapshot)
     yield _find_incomplete(topic, snapshot, since)
     yield _find_late(snapshot, since)
@@ -127,31 +128,42 @@ def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datet
     closed = sorted(hour for hour in state.asked_hours if newest is not None and first <= hour <= newest)
     apart = list_segments_apart(snapshot, first)
     rows = [
-        {"hour": topic.hours.key(hour), "scanned": state.is_scanned(hour), "out_of_range_records": count}
+        {
+            "hour": topic.hours.key(hour),
+            "scanned": state.is_scanned(hour),
+            "out_of_range_records": count,
+            "verdict": f"not complete: {count:,} records of it may be archived as out of range"
+            if count
+            else str(state.judge.find_verdict(hour, topic.lateness)),
+        }
         for hour in closed
-        if (count := count_records_apart(hour, apart)) or not state.is_complete(hour, topic.lateness)
+        if (count := count_records_apart(hour, apart)) or not state.judge.is_complete(hour, topic.lateness)
     ]
     says = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
     return _Finding("incomplete_hours", says, {"closed_hours": len(closed)}, rows)
 
 
-def _find_lost(topic: ArchivedTopic, snapshot: IndexSnapshot) -> _Finding:
+def _find_lost(snapshot: IndexSnapshot) -> _Finding:
+    """Find what was lost since archiving began. What was gone before is told: nobody could have archived it."""
+    counts = count_reasons(snapshot.state.judge.left_out)
+    taken_over, earlier = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
     rows = [
         {
-            "hour": topic.hours.key(hour) if hour and hour >= topic.hours.first else None,
             "kafka_partition": gap.kafka_partition,
             "start_offset": gap.start_offset,
             "end_offset": gap.end_offset,
             "reason": gap.reason,
         }
-        for hour, gap in snapshot.gaps_by_hour()
-        if gap.is_lost
+        for gap in snapshot.state.judge.left_out
+        if gap.reason in counts
     ]
-    offsets = {True: 0, False: 0}
-    for gap in snapshot.state.gaps:
-        offsets[gap.is_lost] += gap.end_offset - gap.start_offset
-    says = f"{offsets[True]:,} offsets are lost: they were deleted, truncated or skipped before they were archived."
-    numbers = {"lost_offsets": offsets[True], "taken_over_offsets": offsets[False]}
+    lost = sum(counts.values())
+    says = f"{lost:,} offsets are lost: they were deleted, truncated or skipped before they were archived."
+    numbers = {
+        "lost_offsets": lost,
+        "taken_over_offsets": taken_over,
+        "offsets_deleted_before_archiving_began": earlier,
+    }
     return _Finding("lost", says, numbers, rows, is_error=True)
 
 

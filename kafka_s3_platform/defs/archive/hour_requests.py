@@ -27,10 +27,6 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
     if not backlog.frontiers:
         tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
         return
-    # The run of an hour at the start of a cut log would fail. A run up to now records which offsets are gone.
-    if backlog.begins_cut:
-        _request_until_now(backlog, requests, tick)
-        return
     runs = requests.list_unfinished(key)
     due, lost = backlog.within_reach(_find_due_hours(backlog, runs, shown))
     if lost:

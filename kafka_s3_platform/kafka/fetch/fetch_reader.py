@@ -19,7 +19,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError, TransientError
+from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, TransientError
 from kafka_s3_platform.kafka.batches import make_unkept_error
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader, limit_answers
 from kafka_s3_platform.kafka.failures import ERROR_CLASSES
@@ -42,7 +42,7 @@ from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
-from kafka_s3_platform.model.unresolved import Unreadable
+from kafka_s3_platform.model.unresolved import UNREADABLE, Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class FetchReader:
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp at this offset, which may also be an aborted record's or a marker's.
 
-        None if the log has no readable record there. Raises what `ConfluentReader.read` raises.
+        None if the log has no record there. Raises what `ConfluentReader.find_timestamp` raises.
         """
         tp = TopicPartition(self._topic, kafka_partition)
         try:
@@ -347,7 +347,7 @@ class FetchReader:
         message = f"the record batch at offset {batch.base_offset}, up to {batch.last_offset}, cannot be read: {fault}"
         if not self._skip_unreadable:
             raise make_unkept_error(tp, {start: message})
-        progress.unreadable += (Unreadable(start, end, "batch", message),)
+        progress.unreadable += (Unreadable(start, end, UNREADABLE, message),)
         progress.position = batch.last_offset + 1
         progress.leader_epoch = None if batch.fault else batch.leader_epoch
 
@@ -397,15 +397,17 @@ class FetchReader:
 
 
 def _find_timestamp(tp: TopicPartition, found: FetchAnswer, offset: int, most: int) -> int | None:
-    for batch in parse_batches(found.records):
-        if batch.fault or not batch.base_offset <= offset <= batch.last_offset:
-            continue
-        if batch.is_control:
-            return batch.max_timestamp
-        try:
+    try:
+        for batch in cut_at_fault([*parse_batches(found.records)]):
+            if batch.fault:
+                raise IntegrityError(f"{tp}, offset {batch.base_offset}: {batch.fault}")
+            if not batch.base_offset <= offset <= batch.last_offset:
+                continue
+            if batch.is_control:
+                return batch.max_timestamp
             records, _ = build_record_batch(tp, [open_batch(batch, most)])
-        except ValueError:
-            return None
-        times = records.column("timestamp").cast(pa.int64()).to_numpy()
-        return next((int(t) for t in times[records.column("offset").to_numpy() == offset]), None)
+            times = records.column("timestamp").cast(pa.int64()).to_numpy()
+            return next((int(t) for t in times[records.column("offset").to_numpy() == offset]), None)
+    except ValueError as err:
+        raise IntegrityError(f"{tp}, offset {offset}: {err}") from err
     return None

@@ -1,11 +1,12 @@
 """Sentences about records that a restore asks for and the archive does not hold."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from itertools import chain, count, groupby, takewhile
+from itertools import count, groupby, takewhile
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.formats import find_format
+from kafka_s3_platform.model.gap import GapReason
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.state import IndexState
@@ -16,11 +17,15 @@ from kafka_s3_platform.restore.source.selection import FOREVER, Selection
 MAX_STRETCHES = 20
 """A sentence names so many stretches of offsets or hours at most."""
 
-_GAPS = {
-    True: "were lost to retention before they were archived",
-    False: "were archived by another sink, before this connector took over from it",
+_GAPS: Mapping[GapReason, str] = {
+    "retention": "were lost to retention before they were archived",
+    "before archiving began": "were deleted before archiving began",
+    "skipped": "were skipped by somebody's decision",
+    "truncated": "were lost by the log after they were archived; what it holds there since is not archived",
+    "cut off": "were lost by the log before they were archived; what is archived there came later",
+    "taken over": "were archived by another sink, before this connector took over from it",
 }
-"""How a gap is described: `True` is for those that are lost."""
+"""How gaps are described."""
 
 
 def describe_gaps(
@@ -37,11 +42,11 @@ def describe_gaps(
         asked = make_span(window.start_offset, end)
         if selection.is_timed:
             asked &= _surround(state, p, mine)
-        for is_lost, what in _GAPS.items():
-            gaps = (g for g in state.gaps if g.kafka_partition == p and g.is_lost == is_lost)
-            ranges = RangeSet(chain.from_iterable(make_span(g.start_offset, g.end_offset) for g in gaps))
-            yield from (f"{topic}-{p}: offsets {r} {what}" for r in asked & ranges)
-        yield from (f"{topic}-{p}: offsets {r} are not archived{_write_end(r, covered)}" for r in asked - covered)
+        gaps = [g for g in state.judge.left_out if g.kafka_partition == p]
+        for gap in gaps:
+            yield from (f"{topic}-{p}: offsets {r} {_GAPS[gap.reason]}" for r in asked.within(gap.offsets))
+        missing = asked - covered - RangeSet(g.offsets for g in gaps)
+        yield from (f"{topic}-{p}: offsets {r} are not archived{_write_end(r, covered)}" for r in missing)
     yield from _describe_incomplete(request, state, selection)
 
 
@@ -77,7 +82,7 @@ def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segmen
     if not chosen:
         return RangeSet()
     inside = make_span(min(s.start_offset for s in chosen), max(s.end_offset for s in chosen))
-    gaps = [g for g in state.gaps if g.kafka_partition == kafka_partition]
+    gaps = [g for g in state.judge.left_out if g.kafka_partition == kafka_partition]
     touching = [
         make_span(g.start_offset, g.end_offset)
         for g in gaps
@@ -92,7 +97,7 @@ def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: 
     """Describe the hours of a window of time for which more records may still be archived."""
     hours = list(_list_hours(request)) if selection.is_timed else []
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
-    missing = sorted(set(hours) - state.complete_hours(hours, lateness))
+    missing = sorted(set(hours) - state.judge.list_complete(hours, lateness))
     if missing:
         named = ", ".join(_join_stretches(missing)[:MAX_STRETCHES])
         yield (

@@ -67,5 +67,5 @@ def _summarize_day(
     if day is None:
         return DaySummary(None, segments, 0, 0)
     hours = list_day_hours(day, zone)
-    complete = state.complete_hours(hours, lateness)
+    complete = state.judge.list_complete(hours, lateness)
     return DaySummary(day, segments, len(hours), sum(not any(s.may_hold_apart(h) for s in apart) for h in complete))

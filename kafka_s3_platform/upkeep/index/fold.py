@@ -189,7 +189,7 @@ def _list_months(rows: pa.Table, state: IndexState) -> pa.Array:
 
 def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> pa.Table:
     fold = folding.fold
-    rows = TopicRows(topic, (*fold.scans, *fold.looks, *fold.hours), (), "upkeep", {})
+    rows = TopicRows(topic, (*fold.scans, *fold.looks, *fold.hours), (), "upkeep")
     common = {"version": version, "commit_id": str(uuid4()), "committed_at": now}
     return encode_rows([rows], common).select(INDEX_SCHEMA.names)
 

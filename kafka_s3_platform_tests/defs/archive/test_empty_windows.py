@@ -86,11 +86,10 @@ def test_a_day_without_a_record_is_shown_when_it_is_over(config: ConnectorConfig
 def test_hours_that_may_have_lost_records_before_the_archive_began_are_not_called_empty(
     config: ConnectorConfig, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    """Kafka had deleted the first record: it was of the hour of the next one, or of any before."""
+    """Kafka had deleted the first record: it was of any hour before that, if records were out of order."""
     produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, h)) for h in (80, 60, 40)])
     delete_records(config.kafka, config.topics[0], 1)
     archived(config)
     Sensors(config, tmp_path, instance).tick("lag__c")
     told = Sensors(config, tmp_path, instance).tick("lag__c")
-    later = {topic_of(config).hours.key(ago(config, h)) for h in range(59, 1, -1) if h != 40}
-    assert {*told} == later
+    assert not told

@@ -38,10 +38,10 @@ def rows(*days: Sequence[HourState]) -> list[tuple[date, Sequence[HourState]]]:
 
 def test_each_hour_has_a_colour_and_a_mark() -> None:
     states: list[HourState] = [state for state in MARKS if state != "ahead"]
-    others: list[HourState] = ["complete"] * 15
+    others: list[HourState] = ["complete"] * 14
     told = render_picture(rows([*states, *others, "ahead"]), "UTC")
-    assert shape(told) == {COLOURS[state][0]: 16 if state == "complete" else 1 for state in states}
-    assert "03-01  !?~.>+#o" + "#" * 15 in told
+    assert shape(told) == {COLOURS[state][0]: 15 if state == "complete" else 1 for state in states}
+    assert "03-01  !?~.>*+#o" + "#" * 14 in told
     assert all(text in told for state, (_, text) in MARKS.items() if state != "ahead")
 
 

@@ -166,7 +166,12 @@ def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(
     (check,) = found.get_asset_check_evaluations()
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert convert_metadata(check.metadata)["incomplete_hours"] == [
-        {"hour": keys[1], "scanned": True, "out_of_range_records": 2}
+        {
+            "hour": keys[1],
+            "scanned": True,
+            "out_of_range_records": 2,
+            "verdict": "not complete: 2 records of it may be archived as out of range",
+        }
     ]
 
 

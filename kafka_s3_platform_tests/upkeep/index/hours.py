@@ -96,7 +96,6 @@ def answer_all(config: ConnectorConfig) -> dict[str, Any]:
             replace(topic.state, version=0),
             topic.segments,
             topic.retired,
-            topic.gaps_by_hour(),
             topic.created_at,
             topic.index_id,
         )

@@ -68,9 +68,9 @@ def answer_all(config: ConnectorConfig, hours: int = HOURS) -> dict[str, Any]:
         found[name] = {
             "coverage": state.coverage(0),
             "scanned": [state.is_scanned(h) for h in asked],
-            "complete": [state.is_complete(h, LATE) for h in asked],
+            "complete": [state.judge.is_complete(h, LATE) for h in asked],
             "starts": [state.hour_start(0, h) for h in asked],
-            "promised": [state.promised_start(0, h) for h in asked],
+            "verdicts": [state.judge.find_verdict(h, LATE) for h in asked],
             "hours": [state.hour_of(0, o) for o in range(0, hours * RECORDS, 5)],
             "epoch": state.leader_epoch(0, state.coverage(0).end_offset or 0),
             "segments": topic.segments,
@@ -109,7 +109,7 @@ def test_old_rows_go_to_their_month_and_every_answer_stays(new_config: NewConfig
     # the look after the last hour of January is of February
     assert after["folded-2026-01"] == topics * (24 * 3 - 1)
     assert after["folded-2026-02"] == topics * ((HOURS - 24) * 3 + 1)
-    assert after["state"] == rows["state"] - report.rows + topics * 4
+    assert after["state"] == rows["state"] - report.rows + topics * 6
     assert answer_all(config) == before
     assert fold(config) == FoldReport()
     assert merge_files(ConnectorIndex.of(config), NOW.date(), dry_run=False).overtaken == ()

@@ -1,0 +1,324 @@
+"""The judge of hours: the only place that tells whether an hour is complete, and what it may lack.
+
+Asked is which offsets may hold records of an hour, or may have held some, and what became of these (the ledger). What
+is not known widens the offsets: a range that may touch an hour counts for it, and for every other hour that it may
+touch.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from kafka_s3_platform.model.folded import find_folded_month, list_months
+from kafka_s3_platform.model.gap import Gap, GapReason, count_reasons
+from kafka_s3_platform.model.ledger import LEFT_OUT, LOST, OPEN, Fate, Ledger, make_gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.model.unresolved import UNREADABLE
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.model.state import IndexState
+
+CUTS: tuple[GapReason, ...] = ("truncated", "cut off")
+"""Reasons of gaps where a log has lost its end: other records may lie there now."""
+
+
+@dataclass(frozen=True)
+class HourVerdict:
+    """What the judge says of an hour.
+
+    `kafka_partitions` are those of the look that came first after the hour and its lateness, none if no look was so
+    late. `open` has, of those that lack something, the ranges that may hold records of the hour and are not archived
+    yet, with their fates. `lacking` are the ranges that may have held some, and never will be archived.
+    `taken_over_count` of the offsets that may hold some were archived by another sink.
+    """
+
+    hour: datetime
+    kafka_partitions: frozenset[int] = frozenset()
+    open: Mapping[int, tuple[tuple[OffsetRange, Fate], ...]] = field(default_factory=dict)
+    lacking: tuple[Gap, ...] = ()
+    taken_over_count: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the archive holds all that Kafka held when the lateness was over, but for what is `lacking`."""
+        return bool(self.kafka_partitions) and not self.open
+
+    def is_complete_in(self, kafka_partition: int) -> bool:
+        """Return what `is_complete` asks of all, of one kafka partition."""
+        return kafka_partition in self.kafka_partitions and kafka_partition not in self.open
+
+    @property
+    def open_counts(self) -> Counter[Fate]:
+        """How many offsets of each fate stand in the way."""
+        counts: Counter[Fate] = Counter()
+        for offsets, fate in chain.from_iterable(self.open.values()):
+            counts[fate] += len(offsets)
+        return counts
+
+    def __str__(self) -> str:
+        """Say it in words: `complete, but for offsets that may be of it: 250 before archiving began`."""
+        if self.is_complete:
+            lacking = ", ".join(f"{count:,} {reason}" for reason, count in count_reasons(self.lacking).items())
+            return f"complete, but for offsets that may be of it: {lacking}" if lacking else "complete"
+        waiting = ", ".join(f"{count:,} offsets {fate}" for fate, count in self.open_counts.items())
+        why = "" if self.kafka_partitions else "the log was not looked at since it was over"
+        return f"not complete: {'; '.join(filter(None, (why, waiting)))}"
+
+
+class Judge:
+    """Judges the hours of one state."""
+
+    def __init__(self, state: "IndexState") -> None:
+        self._state = state
+        self._looks = state.looks
+        self._ledgers: dict[int, Ledger] = {}
+        self._clear_looks: dict[int, bool] = {}
+        self._unfolded: dict[tuple[str, ...], Judge] = {}
+
+    def find_verdict(self, hour: datetime, allowed_lateness: timedelta) -> HourVerdict:
+        """Judge an hour: what may hold its records, up to a high watermark that was seen late enough, and its fate.
+
+        Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are those of that
+        look, so one that is added later does not reopen the hour. Before such a look, all that is known counts.
+        """
+        over = hour + HOUR + allowed_lateness
+        at = self._looks.find(over)
+        ends = self._looks.find_ends(at)
+        if self._is_old(over):
+            is_done = self._is_clear(at) or (self._state.is_folded(hour) and self._is_archived_since_fold(at))
+            if is_done and not self._may_lack(hour, at):
+                return HourVerdict(hour, frozenset(ends))
+            return self._read_single_rows(hour, over).find_verdict(hour, allowed_lateness)
+        waiting: dict[int, tuple[tuple[OffsetRange, Fate], ...]] = {}
+        lacking: list[Gap] = []
+        taken_over_count = 0
+        for kafka_partition, end in sorted((ends or self._looks.highest_ends).items()):
+            may_hold = self.find_may_hold(kafka_partition, hour, end)
+            may_hold |= self._find_unwitnessed(kafka_partition, at, to_epoch_ms(hour + HOUR))
+            ledger = self.get_ledger(kafka_partition)
+            if ranges := tuple(ledger.within(may_hold, OPEN)):
+                waiting[kafka_partition] = ranges
+            gaps = [make_gap(kafka_partition, *each) for each in ledger.within(may_hold, LOST)]
+            for reason in CUTS:
+                since = self._find_lost_since(kafka_partition, hour, at, reason)
+                gaps += (make_gap(kafka_partition, r, reason) for r in since - RangeSet(g.offsets for g in gaps))
+            lacking += sorted(gaps)
+            taken_over_count += sum(map(len, self._state.gap_offsets(kafka_partition, "taken over") & may_hold))
+        return HourVerdict(hour, frozenset(ends), waiting, tuple(lacking), taken_over_count)
+
+    def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
+        """Return whether the hour is judged complete. For most of tens of thousands, nothing but the look is needed."""
+        at = self._looks.find(hour + HOUR + allowed_lateness)
+        if self._is_clear(at):
+            return True
+        if self._state.is_folded(hour):
+            return self._is_archived_since_fold(at)
+        return at < len(self._looks.whole) and self.find_verdict(hour, allowed_lateness).is_complete
+
+    def list_complete(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
+        """Return those of `hours` that are complete."""
+        return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
+
+    def find_newest_complete(self, first: datetime, newest: datetime, allowed_lateness: timedelta) -> datetime | None:
+        """Return the newest complete hour from `first` to `newest`, None if there is none.
+
+        Looked at are `newest` and the day before it, each hour that was asked for, and the last ones that are folded.
+        """
+        candidates = chain(
+            (newest - n * HOUR for n in range(25)),
+            sorted({row.hour for row in self._state.hours}, reverse=True),
+            sorted((run.until - HOUR for run in self._state.fold.hours), reverse=True),
+        )
+        hours = (hour for hour in candidates if first <= hour <= newest)
+        return next((hour for hour in hours if self.is_complete(hour, allowed_lateness)), None)
+
+    def may_lack(self, hour: datetime, allowed_lateness: timedelta) -> bool:
+        """Return whether the hour may lack something that is lost, or another sink's. No folded row is read."""
+        over = hour + HOUR + allowed_lateness
+        if self._is_old(over):
+            return self._may_lack(hour, self._looks.find(over))
+        verdict = self.find_verdict(hour, allowed_lateness)
+        return bool(verdict.lacking or verdict.taken_over_count)
+
+    def find_may_hold(self, kafka_partition: int, hour: datetime, end_offset: int) -> RangeSet:
+        """Return the offsets below `end_offset` that may hold records of the hour, or may have held some.
+
+        Left out is what is known to hold none: offsets that ListOffsets passed over when the hour was planned, and
+        those that were deleted before the hour began. The first is void from where the log was truncated on, and of
+        what could not be read: a batch that lies about its offsets is at another place than ListOffsets says. Unless it
+        was there before the hour began.
+        """
+        start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
+        start = self._bound_by_cuts(kafka_partition, start)
+        unread = self._unread.get(kafka_partition, RangeSet())
+        if unread:
+            # the clock of the look may have been behind
+            _, seen_end = self._looks.find_bounds_before(kafka_partition, hour - HOUR)
+            unread -= make_span(0, self._bound_by_cuts(kafka_partition, seen_end))
+        none_there = make_span(log_start, start) - unread
+        return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
+
+    def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:
+        """Return an offset that all records of the hour lie below which did not come late, None if none is known."""
+        return self._looks.find_ends(self._looks.find(hour + HOUR + allowed_lateness)).get(kafka_partition)
+
+    def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
+        """Return the offset below which everything was deleted before the hour began."""
+        log_start, _ = self._looks.find_bounds_before(kafka_partition, hour)
+        return self._bound_by_cuts(kafka_partition, log_start)
+
+    def _bound_by_cuts(self, kafka_partition: int, offset: int) -> int:
+        """Return up to where it holds what was seen below the offset of a log that may have lost its end since."""
+        cuts = (gap for gap in self._state.gaps_of(kafka_partition) if gap.reason in CUTS)
+        return min([offset, *(gap.start_offset for gap in cuts if gap.start_offset < offset <= gap.end_offset)])
+
+    def get_ledger(self, kafka_partition: int) -> Ledger:
+        """Return the fate of each offset below the highest end that was ever seen of the kafka partition."""
+        if kafka_partition not in self._ledgers:
+            self._ledgers[kafka_partition] = self._make_ledger(kafka_partition)
+        return self._ledgers[kafka_partition]
+
+    @cached_property
+    def left_out(self) -> tuple[Gap, ...]:
+        """All offsets whose records are not in this archive and never will be, those of another sink included."""
+        gaps: list[Gap] = []
+        for kafka_partition in self._state.seen_kafka_partitions:
+            left_out = [(r, fate) for r, fate in self.get_ledger(kafka_partition).ranges if fate in LEFT_OUT]
+            gaps += (make_gap(kafka_partition, *each) for each in left_out)
+            cut_off = self._state.gap_offsets(kafka_partition, "cut off") - RangeSet(r for r, _ in left_out)
+            gaps += (make_gap(kafka_partition, r, "cut off") for r in cut_off)
+        return tuple(gaps)
+
+    def _make_ledger(self, kafka_partition: int) -> Ledger:
+        state = self._state
+        unresolved = RangeSet(u.offsets for u in state.failures if u.kafka_partition == kafka_partition)
+        covered = state.coverage(kafka_partition)
+        highest = self._looks.highest_ends.get(kafka_partition, 0)
+        end = max(highest, covered.end_offset or 0, unresolved.end_offset or 0)
+        layers: list[tuple[Fate, RangeSet]] = [
+            ("truncated", state.gap_offsets(kafka_partition, "truncated")),
+            # a scan goes on over what was deleted while it read
+            ("retention", state.gap_offsets(kafka_partition, "retention")),
+            ("taken over", state.gap_offsets(kafka_partition, "taken over")),
+            ("skipped", state.gap_offsets(kafka_partition, "skipped")),
+            ("archived", covered),
+            # beyond where the last two looks saw the end is nothing that could be archived
+            ("cut off", make_span(self._looks.find_last_end(kafka_partition, end), end)),
+            ("unresolved", unresolved),
+            ("before archiving began", make_span(0, state.find_first_log_start(kafka_partition) or 0)),
+        ]
+        return Ledger(end, layers)
+
+    def _find_lost_since(self, kafka_partition: int, hour: datetime, at: int, reason: GapReason) -> RangeSet:
+        """Return the offsets that the log was seen to have lost since the hour began, as far as they may be of it.
+
+        The end that a look after that saw tells nothing of the records that were there before. Nor does what
+        ListOffsets passed over later.
+        """
+        looked_at = self._looks.get_time(at)
+        ranges: list[OffsetRange] = []
+        for gap in self._state.gaps_of(kafka_partition):
+            lost_at = gap.observed_at
+            if gap.reason == reason and (lost_at is None or lost_at > hour):
+                # clocks may differ
+                was_before = looked_at is not None and lost_at is not None and looked_at + HOUR < lost_at
+                end = self._looks.find_highest_end(kafka_partition, at) if was_before else None
+                ranges += make_span(gap.start_offset, gap.end_offset if end is None else min(gap.end_offset, end))
+        return RangeSet(ranges)
+
+    def _find_unwitnessed(self, kafka_partition: int, at: int, until_ms: int | None = None) -> RangeSet:
+        """Return unresolved offsets of which the look `at` alone says that they came later, and no other one.
+
+        It may have been told too little. Left out is what is known to bear a time from `until_ms` on.
+        """
+        end, next_end = (self._looks.find_highest_end(kafka_partition, n) for n in (at, at + 1))
+        if end is None or next_end is None:
+            return RangeSet()
+        return RangeSet(
+            item.offsets
+            for item in self._state.unresolved
+            if item.kafka_partition == kafka_partition
+            and end <= item.start_offset < next_end
+            and (until_ms is None or item.min_timestamp is None or item.min_timestamp < until_ms)
+        )
+
+    def _is_clear(self, at: int) -> bool:
+        """Whether all below the ends that the look saw is archived or lost: every hour that it proves is complete."""
+        if at not in self._clear_looks:
+            ends = self._looks.find_ends(at)
+            waiting = {p: self.get_ledger(p).open.ranges for p in ends}
+            self._clear_looks[at] = bool(ends) and all(
+                (not waiting[p] or end <= waiting[p][0].start_offset) and not self._find_unwitnessed(p, at)
+                for p, end in ends.items()
+            )
+        return self._clear_looks[at]
+
+    def _is_old(self, over: datetime) -> bool:
+        """Whether the look that came first after that time may be folded."""
+        fold = self._state.fold
+        return bool(fold.hours) and over <= max(look.observed_at for look in fold.looks)
+
+    def _may_lack(self, hour: datetime, at: int) -> bool:
+        """Whether something that is lost or was taken over may touch the hour, by what is known without its rows."""
+        for kafka_partition, end in self._looks.find_ends(at).items():
+            lost = self.get_ledger(kafka_partition).lost | self._state.gap_offsets(kafka_partition, "taken over")
+            if lost & make_span(self._find_deleted_end(kafka_partition, hour), end):
+                return True
+            if any(self._find_lost_since(kafka_partition, hour, at, reason) for reason in CUTS):
+                return True
+        return False
+
+    def _is_archived_since_fold(self, at: int) -> bool:
+        """Whether all from the first folded offset on is archived up to the look. No folded hour begins earlier."""
+        starts: dict[int, int] = {}
+        for item in self._state.fold.scans:
+            starts[item.kafka_partition] = min(item.start_offset, starts.get(item.kafka_partition, item.start_offset))
+        ends = self._looks.find_ends(at)
+        return bool(ends) and not any(
+            self.get_ledger(p).open & make_span(starts.get(p, 0), end) for p, end in ends.items()
+        )
+
+    def _read_single_rows(self, hour: datetime, over: datetime) -> "Judge":
+        """Return a judge that has the single rows of an hour that is folded, and the looks of when it was over."""
+        state = self._state
+        months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
+        if months not in self._unfolded:
+            rows = [state.read_month(month) for month in months if month in list_months(state.fold.hours)]
+            looks = [look for r in rows for look in r.frontiers]
+            times = {look.observed_at for look in looks}
+            others = sorted((f for f in state.fold.looks if f.observed_at not in times), key=lambda f: f.observed_at)
+            later = [look for look in others if times and look.observed_at > min(times)]
+            unfolded = replace(
+                state,
+                frontiers=(*others[: len(others) - len(later)], *looks, *later, *state.frontiers),
+                hours=(*chain.from_iterable(r.hours for r in rows), *state.hours),
+                fold=replace(state.fold, hours=(), looks=()),
+            )
+            self._unfolded[months] = unfolded.judge
+        return self._unfolded[months]
+
+    @cached_property
+    def _planned_starts(self) -> dict[tuple[int, datetime], tuple[int, int]]:
+        """By kafka partition and hour the lowest start that was planned, and where the log began then."""
+        starts: dict[tuple[int, datetime], tuple[int, int]] = {}
+        for row in self._state.hours:
+            if row.start_offset is not None:
+                place = (row.kafka_partition, row.hour)
+                planned = (row.start_offset, row.log_start_offset)
+                starts[place] = min(planned, starts.get(place, planned))
+        return starts
+
+    @cached_property
+    def _unread(self) -> dict[int, RangeSet]:
+        """By kafka partition what was never read: batches that cannot be, and what was skipped."""
+        ranges: dict[int, list[OffsetRange]] = defaultdict(list)
+        for item in self._state.failures:
+            if item.reason == UNREADABLE:
+                ranges[item.kafka_partition].append(item.offsets)
+        numbers = self._state.seen_kafka_partitions
+        return {p: RangeSet(ranges[p]) | self._state.gap_offsets(p, "skipped") for p in numbers}
