@@ -163,7 +163,7 @@ def _measure_stored(snapshot: JobSnap | ExecutionPlanSnapshot) -> float:
 
 def _make_observation() -> dg.AssetObservation:
     """Make the lag sensor's observation of a topic that is behind in all kafka partitions."""
-    frontiers = {p: Frontier(p, 0, 1_000_000, 1_000_000, 1, HOUR + timedelta(hours=2)) for p in range(KAFKA_PARTITIONS)}
+    frontiers = {p: Frontier(p, 0, 1_000_000, 1_000_000, 1, HOUR) for p in range(KAFKA_PARTITIONS)}
     found: OffsetAtTime = RecordOffset(0)
 
     def find_first(asked: Iterable[int], times: Sequence[int]) -> Answers[int, Mapping[int, OffsetAtTime]]:
@@ -172,7 +172,9 @@ def _make_observation() -> dg.AssetObservation:
     configs = {"retention.ms": "604800000", "cleanup.policy": "delete"}
     topic = ArchivedTopic(connector("c", "topic"), "topic")
     tick = Tick({}, logging.getLogger())
-    observe_lag(Backlog(topic, "id", frontiers, IndexState(), frozenset(), find_first, lambda: configs), tick)
+    now = HOUR + timedelta(hours=2)
+    read = (find_first, lambda: configs, lambda *_: None)
+    observe_lag(Backlog(topic, "id", now, frontiers, IndexState(), frozenset(), *read), tick)
     [observation] = [each for each in tick.observations if isinstance(each, dg.AssetObservation)]
     return observation
 
