@@ -123,6 +123,7 @@ def _make_hours(age: Age, numbers: np.ndarray, kafka_partitions: np.ndarray) -> 
         "start_offset": pa.array(numbers * RECORDS),
         "end_offset": pa.array((numbers + 1) * RECORDS),
         "hour": _times(_to_us(age.start) + numbers * _HOUR_US),
+        "log_start_offset": pa.array(np.maximum(0, numbers - 24 * 7) * RECORDS),
     }
 
 
