@@ -75,7 +75,7 @@ def state_hours(
     for report in report_hours(snapshot, hours, lateness):
         passing = _name_passing(report.hour, lateness, now, at_risk)
         verdict, stored = report.verdict, _sum(report.segments)
-        lacks = name_what_lacks(snapshot.state, verdict, has_records=bool(stored and stored[0]))
+        lacks = name_what_lacks(snapshot.state, verdict)
         state = _name_state(stored, passing, _choose_worst(lacks.values()), report.complete, met=report.scanned)
         states: dict[int, HourState] = {}
         for number in numbers:
@@ -102,7 +102,7 @@ def sketch_hours(
     stated = []
     for hour in hours:
         verdict, stored = state.judge.find_verdict(hour, lateness), counts.get(hour)
-        lacks = name_what_lacks(state, verdict, has_records=bool(stored and stored[0]))
+        lacks = name_what_lacks(state, verdict)
         complete = verdict.is_complete and not count_records_apart(hour, apart)
         passing = _name_passing(hour, lateness, now, at_risk)
         lacking = _choose_worst(lacks.values())
@@ -124,18 +124,16 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
     return [hour for hour in complete if hour not in stored and not count_records_apart(hour, apart)]
 
 
-def name_what_lacks(
-    state: IndexState, verdict: HourVerdict, *, has_records: bool
-) -> dict[int, Literal["gap", "in doubt"]]:
+def name_what_lacks(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
     """Name, by kafka partition, how likely the hour lacks something: a gap, or only if records came out of order.
 
-    What was deleted may be of every hour since it was last known to be there. Where records of earlier hours were left
-    before those of the hour, it is older than these, if records are in order.
+    What was deleted or skipped may be of every hour since it was last known to be there. If records are in order, it is
+    older than an hour whose plan has found records of earlier hours behind it.
     """
     lacks: dict[int, Literal["gap", "in doubt"]] = {}
     for gap in verdict.lacking:
         start = state.hour_start(gap.kafka_partition, verdict.hour)
-        is_older = has_records if start is None else gap.end_offset < start
+        is_older = start is None or gap.end_offset < start
         is_doubt = gap.reason in {"before archiving began", "retention", "skipped"}
         if not (is_doubt and is_older):
             lacks[gap.kafka_partition] = "gap"
