@@ -318,9 +318,12 @@ def find_lost_offsets(
     if not deleted:
         return deleted
     kafka_partition = frontier.kafka_partition
-    ends = (state.judge.find_end_of(kafka_partition, hour, lateness) or frontier.high_watermark for hour in hours)
-    ranges = (state.judge.find_may_hold(kafka_partition, hour, end) for hour, end in zip(hours, ends, strict=True))
-    return deleted & RangeSet(chain.from_iterable(ranges))
+    ranges: list[OffsetRange] = []
+    for hour in hours:
+        end = state.judge.find_end_of(kafka_partition, hour, lateness)
+        known_end = frontier.high_watermark if end is None else end
+        ranges += state.judge.find_may_hold(kafka_partition, hour, known_end)
+    return deleted & RangeSet(ranges)
 
 
 def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
