@@ -71,7 +71,7 @@ def frontier(start: int, end: int, stable: int) -> Frontier:
 
 def test_records_that_came_between_two_questions_are_no_open_transaction() -> None:
     found = frontier(0, 10, 15)
-    assert (found.last_stable_offset, found.high_watermark) == (10, 10)
+    assert (found.last_stable_offset, found.high_watermark) == (15, 15)
 
 
 @given(NEGATIVE)
