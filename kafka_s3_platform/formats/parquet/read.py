@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_s3_platform.avro.nodes import FEW_VALUES
 from kafka_s3_platform.avro.schema import get_branch_name
@@ -57,7 +58,7 @@ class ParquetReader:
         while True:
             try:
                 batch = next(found, None)
-            except (pa.ArrowException, OSError, *VALUE_ERRORS) as err:
+            except (pa.ArrowException, OSError, SchemaParseException, UnknownType, *VALUE_ERRORS) as err:
                 raise build_damage_error(self._key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
             if batch is None:
                 return
