@@ -1,5 +1,6 @@
 """A run looks at its topic once: what changes while it looks, it looks at again."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -93,6 +94,8 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
                 pending.clear()
                 admin = AdminClient({"bootstrap.servers": kafka_settings.bootstrap_servers})
                 admin.create_partitions([NewPartitions(name, 2)])[name].result(10)
+                while 1 not in admin.list_topics(name, 10).topics[name].partitions:
+                    time.sleep(0.05)
                 produce(kafka_settings, name, [Sent(b"new", None, NOON, (), 1) for _ in range(20)])
             return real(self, kafka_partitions)
 
