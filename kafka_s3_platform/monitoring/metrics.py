@@ -190,7 +190,10 @@ class _Collector:
             for reason, count in sorted(topic.totals.gap_offsets.items())
         ]
         yield _make_gauge(
-            "gap_offsets", "Offsets whose records this archive does not hold, and never will.", (*labels, "reason"), gaps
+            "gap_offsets",
+            "Offsets whose records this archive does not hold, and never will.",
+            (*labels, "reason"),
+            gaps,
         )
 
     def _of_connectors(self, find: Callable[[ConnectorHealth], Number]) -> list[tuple[tuple[str, ...], Number]]:
