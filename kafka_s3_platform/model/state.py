@@ -143,7 +143,7 @@ class IndexState:
 
     def gap_offsets(self, kafka_partition: int, reason: GapReason) -> RangeSet:
         """Return the offsets of the gaps that have this reason."""
-        return RangeSet(gap.offsets for gap in self.gaps_of(kafka_partition) if gap.reason == reason)
+        return self._gap_offsets.get((kafka_partition, reason), RangeSet())
 
     def deleted(self, kafka_partition: int) -> RangeSet:
         """Return the offsets that are part of coverage only because retention deleted them."""
@@ -256,10 +256,18 @@ class IndexState:
 
     @cached_property
     def _gaps(self) -> dict[int, tuple[Gap, ...]]:
-        gaps: dict[int, tuple[Gap, ...]] = {}
+        gaps: dict[int, list[Gap]] = defaultdict(list)
         for gap in self.gaps:
-            gaps[gap.kafka_partition] = (*gaps.get(gap.kafka_partition, ()), gap)
-        return gaps
+            gaps[gap.kafka_partition].append(gap)
+        return {p: tuple(each) for p, each in gaps.items()}
+
+    @cached_property
+    def _gap_offsets(self) -> dict[tuple[int, GapReason], RangeSet]:
+        """Each hour that is judged asks for them."""
+        ranges: dict[tuple[int, GapReason], list[OffsetRange]] = defaultdict(list)
+        for gap in self.gaps:
+            ranges[gap.kafka_partition, gap.reason].append(gap.offsets)
+        return {place: RangeSet(each) for place, each in ranges.items()}
 
     @cached_property
     def _coverage(self) -> dict[int, RangeSet]:
