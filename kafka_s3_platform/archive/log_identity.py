@@ -130,10 +130,10 @@ class ArchivedLogs:
         if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
             offsets = OffsetRange(divergence.end_offset, end)
             return Truncation(offsets, is_start_exact=True, leader_epoch=divergence.leader_epoch)
-        shared = marks[at - 1] if at else EpochMark(covered.ranges[0].start_offset, 0)
-        start = min(shared.offset, frontier.last_stable_offset, end - 1)
-        is_known = at and start == shared.offset
-        epoch = shared.leader_epoch if is_known else None
+        shared = marks[at - 1] if at else None
+        lowest = covered.ranges[0].start_offset if shared is None else shared.offset
+        start = min(lowest, frontier.last_stable_offset, end - 1)
+        epoch = None if shared is None or start < shared.offset else shared.leader_epoch
         return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
 
     def _list_marks(self, frontier: Frontier, end: int) -> list[EpochMark]:
