@@ -122,12 +122,13 @@ def _more(count: int) -> Iterable[str]:
 def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> Iterator[PlatformError]:
     """Return an error for hours whose records are out of range: `archive.start.hour` was a later one before."""
     start = request.config.archive.start_hour
-    moved = [hour for hour in hours if hour.out_of_range_count and hour.hour >= start]
+    moved = [hour for hour in hours if hour.verdict.out_of_range_count and hour.hour >= start]
     if moved:
         first, last = (hour.hour.astimezone(start.tzinfo).isoformat() for hour in (moved[0], moved[-1]))
+        most = max(hour.verdict.out_of_range_count for hour in moved)
         yield ConfigError(
             f"topic {request.topic}: archive.start.hour is {start.isoformat()}, and was a later hour when records of "
-            f"hours from {first} to {last} were archived: up to {max(h.out_of_range_count for h in moved):,} of them "
+            f"hours from {first} to {last} were archived: up to {most:,} of them "
             f"are archived as out of range, where restores find them by their times, and stay so. To have them by the "
             f"hour, archive the topic under another connector name, topics.dir and archive.index.dir. To be content "
             f"with that, move archive.start.hour back to the later hour"

@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
 
 from kafka_s3_platform.archive.request import HourReport
+from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Scan, Segment
+from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -27,11 +30,10 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
         yield HourReport(
             hour,
             tuple(segments.get(hour, ())),
-            state.judge.find_verdict(hour, lateness),
+            judge_hour(state, hour, lateness, apart),
             state.is_scanned(hour),
             sum(s.filtered_count for s in scans[hour]),
             sum(s.dead_letter_count for s in scans[hour]),
-            count_records_apart(hour, apart),
         )
 
 
@@ -40,9 +42,10 @@ def list_segments_apart(snapshot: IndexSnapshot, first: datetime) -> tuple[Segme
     return snapshot.select_segments(SegmentFilter(started_since=first))
 
 
-def count_records_apart(hour: datetime, apart: Iterable[Segment]) -> int:
-    """Count the records of segments apart that may be of the hour: where there are any, it is not complete."""
-    return sum(s.record_count for s in apart if s.may_hold_apart(hour))
+def judge_hour(state: IndexState, hour: datetime, lateness: timedelta, apart: Iterable[Segment]) -> HourVerdict:
+    """Judge an hour, with the records of segments `apart` that may be of it."""
+    count = sum(s.record_count for s in apart if s.may_hold_apart(hour))
+    return replace(state.judge.find_verdict(hour, lateness), out_of_range_count=count)
 
 
 def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:

@@ -27,8 +27,7 @@ class HourReport(SegmentTotals):
     """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them.
 
     Of the records of its offsets, `filtered_count` were left out and `dead_letter_count` failed and were tolerated; a
-    run without hours counts those of a range at the hour that the range begins in. Up to `out_of_range_count` records
-    of it are archived as out of range, since the archive began after it; it is not complete then.
+    run without hours counts those of a range at the hour that the range begins in.
     """
 
     hour: datetime
@@ -37,11 +36,10 @@ class HourReport(SegmentTotals):
     scanned: bool
     filtered_count: int = 0
     dead_letter_count: int = 0
-    out_of_range_count: int = 0
 
     @property
     def complete(self) -> bool:
-        return self.verdict.is_complete and not self.out_of_range_count
+        return self.verdict.is_complete
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,16 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     """Make the metadata of one hour. Only `run_records_per_second` is about the whole run."""
     rate = report.record_count / report.seconds if report.seconds else 0.0
     verdict = hour.verdict
-    is_ahead = hour.scanned and not hour.complete and not hour.out_of_range_count
+    is_hindered = verdict.open or verdict.out_of_range_count
+    is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
     return {
         **make_segments_metadata(hour.segments, bucket),
         **_make_dropped(hour, can_drop=can_drop),
         **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
         "gaps": dg.MetadataValue.int(len(verdict.lacking)),
-        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or verdict.open else {}),
+        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
         "unresolved_offsets": dg.MetadataValue.int(verdict.open_counts["unresolved"]),
-        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := hour.out_of_range_count) else {}),
+        **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := verdict.out_of_range_count) else {}),
         "scanned": dg.MetadataValue.bool(hour.scanned),
         "complete": dg.MetadataValue.bool(hour.complete),
         **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),

@@ -34,7 +34,8 @@ class HourVerdict:
     `kafka_partitions` are those of the look that came first after the hour and its lateness, none if no look was so
     late. `open` has, of those that lack something, the ranges that may hold records of the hour and are not archived
     yet, with their fates. `lacking` are the ranges that may have held some, and never will be archived.
-    `taken_over_count` of the offsets that may hold some were archived by another sink.
+    `taken_over_count` of the offsets that may hold some were archived by another sink. Up to `out_of_range_count`
+    records of it are archived as out of range, since the archive began after it: only segments tell that.
     """
 
     hour: datetime
@@ -42,15 +43,17 @@ class HourVerdict:
     open: Mapping[int, tuple[tuple[OffsetRange, Fate], ...]] = field(default_factory=dict)
     lacking: tuple[Gap, ...] = ()
     taken_over_count: int = 0
+    out_of_range_count: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether the archive holds all that Kafka held when the lateness was over, but for what is `lacking`."""
-        return bool(self.kafka_partitions) and not self.open
+        return bool(self.kafka_partitions) and not self.open and not self.out_of_range_count
 
     def is_complete_in(self, kafka_partition: int) -> bool:
         """Return what `is_complete` asks of all, of one kafka partition."""
-        return kafka_partition in self.kafka_partitions and kafka_partition not in self.open
+        is_archived = kafka_partition in self.kafka_partitions and kafka_partition not in self.open
+        return is_archived and not self.out_of_range_count
 
     @property
     def open_counts(self) -> Counter[Fate]:
@@ -67,7 +70,9 @@ class HourVerdict:
             return f"complete, but for offsets that may be of it: {lacking}" if lacking else "complete"
         waiting = ", ".join(f"{count:,} offsets {fate}" for fate, count in self.open_counts.items())
         why = "" if self.kafka_partitions else "the log was not looked at since it was over"
-        return f"not complete: {'; '.join(filter(None, (why, waiting)))}"
+        count = self.out_of_range_count
+        apart = f"{count:,} records of it may be archived as out of range" if count else ""
+        return f"not complete: {'; '.join(filter(None, (why, waiting, apart)))}"
 
 
 class Judge:

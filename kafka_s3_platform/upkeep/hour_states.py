@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from kafka_s3_platform.archive.hours import count_records_apart, list_segments_apart, report_hours
+from kafka_s3_platform.archive.hours import judge_hour, list_segments_apart, report_hours
 from kafka_s3_platform.archive.request import HourReport
 from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Segment
@@ -75,12 +75,12 @@ def state_hours(
     for report in report_hours(snapshot, hours, lateness):
         passing = _name_passing(report.hour, lateness, now, at_risk)
         verdict, stored = report.verdict, _sum(report.segments)
-        lacks = name_what_lacks(snapshot.state, verdict)
+        lacks = _name_what_lacks(snapshot.state, verdict)
         state = _name_state(stored, passing, _choose_worst(lacks.values()), report.complete, met=report.scanned)
         states: dict[int, HourState] = {}
         for number in numbers:
             mine = _sum(s for s in report.segments if s.kafka_partition == number)
-            complete = verdict.is_complete_in(number) and not report.out_of_range_count
+            complete = verdict.is_complete_in(number)
             states[number] = _name_state(mine, passing, lacks.get(number), complete, met=report.scanned)
         stated.append(StatedHour(state, report, states))
     return stated
@@ -101,12 +101,11 @@ def sketch_hours(
     apart = list_segments_apart(snapshot, hours[0])
     stated = []
     for hour in hours:
-        verdict, stored = state.judge.find_verdict(hour, lateness), counts.get(hour)
-        lacks = name_what_lacks(state, verdict)
-        complete = verdict.is_complete and not count_records_apart(hour, apart)
+        verdict = judge_hour(state, hour, lateness, apart)
+        lacking = _choose_worst(_name_what_lacks(state, verdict).values())
         passing = _name_passing(hour, lateness, now, at_risk)
-        lacking = _choose_worst(lacks.values())
-        stated.append(_name_state(stored, passing, lacking, complete, met=state.is_scanned(hour)))
+        met = state.is_scanned(hour)
+        stated.append(_name_state(counts.get(hour), passing, lacking, verdict.is_complete, met=met))
     return stated
 
 
@@ -121,10 +120,10 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
     bounds = (complete[0], complete[-1] + HOUR)
     stored = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
     apart = list_segments_apart(snapshot, complete[0])
-    return [hour for hour in complete if hour not in stored and not count_records_apart(hour, apart)]
+    return [hour for hour in complete if hour not in stored and judge_hour(state, hour, lateness, apart).is_complete]
 
 
-def name_what_lacks(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
+def _name_what_lacks(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
     """Name, by kafka partition, how likely the hour lacks something: a gap, or only if records came out of order.
 
     What was deleted or skipped may be of every hour since it was last known to be there. If records are in order, it is

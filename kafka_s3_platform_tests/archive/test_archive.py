@@ -187,7 +187,7 @@ def test_an_hour_is_not_complete_whose_records_were_archived_before_the_start_ho
     archived(lab.connector(start_hour=NOON))
     config = lab.connector(start_hour=NOON - timedelta(days=1))
     report = tried(config, [early, early + HOUR, NOON])
-    assert [(h.complete, h.out_of_range_count) for h in report.hours] == [(False, 6), (True, 0), (True, 0)]
+    assert [(h.complete, h.verdict.out_of_range_count) for h in report.hours] == [(False, 6), (True, 0), (True, 0)]
     said = f"archive.start.hour is {config.archive.start_hour.isoformat()}, and was a later hour"
     assert said in str(report.failure)
     assert tried(config, [NOON]).failure is None

@@ -10,7 +10,7 @@ import dagster as dg
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.archive.failures import describe_time_left
-from kafka_s3_platform.archive.hours import count_records_apart, list_segments_apart
+from kafka_s3_platform.archive.hours import judge_hour, list_segments_apart
 from kafka_s3_platform.defs.archive.hour_picture import draw_hours
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
@@ -127,17 +127,16 @@ def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datet
     first = max(since, topic.hours.first)
     closed = sorted(hour for hour in state.asked_hours if newest is not None and first <= hour <= newest)
     apart = list_segments_apart(snapshot, first)
+    verdicts = (judge_hour(state, hour, topic.lateness, apart) for hour in closed)
     rows = [
         {
-            "hour": topic.hours.key(hour),
-            "scanned": state.is_scanned(hour),
-            "out_of_range_records": count,
-            "verdict": f"not complete: {count:,} records of it may be archived as out of range"
-            if count
-            else str(state.judge.find_verdict(hour, topic.lateness)),
+            "hour": topic.hours.key(verdict.hour),
+            "scanned": state.is_scanned(verdict.hour),
+            "out_of_range_records": verdict.out_of_range_count,
+            "verdict": str(verdict),
         }
-        for hour in closed
-        if (count := count_records_apart(hour, apart)) or not state.judge.is_complete(hour, topic.lateness)
+        for verdict in verdicts
+        if not verdict.is_complete
     ]
     says = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
     return _Finding("incomplete_hours", says, {"closed_hours": len(closed)}, rows)
