@@ -48,6 +48,14 @@ def judge_hour(state: IndexState, hour: datetime, lateness: timedelta, apart: It
     return replace(state.judge.find_verdict(hour, lateness), out_of_range_count=count)
 
 
+def list_complete_hours(
+    state: IndexState, hours: Iterable[datetime], lateness: timedelta, apart: Sequence[Segment]
+) -> list[datetime]:
+    """Return those of `hours` that judge_hour finds complete. No folded row is read."""
+    complete = (hour for hour in hours if state.judge.is_complete(hour, lateness))
+    return [hour for hour in complete if not any(s.may_hold_apart(hour) for s in apart)]
+
+
 def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:
     """Group the hourly segments of the ascending `hours`, live or compacted since, by the start of their hour."""
     found: dict[datetime, list[Segment]] = defaultdict(list)

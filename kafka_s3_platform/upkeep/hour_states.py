@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from kafka_s3_platform.archive.hours import judge_hour, list_segments_apart, report_hours
+from kafka_s3_platform.archive.hours import judge_hour, list_complete_hours, list_segments_apart, report_hours
 from kafka_s3_platform.archive.request import HourReport
 from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Segment
@@ -112,15 +112,17 @@ def sketch_hours(
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
     """Return those of the ascending `hours` that are complete and lack and hold nothing, also no other sink's."""
     state = snapshot.state
+    if not hours:
+        return []
+    apart = list_segments_apart(snapshot, hours[0])
     complete = [
-        hour for hour in hours if state.judge.is_complete(hour, lateness) and not state.judge.may_lack(hour, lateness)
+        hour for hour in list_complete_hours(state, hours, lateness, apart) if not state.judge.may_lack(hour, lateness)
     ]
     if not complete:
         return []
     bounds = (complete[0], complete[-1] + HOUR)
     stored = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
-    apart = list_segments_apart(snapshot, complete[0])
-    return [hour for hour in complete if hour not in stored and judge_hour(state, hour, lateness, apart).is_complete]
+    return [hour for hour in complete if hour not in stored]
 
 
 def _name_what_lacks(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:

@@ -10,7 +10,7 @@ import dagster as dg
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.archive.failures import describe_time_left
-from kafka_s3_platform.archive.hours import judge_hour, list_segments_apart
+from kafka_s3_platform.archive.hours import judge_hour, list_complete_hours, list_segments_apart
 from kafka_s3_platform.defs.archive.hour_picture import draw_hours
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
@@ -127,7 +127,8 @@ def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datet
     first = max(since, topic.hours.first)
     closed = sorted(hour for hour in state.asked_hours if newest is not None and first <= hour <= newest)
     apart = list_segments_apart(snapshot, first)
-    verdicts = (judge_hour(state, hour, topic.lateness, apart) for hour in closed)
+    complete = set(list_complete_hours(state, closed, topic.lateness, apart))
+    verdicts = (judge_hour(state, hour, topic.lateness, apart) for hour in closed if hour not in complete)
     rows = [
         {
             "hour": topic.hours.key(verdict.hour),
@@ -136,7 +137,6 @@ def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datet
             "verdict": str(verdict),
         }
         for verdict in verdicts
-        if not verdict.is_complete
     ]
     says = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
     return _Finding("incomplete_hours", says, {"closed_hours": len(closed)}, rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.archive.hours import list_complete_hours
 from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredObject
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -67,5 +68,4 @@ def _summarize_day(
     if day is None:
         return DaySummary(None, segments, 0, 0)
     hours = list_day_hours(day, zone)
-    complete = state.judge.list_complete(hours, lateness)
-    return DaySummary(day, segments, len(hours), sum(not any(s.may_hold_apart(h) for s in apart) for h in complete))
+    return DaySummary(day, segments, len(hours), len(list_complete_hours(state, hours, lateness, apart)))
