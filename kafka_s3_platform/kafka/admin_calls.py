@@ -121,8 +121,10 @@ class AdminCalls:
     def _late(self, future: "Future[Any]", asked: str) -> Any:
         """Wait on for a late answer, while that is not in vain. A busy machine hears late that it is refused."""
         ends = time.monotonic() + self._timeout
+        addresses = self._bootstrap_servers.split(",")
         while True:
-            is_in_vain = self._begins and self._reasons.are_refusals and self._bootstrap_servers not in _answered
+            are_refusals = self._reasons.are_refusals(len(addresses))
+            is_in_vain = self._begins and are_refusals and self._bootstrap_servers not in _answered
             rest = max(0.0, ends - time.monotonic())
             try:
                 return future.result(timeout=min(BEGIN_SECONDS, rest))

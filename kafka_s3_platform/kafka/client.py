@@ -20,9 +20,13 @@ class Reasons:
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
         self._closed = ""
+        self._failed_addresses: set[str] = set()
 
     def __call__(self, error: KafkaError) -> None:
         self._latest[error.code()] = error
+        address, is_bootstrap, _ = error.str().partition("/bootstrap: ")
+        if is_bootstrap:
+            self._failed_addresses.add(address)
 
     def __str__(self) -> str:
         # That brokers are down, librdkafka says of any failure, and counts them wrongly: another reason says why.
@@ -36,14 +40,20 @@ class Reasons:
         if ": Disconnected" in line:
             self._closed = line.rpartition("]: ")[2]
 
-    @property
-    def are_refusals(self) -> bool:
-        """Whether no broker that is known takes a connection, or one closes it without a word."""
-        return BROKERS_DOWN in self._latest or bool(self._closed)
+    def are_refusals(self, address_count: int) -> bool:
+        """Whether no broker takes a connection, or one closes it without a word.
+
+        Of `address_count` bootstrap servers, each that fails is reported. That all brokers are down is not always:
+        librdkafka says it once, when its count of those that are up comes to 0, and on a busy machine it miscounts.
+        """
+        return (
+            BROKERS_DOWN in self._latest or bool(self._closed) or len(self._failed_addresses) >= max(1, address_count)
+        )
 
     def forget(self) -> None:
         """Forget earlier errors: the client was answered again, so they explain nothing any more."""
         self._latest.clear()
+        self._failed_addresses.clear()
         self._closed = ""
 
     def failure(self, error: KafkaException | KafkaError, what: str) -> PlatformError:

@@ -101,6 +101,17 @@ def test_what_a_broker_answers_is_not_explained_by_another_broker_that_is_down(c
     assert advice in str(reasons.failure(KafkaError(code), "asking"))
 
 
+def test_connections_are_refused_once_each_address_has_failed_also_if_nothing_says_that_all_brokers_are_down() -> None:
+    reasons = Reasons()
+    for port in (1, 1, 2):
+        assert not reasons.are_refusals(2)
+        text = f"127.0.0.1:{port}/bootstrap: Connect to ipv4#127.0.0.1:{port} failed: Connection refused"
+        reasons(KafkaError(KafkaError._TRANSPORT, text))  # noqa: SLF001
+    assert reasons.are_refusals(2)
+    reasons.forget()
+    assert not reasons.are_refusals(2)
+
+
 def test_errors_cross_process_bounds() -> None:
     failure = classify_error(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), "asking")
     assert str(pickle.loads(pickle.dumps(failure))) == str(failure)  # noqa: S301
