@@ -205,7 +205,7 @@ class OffsetAdmin(AdminCalls):
         where = _naming("looking for the newest record of topic")
 
         def ask(wanted: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
-            told = self._newest(wanted)
+            told = self._newest(wanted, IsolationLevel.READ_COMMITTED)
             offsets = told.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
             for place, offset in offsets.found.items():
@@ -250,7 +250,10 @@ class OffsetAdmin(AdminCalls):
         return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in wanted.items()}, ask)
 
     def _doubted(self, found: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
-        """Return, by kafka partition, timestamps for which no record was found though a later record exists."""
+        """Return, by kafka partition, timestamps for which no record was found though a later record exists.
+
+        A record of an open transaction counts: as long as it is the newest one, brokers name no committed one.
+        """
         silent: dict[Place, list[int]] = {}
         for place, offsets in found.items():
             times = [time_ms for time_ms, offset in offsets.items() if offset is None]
@@ -258,7 +261,7 @@ class OffsetAdmin(AdminCalls):
                 silent[place] = times
         if not silent:
             return {}
-        told = self._newest(silent)
+        told = self._newest(silent, IsolationLevel.READ_UNCOMMITTED)
         # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
         newest = {place: max(times) for place, times in silent.items()}
         newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in told.found.items()}
@@ -269,10 +272,14 @@ class OffsetAdmin(AdminCalls):
                 doubted[place] = earlier
         return doubted
 
-    def _newest(self, wanted: Iterable[Place]) -> Answers[Place, ListOffsetsResultInfo]:
+    def _newest(
+        self, wanted: Iterable[Place], isolation_level: IsolationLevel
+    ) -> Answers[Place, ListOffsetsResultInfo]:
         where = _naming("looking for the newest record of topic")
         spec = OffsetSpec.max_timestamp()
-        return self._led(wanted, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec)), where))
+        return self._led(
+            wanted, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec), isolation_level), where)
+        )
 
     def _told_for_times(
         self, places: Iterable[Place], times: Mapping[str, Sequence[int]]

@@ -285,13 +285,13 @@ def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(
             assert found[kafka_partition][hour * HOUR_MS] == expected
 
 
-def test_a_record_of_an_open_transaction_is_at_no_time_yet(
+def test_whether_a_record_of_an_open_transaction_is_at_a_time_is_not_known_yet(
     kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
 ) -> None:
     create_topic(topic_name)
     transaction = open_transaction(kafka_settings, topic_name, [b"t"])
     with ClusterAdmin(kafka_settings) as admin:
-        assert admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: None}}
+        assert admin.offsets_for_times(topic_name, [0], [0, 2**50]).get() == {0: {0: Untold.UNTOLD, 2**50: None}}
         transaction.commit_transaction(30)
         until(lambda: admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: 0}})
         assert admin.offsets_for_times(topic_name, [0], []).get() == {0: {}}

@@ -165,10 +165,9 @@ class Log:
         return record.offset if record.claims is None else record.claims, record.minute
 
     def find_newest(self) -> int | None:
-        """Return the latest time that a broker names, of a record that it may have deleted. None: it is not stable."""
-        stored = (r for r in self.ever if r.gone in {None, "deleted"} and r.offset // ROLL in self.latest)
-        record = max(stored, key=lambda r: (r.minute, -r.offset), default=None)
-        return None if record is None or record.offset >= self.stable else record.minute
+        """Return the latest time that a broker names, of a record that it may have deleted, or that is not stable."""
+        stored = (r.minute for r in self.ever if r.gone in {None, "deleted"} and r.offset // ROLL in self.latest)
+        return max(stored, default=None)
 
     def find_record(self, offset: int) -> Record | None:
         at = bisect_left(self.records, offset, key=lambda r: r.offset)
