@@ -7,7 +7,7 @@ log of another epoch is asked about, and what it then says holds as long as that
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -117,14 +117,12 @@ class ArchivedLogs:
         Scans and gaps record the leader epoch that the log had at their end. The log is asked for the lowest that it
         has lost. Where epochs tell nothing, the start is the lowest offset at which the log may differ.
         """
-        kafka_partition = frontier.kafka_partition
-        covered = self.state.coverage(kafka_partition)
-        end = covered.end_offset or 0
-        is_short = self._is_short(frontier)
-        marks = self._list_marks(frontier, end)
-        at = bisect_left(marks, x=True, key=lambda mark: self.find_divergence(frontier, mark) is not None)
-        if at == len(marks) and not is_short:
+        marks = self._list_marks(frontier)
+        if self._find_loss(frontier, marks) is None:
             return None
+        covered = self.state.coverage(frontier.kafka_partition)
+        end = covered.end_offset or 0
+        at = bisect_left(marks, x=True, key=lambda mark: self.find_divergence(frontier, mark) is not None)
         divergence = self.find_divergence(frontier, marks[at]) if at < len(marks) else None
         # The log has records of that epoch itself, so it is the archived one up to their end.
         if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
@@ -136,24 +134,45 @@ class ArchivedLogs:
         epoch = None if shared is None or start < shared.offset else shared.leader_epoch
         return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
 
-    def _list_marks(self, frontier: Frontier, end: int) -> list[EpochMark]:
-        """List, in order, what tells whether the log has lost something below `end` that it was known to have."""
+    def _list_marks(self, frontier: Frontier) -> list[EpochMark]:
+        """List, in order, what tells whether the log has lost something that is archived and that it is to have."""
         kafka_partition = frontier.kafka_partition
         now = frontier.leader_epoch
-        accepted = self.state.gap_offsets(kafka_partition, "truncated")
-        marks: list[EpochMark] = []
-        for offset in self.state.list_epoch_ends(kafka_partition):
-            epoch = self.state.leader_epoch(kafka_partition, offset)
-            # of a later epoch than its own a leader knows nothing
-            if epoch is None or now is None or epoch > now:
-                continue
-            if max(1, frontier.log_start_offset) <= offset <= end and not accepted.covers(offset - 1, offset):
-                marks.append(EpochMark(offset, epoch))
+        expected_end = self._find_expected_end(kafka_partition)
+        lowest = max(1, frontier.log_start_offset)
+        # of a later epoch than its own a leader knows nothing
+        marks = [
+            mark
+            for mark in self.state.list_epoch_marks(kafka_partition)
+            if now is not None and mark.leader_epoch <= now and lowest <= mark.offset <= expected_end
+        ]
         look = self._find_last_look(kafka_partition)
         seen = None if look is None else self._make_mark(frontier, look)
-        if seen is not None and seen.offset >= end > (marks[-1].offset if marks else 0):
-            marks.append(EpochMark(end, seen.leader_epoch))
+        if seen is not None:
+            # of the archive's end itself, nobody may know the epoch
+            seen_end = min(seen.offset, expected_end)
+            if seen_end >= lowest and seen_end > (marks[-1].offset if marks else 0):
+                marks.append(EpochMark(seen_end, seen.leader_epoch))
         return marks
+
+    def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
+        """Tell how the log shows that it has lost something that is archived. None if it has all of it.
+
+        A log that has what lies below the last mark has all. A leader loses nothing, so nothing is asked where the last
+        mark is of its epoch, or an earlier run saw a log of its epoch that reached there: it asked then.
+        """
+        expected_end = self._find_expected_end(frontier.kafka_partition)
+        if expected_end > frontier.last_stable_offset:
+            return f"the log is readable up to {frontier.last_stable_offset}"
+        now = frontier.leader_epoch
+        looks = self.state.looks.of(frontier.kafka_partition)
+        was_asked = any(look.leader_epoch == now and look.last_stable_offset >= expected_end for look in looks)
+        if not marks or marks[-1].leader_epoch == now or was_asked:
+            return None
+        divergence = self.find_divergence(frontier, marks[-1])
+        if divergence is None:
+            return None
+        return f"the log holds other records from offset {divergence.end_offset} on at the latest"
 
     def _ask_each(self, frontiers: Mapping[int, Frontier], ask: Callable[[Frontier], T]) -> Answers[int, T]:
         found: dict[int, T] = {}
@@ -166,21 +185,8 @@ class ArchivedLogs:
         return Answers(found, failures)
 
     def _refuse_truncated(self, frontier: Frontier) -> None:
-        end = self.state.coverage(frontier.kafka_partition).end_offset or 0
-        if self._is_short(frontier):
-            raise self._make_error(frontier, f"the log is readable up to {frontier.last_stable_offset}")
-        mark = self._choose_mark(frontier, end)
-        divergence = None if mark is None else self.find_divergence(frontier, mark)
-        look = self._find_last_look(frontier.kafka_partition)
-        if divergence is None and look is not None and (seen := self._make_mark(frontier, look)) is not None:
-            # of the archive's end itself, nobody may know the epoch
-            divergence = self.find_divergence(frontier, seen)
-            if divergence is not None and divergence.end_offset >= self._find_expected_end(frontier.kafka_partition):
-                divergence = None
-        if divergence is not None:
-            raise self._make_error(
-                frontier, f"the log holds other records from offset {divergence.end_offset} on at the latest"
-            )
+        if loss := self._find_loss(frontier, self._list_marks(frontier)):
+            raise self._make_error(frontier, loss)
 
     def _make_error(self, frontier: Frontier, how: str) -> LogTruncatedError:
         kafka_partition = frontier.kafka_partition
@@ -191,10 +197,6 @@ class ArchivedLogs:
             f"leader election?). Nothing of this kafka partition is read until somebody decides. To keep what is "
             f"archived and go on at offset {end}: {accept}"
         )
-
-    def _is_short(self, frontier: Frontier) -> bool:
-        """Whether the log ends before the archive does, and nobody has accepted that."""
-        return self._find_expected_end(frontier.kafka_partition) > frontier.last_stable_offset
 
     def _find_expected_end(self, kafka_partition: int) -> int:
         """Return up to where the log has to have what is archived."""
@@ -211,19 +213,6 @@ class ArchivedLogs:
         """Return where an earlier leader's log ended by the look. None if the leader is the same, or is not known."""
         then, now = look.leader_epoch, frontier.leader_epoch
         return None if then is None or now is None or now <= then else EpochMark(look.high_watermark, then)
-
-    def _choose_mark(self, frontier: Frontier, end: int) -> EpochMark | None:
-        """Return the place where the log must have what is archived, None where there is nothing to ask.
-
-        When an earlier run looked at a log of this epoch that reached there, it asked then.
-        """
-        now = frontier.leader_epoch
-        mark = self.state.find_epoch_mark(frontier.kafka_partition, frontier.log_start_offset, end) if end else None
-        if mark is None or now is None or mark.leader_epoch >= now:
-            return None
-        looks = self.state.looks.of(frontier.kafka_partition)
-        was_asked = any(look.leader_epoch == now and look.last_stable_offset >= end for look in looks)
-        return None if was_asked else mark
 
     def _find_cut_off(self, frontier: Frontier) -> RangeSet:
         look = self._find_last_look(frontier.kafka_partition)

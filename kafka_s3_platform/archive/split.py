@@ -133,7 +133,7 @@ def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset:
     Return None also before the end of a truncation that was accepted. Where unresolved offsets split a scan, each piece
     has the epoch of the range's end, and the log may have lost that epoch.
     """
-    if start_offset < reserved.state.accepted_end(kafka_partition):
+    if start_offset < (reserved.state.gap_offsets(kafka_partition, "truncated").end_offset or 0):
         return None
     frontier = next((f for f in reserved.plan.frontiers if f.kafka_partition == kafka_partition), None)
     now, log_start = (frontier.leader_epoch, frontier.log_start_offset) if frontier else (None, 0)

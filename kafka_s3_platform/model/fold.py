@@ -153,12 +153,13 @@ def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
 
 def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, scans: Iterable[Scan]) -> FoldedScan:
     scans = [*scans]
+    epochs = {mark.offset: mark.leader_epoch for mark in state.list_epoch_marks(kafka_partition)}
     return FoldedScan(
         kafka_partition,
         offsets.start_offset,
         offsets.end_offset,
         sum(s.record_count for s in scans),
-        state.leader_epoch(kafka_partition, offsets.end_offset),
+        epochs.get(offsets.end_offset),
         max(s.epoch for s in scans),
         sum(s.filtered_count for s in scans),
         sum(s.dead_letter_count for s in scans),

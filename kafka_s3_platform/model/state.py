@@ -151,10 +151,6 @@ class IndexState:
         scanned = RangeSet(s.offsets for s in self.all_scans if s.kafka_partition == kafka_partition)
         return self.gap_offsets(kafka_partition, "retention") - scanned
 
-    def accepted_end(self, kafka_partition: int) -> int:
-        """Return the offset up to which an accepted truncation lets the archive reach beyond the log. 0 without one."""
-        return self.gap_offsets(kafka_partition, "truncated").end_offset or 0
-
     @property
     def contiguous_ends(self) -> dict[int, int]:
         """For each kafka partition with coverage, the end of its coverage up to the first hole."""
@@ -169,36 +165,32 @@ class IndexState:
         """Whether the kafka partition was added after archiving began. If so, it is archived from its offset 0."""
         return bool(self.generations) and kafka_partition not in self.generations[0].kafka_partitions
 
-    def leader_epoch(self, kafka_partition: int, end_offset: int) -> int | None:
-        """Return a leader epoch of the archived log such that no later one began below `end_offset`, None if unknown.
+    def list_epoch_marks(self, kafka_partition: int) -> list[EpochMark]:
+        """List, in order, the ends of scans and gaps at which the leader epoch of the archived log is known.
 
-        It is the epoch of a scan or gap that ends at this offset. If its reader did not know the epoch, it is the one
-        of the first observation of a log that ended there: the epoch of a shorter log may be too low, and a later
-        observation may have seen the log after a truncation. None if a truncation at this offset was accepted.
+        No later epoch began below such an end. If the reader did not know the epoch, it is the one of the first
+        observation of a log that ended there: the epoch of a shorter log may be too low, and a later observation may
+        have seen the log after a truncation. What lies in an accepted truncation tells nothing: the log has lost some.
         """
-        if end_offset and end_offset == self.accepted_end(kafka_partition):
-            return None
-        return self._leader_epochs.get(kafka_partition, {}).get(end_offset)
+        epochs = self._leader_epochs.get(kafka_partition, {})
+        lost = self.gap_offsets(kafka_partition, "truncated")
+        return [
+            EpochMark(offset, epochs[offset])
+            for offset in sorted(epochs)
+            if offset and not lost.covers(offset - 1, offset)
+        ]
 
     def find_epoch_mark(self, kafka_partition: int, log_start: int, end_offset: int) -> EpochMark | None:
         """Return where to look at a log to find out whether it still holds what lies without a hole below `end_offset`.
 
         It is the highest such place of which the leader epoch is known: of the end itself nobody may know it, for
-        instance behind a batch that cannot be read. None if there is none, or retention deleted all below it. What lies
-        in an accepted truncation tells nothing: the log has lost some of that.
+        instance behind a batch that cannot be read. None if there is none, or retention deleted all below it.
         """
         covered = self.coverage(kafka_partition)
         begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
         lowest = max(begin, log_start - 1)
-        known = self._leader_epochs.get(kafka_partition, {})
-        lost = self.gap_offsets(kafka_partition, "truncated")
-        ends = (end for end in known if lowest < end <= end_offset and not lost.covers(end - 1, end))
-        found = max(ends, default=None)
-        return None if found is None else EpochMark(found, known[found])
-
-    def list_epoch_ends(self, kafka_partition: int) -> list[int]:
-        """List, in order, the ends of scans and gaps whose leader epoch is known."""
-        return sorted(self._leader_epochs.get(kafka_partition, ()))
+        marks = [mark for mark in self.list_epoch_marks(kafka_partition) if lowest < mark.offset <= end_offset]
+        return marks[-1] if marks else None
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
         """Return the lowest offset at which the hour was ever planned to begin."""

@@ -86,7 +86,7 @@ def answers(state: IndexState, hours: int, kafka_partitions: int, records: int) 
         "hours": [state.hour_of(p, o) for p in numbers for o in offsets],
         "began": [state.find_first_log_start(p) for p in numbers],
         "verdicts": [(v.is_complete, v.open) for v in (state.judge.find_verdict(h, LATE) for h in asked)],
-        "epochs": [state.leader_epoch(p, state.coverage(p).end_offset or 0) for p in numbers],
+        "epochs": [state.list_epoch_marks(p)[-1:] for p in numbers],
         "records": [sum(s.output_count for s in state.all_scans if s.kafka_partition == p) for p in numbers],
         "unresolved": state.unresolved,
         "scanned kafka partitions": state.scanned_kafka_partitions,

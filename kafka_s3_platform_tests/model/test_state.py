@@ -150,8 +150,7 @@ def test_a_kafka_partition_was_added_when_the_first_archived_generation_lacks_it
 
 def test_the_leader_epoch_at_a_frontier_is_that_of_the_scan_which_ended_there() -> None:
     state = IndexState(scans=(scan(0, 0, 10, leader_epoch=4), scan(0, 10, 20)))
-    assert state.leader_epoch(0, 10) == 4
-    assert state.leader_epoch(0, 20) is None
+    assert state.list_epoch_marks(0) == [EpochMark(10, 4)]
 
 
 def test_an_epoch_that_no_reader_could_tell_is_that_of_the_first_look_at_a_log_which_ended_there() -> None:
@@ -160,10 +159,8 @@ def test_an_epoch_that_no_reader_could_tell_is_that_of_the_first_look_at_a_log_w
         for n, (p, end, epoch) in enumerate([(0, 19, 2), (1, 20, 3), (0, 20, 5), (0, 30, 6), (0, 20, 7)])
     )
     state = IndexState(scans=(scan(0, 0, 10), scan(0, 10, 20)), frontiers=looks[::-1])
-    assert state.leader_epoch(0, 20) == 5
-    assert state.leader_epoch(0, 10) is None
-    # nothing was scanned up to there: how the log went on before is of no interest
-    assert state.leader_epoch(0, 30) is None
+    # nothing was scanned up to 30: how the log went on before is of no interest
+    assert state.list_epoch_marks(0) == [EpochMark(20, 5)]
 
 
 def test_a_log_is_compared_where_its_epoch_is_known_below_an_end_of_which_nobody_knows_it() -> None:
