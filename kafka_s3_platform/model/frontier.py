@@ -139,9 +139,13 @@ class Looks:
 
     @cached_property
     def _highest_until(self) -> list[Mapping[int, int]]:
-        """The highest ends in each whole look and those before it."""
+        """The highest ends in each whole look and those before it, by time or by recording: clocks are put back."""
+        recorded = {look.observed_at: n for n, look in reversed([*enumerate(self._looks)])}
+        by_recording = sorted(self.whole, key=lambda look: recorded[look[0]])
         highest: dict[int, int] = {}
-        return [_raise_to(highest, ends) for _, ends in self.whole]
+        until_recorded = {at: _raise_to(highest, ends) for at, ends in by_recording}
+        highest = {}
+        return [_raise_to({**until_recorded[at]}, _raise_to(highest, ends)) for at, ends in self.whole]
 
     @cached_property
     def _highest_after(self) -> list[Mapping[int, int]]:

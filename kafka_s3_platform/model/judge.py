@@ -154,9 +154,9 @@ class Judge:
         """Return the offsets below `end_offset` that may hold records of the hour, or may have held some.
 
         Left out is what is known to hold none: offsets that ListOffsets passed over when the hour was planned, and
-        those that were deleted before the hour began. The first is void from where the log was truncated on, and of
-        what could not be read: a batch that lies about its offsets is at another place than ListOffsets says. Unless it
-        was there before the hour began.
+        those that were deleted before the hour began. The first is void from where the log was truncated on, of what
+        could not be read: a batch that lies about its offsets is at another place than ListOffsets says, unless it was
+        there before the hour began. And of what was read, is unresolved, and bears a time of the hour.
         """
         start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
         start = self._bound_by_cuts(kafka_partition, start)
@@ -165,7 +165,13 @@ class Judge:
             # the clock of the look may have been behind
             _, seen_end = self._looks.find_bounds_before(kafka_partition, hour - HOUR)
             unread -= make_span(0, self._bound_by_cuts(kafka_partition, seen_end))
-        none_there = make_span(log_start, start) - unread
+        from_ms, until_ms = to_epoch_ms(hour), to_epoch_ms(hour + HOUR)
+        dated = (
+            item.offsets
+            for item in self._state.unresolved
+            if item.kafka_partition == kafka_partition and from_ms <= (item.min_timestamp or 0) < until_ms
+        )
+        none_there = make_span(log_start, start) - unread - RangeSet(dated)
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:

@@ -344,7 +344,13 @@ class SimIndex(ConnectorIndex):
     def peek(self) -> "SimSnapshot | None":
         return self.open()
 
-    def take(self, version: int, added: Iterable[Stored], kept: Iterable[Stored]) -> None:
+    def take(
+        self,
+        version: int,
+        added: Iterable[Stored],
+        kept: Iterable[Stored],
+        months: "Mapping[str, tuple[Stored, ...]] | None" = None,
+    ) -> None:
         """Commit on a version, or not."""
         if version != self.version:
             raise IndexConflictError(f"version {version + 1} was committed by another run")
@@ -354,6 +360,7 @@ class SimIndex(ConnectorIndex):
         self.version += 1
         added = [*added]
         self.rows = (*kept, *added)
+        self.months = dict(self.months if months is None else months)
         self.world.oracle.note_commit(stored.row for stored in added)
         if fault == "answer lost":
             raise StoreUnavailableError("no answer")
@@ -383,8 +390,7 @@ class SimIndex(ConnectorIndex):
             months[month] = (*months.get(month, ()), stored)
         fold = folding.fold
         rows: tuple[IndexRow, ...] = (*fold.scans, *fold.looks, *fold.hours)
-        self.take(self.version, (Stored(self.version + 1, "", row) for row in rows), kept)
-        self.months = months
+        self.take(self.version, (Stored(self.version + 1, "", row) for row in rows), kept, months)
         return True
 
 

@@ -12,8 +12,10 @@ from kafka_s3_platform_tests.worlds.steps import (
     Archive,
     Delete,
     Elect,
+    FailCommit,
     LieAboutEnd,
     Produce,
+    SetClock,
     Silence,
     Skip,
     Step,
@@ -142,6 +144,40 @@ KNOWN: dict[str, tuple[int, Sequence[Step]]] = {
         (Produce(0, (60,)), Archive(), Elect(0, 2), Produce(0, (94, 155, 354)), Archive(5)),
     ),
     "two looks saw what was truncated then": (1, (Produce(0, (0,)), Wait(100), Archive(5), Archive(6), Elect(0, 1))),
+    "what waits for a decision is truncated during a run, and skipped when the log has grown again": (
+        1,
+        (
+            Produce(0, (0,), is_poison=True),
+            Archive(),
+            Archive(meanwhile=((7, Elect(0, 3)),)),
+            Produce(0, (120, 320)),
+            Skip(0, 0, 1),
+        ),
+    ),
+    "a record that is dated ahead stands behind one that claims another offset, which is truncated": (
+        1,
+        (
+            Produce(0, (60,)),
+            Archive(),
+            Elect(0, 2),
+            Wait(150),
+            Produce(0, (210, 210), is_poison=True, claims=4),
+        ),
+    ),
+    "a clock is put back while a run sleeps that has seen a shorter log": (
+        1,
+        (
+            Wait(120),
+            Produce(0, (104,), writer=1),
+            Wait(60),
+            Archive(),
+            Wait(60),
+            Elect(0, 99),
+            Archive(2, asleep_at=9),
+            FailCommit("answer lost"),
+            SetClock(-70),
+        ),
+    ),
 }
 
 
