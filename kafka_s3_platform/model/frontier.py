@@ -2,11 +2,11 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from kafka_s3_platform.model.times import EPOCH
 
@@ -139,20 +139,36 @@ class Looks:
 
     @cached_property
     def _highest_until(self) -> list[Mapping[int, int]]:
-        """The highest ends in each whole look and those before it, by time or by recording: clocks are put back."""
-        recorded = {look.observed_at: n for n, look in reversed([*enumerate(self._looks)])}
-        by_recording = sorted(self.whole, key=lambda look: recorded[look[0]])
-        highest: dict[int, int] = {}
-        until_recorded = {at: _raise_to(highest, ends) for at, ends in by_recording}
-        highest = {}
-        return [_raise_to({**until_recorded[at]}, _raise_to(highest, ends)) for at, ends in self.whole]
+        """The highest ends that were seen before or in each whole look, by time or by recording: clocks are put back.
+
+        Here and below, a look at some of the kafka partitions counts too: no log gets shorter by itself.
+        """
+        recorded = _raise_each(self._looks)
+        timed = _raise_each(self._by_time)
+        return [_raise_to({**recorded[at]}, timed[at]) for at, _ in self.whole]
 
     @cached_property
     def _highest_after(self) -> list[Mapping[int, int]]:
-        """The highest ends in the whole looks after each."""
+        """The highest ends that were seen after each whole look."""
         highest: dict[int, int] = {}
-        after = [_raise_to(highest, ends) for _, ends in self.whole[:0:-1]]
-        return [*after[::-1], {}]
+        after: dict[datetime, Mapping[int, int]] = {}
+        for at, looks in groupby(reversed(self._by_time), key=lambda look: look.observed_at):
+            after[at] = dict(highest)
+            _raise_to(highest, {look.kafka_partition: look.high_watermark for look in looks})
+        return [*(after[at] for at, _ in self.whole), {}]
+
+    @cached_property
+    def _by_time(self) -> list[Frontier]:
+        return sorted(self._looks, key=lambda look: look.observed_at)
+
+
+def _raise_each(looks: Iterable[Frontier]) -> dict[datetime, Mapping[int, int]]:
+    """Return the highest ends in the looks up to those of each time. `looks` of one time follow each other."""
+    highest: dict[int, int] = {}
+    return {
+        at: _raise_to(highest, {look.kafka_partition: look.high_watermark for look in each})
+        for at, each in groupby(looks, key=lambda look: look.observed_at)
+    }
 
 
 def _raise_to(highest: dict[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:

@@ -24,7 +24,10 @@ MARKS: Mapping[HourState, tuple[str, str]] = {
     "partial": ("~", "archived in part, or not known to be complete"),
     "none": (".", "nothing archived"),
     "open": (">", "not over yet, with the allowed lateness"),
-    "in doubt": ("*", "complete, unless records came out of order: older offsets were deleted or skipped, not archived"),
+    "in doubt": (
+        "*",
+        "complete, unless records came out of order: older offsets were deleted or skipped",
+    ),
     "late": ("+", "complete, and some of its records came late"),
     "complete": ("#", "complete"),
     "empty": ("o", "complete, and no record of it is in this archive"),

@@ -91,7 +91,8 @@ class Oracle:
                 number = row.kafka_partition
                 self._seen[number] = max(row.high_watermark, self._seen.get(number, 0))
                 self._starts.setdefault(number, row.log_start_offset)
-                self._present.update(self.world.topic.logs[number].records)
+                records = self.world.topic.logs[number].records
+                self._present.update(r for r in records if r.offset < row.high_watermark)
             elif isinstance(row, TopicGeneration):
                 self.generation = self.generation or row.topic_id
 
@@ -133,7 +134,8 @@ class Oracle:
         is_taken = record.gone_at is not None and (record.gone_at <= over or record.gone == "compacted")
         # of a batch that lies about its offsets nobody knows the times: what is dated ahead in it is not looked for
         is_dated_ahead = record.claims is not None and record.appended_at < record.minute // 60 * 60
-        is_unknown = record in self._unseen or record.hangs or is_dated_ahead or self._is_replaced(record)
+        is_unknown = record in self._unseen or record.hangs or is_dated_ahead
+        is_unknown = is_unknown or self._is_replaced(record) or self._is_passed_over(record)
         return is_there and not is_taken and not is_unknown
 
     def _is_replaced(self, record: Record) -> bool:
@@ -142,6 +144,12 @@ class Oracle:
             r is not record and r.offset == record.offset and r.appended_at <= record.appended_at
             for r in self.world.topic.logs[record.kafka_partition].ever
         )
+
+    def _is_passed_over(self, record: Record) -> bool:
+        """Whether a batch before it lies by chance so well that all that a broker answers fits: offset and time."""
+        log = self.world.topic.logs[record.kafka_partition].ever
+        liars = [r for r in log if r.claims is not None and r.offset <= record.offset < r.claims]
+        return any(r.offset == liar.claims and r.minute == liar.minute for liar in liars for r in log)
 
     def _accuse(self, snapshot: "SimTopic", hour: int, records: Iterable[Record]) -> Iterator[Violation]:
         for record in records:

@@ -32,7 +32,7 @@ from kafka_s3_platform_tests.worlds.seams import STAGE, TOPIC, SimIndex, SimRunn
 LATENESS = 5
 TOLERANCE = 10
 SETTLE_ROUNDS = 8
-ROUNDS_ALIKE = 2
+ROUNDS_ALIKE = 3
 """After so many rounds that say the same once more, nothing changes: a decision may have to wait for another one."""
 
 
