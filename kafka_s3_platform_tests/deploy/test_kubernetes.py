@@ -13,6 +13,7 @@ import yaml
 from kafka_s3_platform.definitions import AUTOSTART_VARIABLE
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.tools import find_tool
 
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
@@ -143,3 +144,110 @@ def test_schemas_of_kubernetes_hold_for_what_kustomize_and_the_chart_make() -> N
         assert len(sections) == len(set(sections)), "no section is there twice"
     found = subprocess.run(kubeconform, input=made, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+ACCOUNTS = "system:serviceaccount:kafka-s3"
+
+
+def kubectl(*arguments: str, document: object = None, creator: str = "") -> tuple[int, str]:
+    """Ask the API server of KUBERNETES_CONFIG, as an account of the namespace if one is named."""
+    command = [find_tool("kubectl"), "--kubeconfig", os.environ["KUBERNETES_CONFIG"], "--namespace", "kafka-s3"]
+    command += ["--as", f"{ACCOUNTS}:{creator}"] if creator else []
+    stdin = None if document is None else yaml.safe_dump_all(document if isinstance(document, list) else [document])
+    found = subprocess.run([*command, *arguments], input=stdin, capture_output=True, text=True, check=False)
+    return found.returncode, found.stdout + found.stderr
+
+
+def spark_pod(account: str, **changes: Any) -> Any:
+    """An executor's pod as Spark asks for it, with changes of its spec."""
+    pod = executor()
+    pod["metadata"]["generateName"] = "exec-"
+    pod["spec"] |= {"serviceAccountName": account, **changes}
+    pod["spec"]["containers"][0] |= {"image": "registry.example.com/kafka-s3-platform:0.1.0"}
+    return pod
+
+
+def job_of(account: str) -> Any:
+    template = {"spec": {**spark_pod(account)["spec"], "restartPolicy": "Never"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"generateName": "run-"},
+        "spec": {"template": template},
+    }
+
+
+def labelled(pod: Any, **labels: str) -> Any:
+    return {**pod, "metadata": {**pod["metadata"], "labels": labels}}
+
+
+def give(account: str, **source: Any) -> Any:
+    """An executor's pod with one more volume."""
+    pod = spark_pod(account)
+    return {**pod, "spec": {**pod["spec"], "volumes": [*pod["spec"]["volumes"], {"name": "more", **source}]}}
+
+
+def find_refusal(creator: str, document: Any) -> str:
+    """Return why an account of the namespace may not create it, and nothing if it may."""
+    code, text = kubectl("create", "--dry-run=server", "--filename", "-", document=document, creator=creator)
+    return text.partition("denied request: ")[2].strip() if code else ""
+
+
+@pytest.fixture(scope="module")
+def _filled_server() -> None:
+    """KUBERNETES_CONFIG is a kubeconfig of an administrator of an API server (1.30 or newer) that may be filled."""
+    if "KUBERNETES_CONFIG" not in os.environ:
+        pytest.skip("KUBERNETES_CONFIG does not say where an API server is that may be filled")
+    kubectl("create", "namespace", "kafka-s3")
+    assert kubectl("apply", "--kustomize", str(KUBERNETES))[0] == 0
+    assert kubectl("apply", "--filename", str(KUBERNETES / "admission-policy.yaml"))[0] == 0
+    kubectl("create", "serviceaccount", "default")  # a controller makes it, where one runs
+    # what Dagster's chart grants to webserver and daemon
+    kubectl("create", "serviceaccount", "kafka-s3-dagster")
+    kubectl("create", "role", "of-chart", "--verb=*", "--resource=jobs.batch,pods,pods/log,pods/status")
+    kubectl("create", "rolebinding", "of-chart", "--role=of-chart", "--serviceaccount=kafka-s3:kafka-s3-dagster")
+    until(lambda: bool(find_refusal("kafka-s3", spark_pod("kafka-s3-eraser"))))
+
+
+@pytest.mark.usefixtures("_filled_server")
+@pytest.mark.parametrize("account", ["kafka-s3", "kafka-s3-reader"])
+def test_runs_and_commands_create_executors_of_their_own_and_no_other_pods(account: str) -> None:
+    assert find_refusal(account, spark_pod(account)) == ""
+    token = {"sources": [{"serviceAccountToken": {"path": "token"}}]}
+    assert find_refusal(account, give(account, projected=token)) == ""
+    for taken in {"kafka-s3-eraser", "kafka-s3", "kafka-s3-reader", "default", "kafka-s3-dagster"} - {account}:
+        assert "must have the account of who creates it" in find_refusal(account, spark_pod(taken)), taken
+    for labels in ({}, {"kafka-s3": "driver"}, {"kafka-s3": "executor", "component": "dagster-webserver"}):
+        assert "labelled as an executor" in find_refusal(account, labelled(spark_pod(account), **labels)), labels
+
+
+@pytest.mark.usefixtures("_filled_server")
+def test_no_pod_of_a_run_reads_another_secret_or_the_node() -> None:
+    init = [{"name": "first", "image": "i", "envFrom": [{"secretRef": {"name": "kafka-s3-postgres"}}]}]
+    of_env = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "kafka-s3-postgres", "key": "k"}}}
+    container = spark_pod("kafka-s3")["spec"]["containers"][0]
+    for pod in (
+        spark_pod("kafka-s3", initContainers=init),
+        spark_pod("kafka-s3", containers=[{**container, "env": [of_env]}]),
+        give("kafka-s3", secret={"secretName": "kafka-s3-postgres"}),
+    ):
+        assert "and no other" in find_refusal("kafka-s3", pod)
+    projected = {"sources": [{"secret": {"name": "kafka-s3-postgres"}}]}
+    assert "folders of its own" in find_refusal("kafka-s3", give("kafka-s3", projected=projected))
+    assert "folders of its own" in find_refusal("kafka-s3", give("kafka-s3", hostPath={"path": "/"}))
+
+
+@pytest.mark.usefixtures("_filled_server")
+def test_dagster_creates_jobs_of_runs_and_changes_no_pod() -> None:
+    assert find_refusal("kafka-s3-dagster", job_of("kafka-s3")) == ""
+    for taken in ("kafka-s3-eraser", "kafka-s3-reader", "kafka-s3-dagster", "default"):
+        assert "jobs that Dagster creates" in find_refusal("kafka-s3-dagster", job_of(taken)), taken
+    assert "Dagster creates jobs" in find_refusal("kafka-s3-dagster", spark_pod("kafka-s3-dagster"))
+    erase = {**spark_pod("kafka-s3-eraser"), "metadata": {"name": "erase", "labels": {"kafka-s3": "eraser"}}}
+    kubectl("delete", "pod", "erase", "--ignore-not-found", "--force")
+    # an administrator is not bounded
+    assert kubectl("create", "--filename", "-", document=erase)[0] == 0
+    change = ("set", "image", "pod/erase", "executor=evil:1")
+    code, text = kubectl(*change, creator="kafka-s3-dagster")
+    assert (code, "Dagster creates jobs" in text) == (1, True)
+    assert kubectl(*change)[0] == 0
