@@ -89,6 +89,12 @@ class Looks:
         """Return the highest end in the whole looks up to `at`. None beyond the last one."""
         return self._highest_until[at].get(kafka_partition, 0) if at < len(self.whole) else None
 
+    def find_next_end(self, kafka_partition: int, at: int) -> int:
+        """Return the end in the first look at the kafka partition after the whole look `at`. 0 without one."""
+        since = self.whole[at][0]
+        looks = (look for look in self._by_time if look.kafka_partition == kafka_partition)
+        return next((look.high_watermark for look in looks if look.observed_at > since), 0)
+
     def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
         """Return the highest log start and the highest end that the log had before that moment.
 

@@ -97,7 +97,7 @@ class Judge:
         if self._is_old(over):
             is_done = self._is_clear(at) or (self._state.is_folded(hour) and self._is_archived_since_fold(at))
             if is_done and not self._may_lack(hour, at):
-                return HourVerdict(hour, frozenset(ends))
+                return HourVerdict(hour, frozenset(ends), out_of_range_count=self._count_out_of_range(hour))
             return self._read_single_rows(hour, over).find_verdict(hour, allowed_lateness)
         waiting: dict[int, tuple[tuple[OffsetRange, Fate], ...]] = {}
         lacking: list[Gap] = []
@@ -114,10 +114,13 @@ class Judge:
                 gaps += (make_gap(kafka_partition, r, reason) for r in since - RangeSet(g.offsets for g in gaps))
             lacking += sorted(gaps)
             taken_over_count += sum(map(len, self._state.gap_offsets(kafka_partition, "taken over") & may_hold))
-        return HourVerdict(hour, frozenset(ends), waiting, tuple(lacking), taken_over_count)
+        out_of_range_count = self._count_out_of_range(hour)
+        return HourVerdict(hour, frozenset(ends), waiting, tuple(lacking), taken_over_count, out_of_range_count)
 
     def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
         """Return whether the hour is judged complete. For most of tens of thousands, nothing but the look is needed."""
+        if self._count_out_of_range(hour):
+            return False
         at = self._looks.find(hour + HOUR + allowed_lateness)
         if self._is_clear(at):
             return True
@@ -154,9 +157,9 @@ class Judge:
         """Return the offsets below `end_offset` that may hold records of the hour, or may have held some.
 
         Left out is what is known to hold none: offsets that ListOffsets passed over when the hour was planned, and
-        those that were deleted before the hour began. The first is void from where the log was truncated on, of what
-        could not be read: a batch that lies about its offsets is at another place than ListOffsets says, unless it was
-        there before the hour began. And of what was read, is unresolved, and bears a time of the hour.
+        those that were deleted before the hour began. The first is void from where the log was truncated on, and of
+        what could not be read: a batch that lies about its offsets is at another place than ListOffsets says. Unless it
+        was there before the hour began.
         """
         start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
         start = self._bound_by_cuts(kafka_partition, start)
@@ -165,18 +168,15 @@ class Judge:
             # the clock of the look may have been behind
             _, seen_end = self._looks.find_bounds_before(kafka_partition, hour - HOUR)
             unread -= make_span(0, self._bound_by_cuts(kafka_partition, seen_end))
-        from_ms, until_ms = to_epoch_ms(hour), to_epoch_ms(hour + HOUR)
-        dated = (
-            item.offsets
-            for item in self._state.unresolved
-            if item.kafka_partition == kafka_partition and from_ms <= (item.min_timestamp or 0) < until_ms
-        )
-        none_there = make_span(log_start, start) - unread - RangeSet(dated)
+        none_there = make_span(log_start, start) - unread
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:
         """Return an offset that all records of the hour lie below which did not come late, None if none is known."""
         return self._looks.find_ends(self._looks.find(hour + HOUR + allowed_lateness)).get(kafka_partition)
+
+    def _count_out_of_range(self, hour: datetime) -> int:
+        return sum(s.record_count for s in self._state.list_out_of_range(hour) if s.may_hold_apart(hour))
 
     def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
         """Return the offset below which everything was deleted before the hour began."""
@@ -247,14 +247,15 @@ class Judge:
 
         It may have been told too little. Left out is what is known to bear a time from `until_ms` on.
         """
-        end, next_end = (self._looks.find_highest_end(kafka_partition, n) for n in (at, at + 1))
-        if end is None or next_end is None:
+        items = [item for item in self._state.unresolved if item.kafka_partition == kafka_partition]
+        end = self._looks.find_highest_end(kafka_partition, at) if items else None
+        if end is None:
             return RangeSet()
+        next_end = self._looks.find_next_end(kafka_partition, at)
         return RangeSet(
             item.offsets
-            for item in self._state.unresolved
-            if item.kafka_partition == kafka_partition
-            and end <= item.start_offset < next_end
+            for item in items
+            if end <= item.start_offset < next_end
             and (until_ms is None or item.min_timestamp is None or item.min_timestamp < until_ms)
         )
 

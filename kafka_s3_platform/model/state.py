@@ -26,6 +26,7 @@ from kafka_s3_platform.model.segment import (
     HourRange,
     Reservation,
     Scan,
+    Segment,
     TopicGeneration,
 )
 from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
@@ -61,6 +62,10 @@ class IndexState:
     failures: tuple[Unresolved, ...] = ()
     fold: Fold = field(default_factory=Fold)
     read_month: "Callable[[str], IndexState]" = field(default_factory=lambda: _read_no_month, compare=False, repr=False)
+    list_out_of_range: Callable[[datetime], Iterable[Segment]] = field(
+        default_factory=lambda: _list_no_segments, compare=False, repr=False
+    )
+    """Lists out-of-range segments that may hold records of an hour or of later ones: the archive began after it."""
 
     @property
     def all_scans(self) -> tuple[Scan, ...]:
@@ -330,3 +335,7 @@ def _widen(one: Range, other: Range) -> Range:
 
 def _read_no_month(month: str) -> IndexState:
     raise LookupError(f"the state has folded hours of {month}, and nothing to read their rows with")
+
+
+def _list_no_segments(_: datetime) -> tuple[Segment, ...]:
+    return ()

@@ -184,6 +184,7 @@ class ConnectorSnapshot:
         self._topics: dict[str, IndexSnapshot] = {}
         self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
         self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
+        self._out_of_range: dict[datetime, pa.Table] = {}
         self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
         self._hours: dict[datetime, Mapping[str, Mapping[datetime, tuple[int, int]]]] = {}
 
@@ -252,6 +253,13 @@ class ConnectorSnapshot:
         terms = [OneOf("topic", frozenset(asked)), *match_values(kind=kind), *wanted.list_terms()]
         for topic, rows in _split_by_topic(self._read("segments", terms), asked).items():
             self._segments[topic, kind, wanted] = rows
+
+    def read_out_of_range(self, since: datetime) -> pa.Table:
+        """Return the rows of live segments, of all topics, whose records were before a start hour from `since` on."""
+        if since not in self._out_of_range:
+            terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
+            self._out_of_range[since] = self._read("segments", terms)
+        return self._out_of_range[since]
 
     def list_chunks(self, topic: str, kinds: Collection[str], wanted: SegmentFilter) -> frozenset[StoredChunk]:
         """Return the hours or days of the segments that the filter wants. They are read of all topics at once."""
@@ -454,6 +462,7 @@ class IndexSnapshot:
         self.whole = whole
         self.version: int = whole.version
         self._months: dict[str, IndexState] = {}
+        self._out_of_range: dict[datetime, tuple[Segment, ...]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -470,7 +479,8 @@ class IndexSnapshot:
         with self._made_of_rows():
             latest = datetime.now(timezone.utc) + self.index.within_connector.clock_tolerance
             believed = untime_future_looks(rows, latest)
-            return replace(build_state(self.version, believed), read_month=self._read_month)
+            state = build_state(self.version, believed)
+        return replace(state, read_month=self._read_month, list_out_of_range=self._list_out_of_range)
 
     @lazy_property
     def unfolded_state(self) -> IndexState:
@@ -485,6 +495,16 @@ class IndexSnapshot:
             hours=(*old.hours, *self.state.hours),
             fold=Fold(),
         )
+
+    def _list_out_of_range(self, hour: datetime) -> tuple[Segment, ...]:
+        # by days, so that a search through hours asks seldom
+        since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
+        if since not in self._out_of_range:
+            with self._made_of_rows():
+                rows = self.whole.read_out_of_range(since)
+                mine = rows.filter(pc.equal(rows.column("topic"), self.index.topic))
+                self._out_of_range[since] = tuple(decode_segments(mine))
+        return self._out_of_range[since]
 
     def _read_month(self, month: str) -> IndexState:
         if month not in self._months:

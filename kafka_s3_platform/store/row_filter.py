@@ -70,8 +70,7 @@ class SegmentFilter:
 
     `chunk_starts` are bounds [from, to) of when the hour or day begins. `timestamps` are bounds [from, to) in epoch ms,
     `offsets` bounds [start, end): segments that may hold records between them. `committed_since` is when, at the
-    earliest, the commit was made. `started_since` wants out-of-range records that were archived with this start hour or
-    a later one.
+    earliest, the commit was made.
     """
 
     chunk: Chunk | None = None
@@ -80,7 +79,6 @@ class SegmentFilter:
     kafka_partitions: frozenset[int] | None = None
     offsets: tuple[int, int] | None = None
     committed_since: datetime | None = None
-    started_since: datetime | None = None
 
     def list_terms(self) -> Iterator[Term]:
         """Yield the conditions that a row has to meet, all of them."""
@@ -100,8 +98,6 @@ class SegmentFilter:
             yield Below("start_offset", self.offsets[1])
         if self.committed_since is not None:
             yield AtLeast("committed_at", self.committed_since)
-        if self.started_since is not None:
-            yield AtLeast("start_hour", self.started_since)
 
 
 EVERY_SEGMENT = SegmentFilter()

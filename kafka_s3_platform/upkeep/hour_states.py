@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from kafka_s3_platform.archive.hours import judge_hour, list_complete_hours, list_segments_apart, report_hours
+from kafka_s3_platform.archive.hours import report_hours
 from kafka_s3_platform.archive.request import HourReport
 from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Segment
@@ -101,10 +101,9 @@ def sketch_hours(
     The counts are read once for all topics of the index.
     """
     state, counts = snapshot.state, snapshot.count_hours(hours[0])
-    apart = list_segments_apart(snapshot, hours[0])
     stated = []
     for hour in hours:
-        verdict = judge_hour(state, hour, lateness, apart)
+        verdict = state.judge.find_verdict(hour, lateness)
         lacking = _choose_worst(_name_what_lacks(state, verdict).values())
         passing = _name_passing(hour, lateness, now, at_risk)
         met = state.is_scanned(hour)
@@ -114,13 +113,8 @@ def sketch_hours(
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
     """Return those of the ascending `hours` that are complete and lack and hold nothing, also no other sink's."""
-    state = snapshot.state
-    if not hours:
-        return []
-    apart = list_segments_apart(snapshot, hours[0])
-    complete = [
-        hour for hour in list_complete_hours(state, hours, lateness, apart) if not state.judge.may_lack(hour, lateness)
-    ]
+    judge = snapshot.state.judge
+    complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
     if not complete:
         return []
     bounds = (complete[0], complete[-1] + HOUR)

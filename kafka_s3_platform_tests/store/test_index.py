@@ -1,6 +1,7 @@
 """The index on a real S3: atomic changes, compare-and-swap, errors that say what to do."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -16,6 +17,7 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
+from kafka_s3_platform.model.times import HOUR, to_epoch_ms
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
@@ -241,3 +243,29 @@ def test_an_empty_index_covers_nothing(index: TopicIndex) -> None:
     snapshot = index.open()
     assert snapshot.segments == ()
     assert snapshot.state.coverage(0) == RangeSet()
+
+
+def test_an_hour_is_not_complete_whose_records_may_lie_out_of_range(index: TopicIndex) -> None:
+    """As after `archive.start.hour` was moved back over them."""
+    early = NOON - 30 * HOUR
+    at = to_epoch_ms(early)
+    apart = replace(
+        segment("apart", 0, 4),
+        chunk="out-of-range",
+        chunk_start=None,
+        record_count=4,
+        min_timestamp=at,
+        max_timestamp=at + 1,
+        start_hour=NOON,
+    )
+    looks = (Frontier(0, 0, 10, 10, 0, NOON + HOUR, 1),)
+    index.open().commit(Change((scan(0, 10), segment("k", 4), apart, *looks)))
+    judge = index.open().state.judge
+    hours = [early - HOUR, early, early + HOUR, NOON]
+    assert judge.list_complete(hours, timedelta(0)) == {early - HOUR, early + HOUR, NOON}
+    assert judge.find_newest_complete(early, early, timedelta(0)) is None
+    verdict = judge.find_verdict(early, timedelta(0))
+    assert (verdict.is_complete, verdict.out_of_range_count) == (False, 4)
+    other = TopicIndex(index.within_connector, "topic.b")
+    other.open().commit(Change((scan(0, 10), *looks)))
+    assert other.open().state.judge.is_complete(early, timedelta(0))

@@ -10,7 +10,6 @@ import dagster as dg
 
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.archive.failures import describe_time_left
-from kafka_s3_platform.archive.hours import judge_hour, list_complete_hours, list_segments_apart
 from kafka_s3_platform.defs.archive.hour_picture import draw_hours
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
@@ -126,9 +125,8 @@ def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datet
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.hours.first)
     first = max(since, topic.hours.first)
     closed = sorted(hour for hour in state.asked_hours if newest is not None and first <= hour <= newest)
-    apart = list_segments_apart(snapshot, first)
-    complete = set(list_complete_hours(state, closed, topic.lateness, apart))
-    verdicts = (judge_hour(state, hour, topic.lateness, apart) for hour in closed if hour not in complete)
+    complete = state.judge.list_complete(closed, topic.lateness)
+    verdicts = (state.judge.find_verdict(hour, topic.lateness) for hour in closed if hour not in complete)
     rows = [
         {
             "hour": topic.hours.key(verdict.hour),

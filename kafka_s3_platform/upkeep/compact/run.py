@@ -12,7 +12,6 @@ from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.archive.hours import list_segments_apart
 from kafka_s3_platform.archive.topics import SHARED
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, PlatformError, TransientError
@@ -25,7 +24,6 @@ from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.lease import Lease, release_leases, released_on_failure
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
-from kafka_s3_platform.store.row_filter import SegmentFilter
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.commit import MergedDay, TopicDays, commit_days
 from kafka_s3_platform.upkeep.compact.days import find_day_start, list_day_hours, load_day_segments, report_day
@@ -254,11 +252,10 @@ def _build_reports(
         topics = [request.topic for request in requests if request.day == day]
         load_day_segments(snapshot, topics, day)
         hours = list_day_hours(day, ZoneInfo(requests[0].config.layout.timezone))
-        snapshot.load_segments(topics, "segment", SegmentFilter(started_since=hours[0]))
         for topic in topics:
             found = merged.get((topic, day))
             report = _build_report(snapshot, (topic, day), found, record_count, seconds)
-            apart = list_segments_apart(snapshot.topic(topic), hours[0])
+            apart = snapshot.topic(topic).state.list_out_of_range(hours[0])
             apart_count = sum(s.record_count for s in apart if any(map(s.may_hold_apart, hours)))
             yield (topic, day), replace(report, out_of_range_count=apart_count)
 

@@ -1,11 +1,9 @@
 """Summaries of what the index holds, day by day."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.archive.hours import list_complete_hours
 from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredObject
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -53,19 +51,13 @@ def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta)
     for segment in snapshot.segments:
         found.setdefault(find_day(segment), []).append(segment)
     days = sorted(found, key=lambda day: day or date.min)
-    apart = found.get(None, [])
-    return [_summarize_day(snapshot.state, day, tuple(found[day]), apart, zone, lateness) for day in days]
+    return [_summarize_day(snapshot.state, day, tuple(found[day]), zone, lateness) for day in days]
 
 
 def _summarize_day(
-    state: IndexState,
-    day: date | None,
-    segments: tuple[Segment, ...],
-    apart: Sequence[Segment],
-    zone: ZoneInfo,
-    lateness: timedelta,
+    state: IndexState, day: date | None, segments: tuple[Segment, ...], zone: ZoneInfo, lateness: timedelta
 ) -> DaySummary:
     if day is None:
         return DaySummary(None, segments, 0, 0)
     hours = list_day_hours(day, zone)
-    return DaySummary(day, segments, len(hours), len(list_complete_hours(state, hours, lateness, apart)))
+    return DaySummary(day, segments, len(hours), len(state.judge.list_complete(hours, lateness)))
