@@ -158,18 +158,12 @@ class ArchivedLogs:
     def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
         """Tell how the log shows that it has lost something that is archived. None if it has all of it.
 
-        A log that has what lies below the last mark has all. A leader loses nothing, so nothing is asked where the last
-        mark is of its epoch, or an earlier run saw a log of its epoch that reached there: it asked then.
+        A log that has what lies below the last mark has all.
         """
         expected_end = self._find_expected_end(frontier.kafka_partition)
         if expected_end > frontier.last_stable_offset:
             return f"the log is readable up to {frontier.last_stable_offset}"
-        now = frontier.leader_epoch
-        looks = self.state.looks.of(frontier.kafka_partition)
-        was_asked = any(look.leader_epoch == now and look.last_stable_offset >= expected_end for look in looks)
-        if not marks or marks[-1].leader_epoch == now or was_asked:
-            return None
-        divergence = self.find_divergence(frontier, marks[-1])
+        divergence = self.find_divergence(frontier, marks[-1]) if marks else None
         if divergence is None:
             return None
         return f"the log holds other records from offset {divergence.end_offset} on at the latest"
@@ -185,8 +179,18 @@ class ArchivedLogs:
         return Answers(found, failures)
 
     def _refuse_truncated(self, frontier: Frontier) -> None:
-        if loss := self._find_loss(frontier, self._list_marks(frontier)):
+        marks = self._list_marks(frontier)
+        if loss := self._find_loss(frontier, [] if self._was_asked(frontier, marks) else marks):
             raise self._make_error(frontier, loss)
+
+    def _was_asked(self, frontier: Frontier, marks: Sequence[EpochMark]) -> bool:
+        """Whether what is expected was archived or seen under the leader of now: a leader loses nothing."""
+        if marks and marks[-1].leader_epoch == frontier.leader_epoch:
+            return True
+        expected_end = self._find_expected_end(frontier.kafka_partition)
+        looks = self.state.looks.of(frontier.kafka_partition)
+        same = (look for look in looks if look.leader_epoch == frontier.leader_epoch)
+        return any(look.last_stable_offset >= expected_end for look in same)
 
     def _make_error(self, frontier: Frontier, how: str) -> LogTruncatedError:
         kafka_partition = frontier.kafka_partition
@@ -218,9 +222,24 @@ class ArchivedLogs:
         look = self._find_last_look(frontier.kafka_partition)
         if look is None or look.high_watermark <= frontier.log_start_offset:
             return RangeSet()
-        deleted = self.state.deleted(frontier.kafka_partition)
-        archived = self.state.coverage(frontier.kafka_partition) - deleted
-        return make_span(self._find_shared_end(frontier, look), look.high_watermark) - archived
+        lost = make_span(self._find_shared_end(frontier, look), look.high_watermark)
+        return lost - self._find_archived_by(look) if lost else lost
+
+    def _find_archived_by(self, look: Frontier) -> RangeSet:
+        """Return what of the log that the look saw is archived, or was given up since."""
+        kafka_partition = look.kafka_partition
+        later = RangeSet(
+            scan.offsets
+            for scan in self.state.scans
+            if scan.kafka_partition == kafka_partition and (scan.leader_epoch or 0) > (look.leader_epoch or 0)
+        )
+        given_up_before = RangeSet(
+            gap.offsets
+            for gap in self.state.gaps_of(kafka_partition)
+            if gap.reason == "truncated" and gap.observed_at is not None and gap.observed_at <= look.observed_at
+        )
+        archived = self.state.coverage(kafka_partition) - self.state.deleted(kafka_partition)
+        return archived - later - given_up_before
 
     def _find_shared_end(self, frontier: Frontier, look: Frontier) -> int:
         """Return up to where the log is the one of the look, as far as that is known."""

@@ -327,10 +327,14 @@ def find_lost_offsets(
 
 
 def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return what the log held when archiving began, and has deleted before it was archived or recorded as a gap."""
-    first = state.find_first_log_start(frontier.kafka_partition)
+    """Return what the log held when archiving began, or since, and has deleted before it was archived or given up."""
+    kafka_partition = frontier.kafka_partition
+    first = state.find_first_log_start(kafka_partition)
     began_with = frontier.log_start_offset if first is None else first
-    return make_span(began_with, frontier.log_start_offset) - state.coverage(frontier.kafka_partition)
+    # where a log was truncated, it may begin before that
+    unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == kafka_partition)
+    held = make_span(began_with, frontier.log_start_offset) | unresolved & make_span(0, frontier.log_start_offset)
+    return held - state.coverage(kafka_partition)
 
 
 def _record_or_refuse_gaps(

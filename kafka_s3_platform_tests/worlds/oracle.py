@@ -1,6 +1,6 @@
 """Knows every record that ever was, and judges what the platform says about hours."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -71,7 +71,7 @@ class Oracle:
 
     _starts: dict[int, int] = field(default_factory=dict)
     _unseen: set[Record] = field(default_factory=set)
-    _hidden: set[Record] = field(default_factory=set)
+    _hidden: Counter[Record] = field(default_factory=Counter)
 
     def begin_anew(self, records: Iterable[Record]) -> "Oracle":
         """Return the oracle of another connector's index. What was truncated so far was never told to it."""
@@ -121,7 +121,7 @@ class Oracle:
                 hours[record.minute // 60].append(record)
         for hour, promised in hours.items():
             missing = [r for r in promised if r not in self.archived]
-            missing = [r for r in missing if r not in self._hidden or _is_unresolved(snapshot, r)]
+            missing = [r for r in missing if not self._is_hidden(snapshot, r)]
             if not missing:
                 continue
             verdict = ask_judge(snapshot, to_time(hour * 60), timedelta(minutes=lateness))
@@ -132,24 +132,31 @@ class Oracle:
     def _is_promised(self, record: Record, over: int) -> bool:
         is_there = record.appended_at < over and record.is_data
         is_taken = record.gone_at is not None and (record.gone_at <= over or record.gone == "compacted")
-        # of a batch that lies about its offsets nobody knows the times: what is dated ahead in it is not looked for
-        is_dated_ahead = record.claims is not None and record.appended_at < record.minute // 60 * 60
-        is_unknown = record in self._unseen or record.hangs or is_dated_ahead
+        is_unknown = record in self._unseen or record.hangs
         is_unknown = is_unknown or self._is_replaced(record) or self._is_passed_over(record)
         return is_there and not is_taken and not is_unknown
 
     def _is_replaced(self, record: Record) -> bool:
-        """Whether another record was at its offset before, and no recorded look came while it was there itself."""
-        return record not in self._present and any(
-            r is not record and r.offset == record.offset and r.appended_at <= record.appended_at
-            for r in self.world.topic.logs[record.kafka_partition].ever
-        )
+        """Whether another record was at its offset, too, and no recorded look came while it was there itself."""
+        log = self.world.archived_topic.logs[record.kafka_partition].ever
+        return record not in self._present and any(r is not record and r.offset == record.offset for r in log)
 
     def _is_passed_over(self, record: Record) -> bool:
-        """Whether a batch before it lies by chance so well that all that a broker answers fits: offset and time."""
-        log = self.world.topic.logs[record.kafka_partition].ever
+        """Whether a batch that lies about its offsets makes a broker name a later place for its hour, so that it fits.
+
+        It fits where the record that lies there bears the very time; and nobody looks where the record is dated ahead,
+        or lies at an offset that an accepted truncation has given up.
+        """
+        log = self.world.archived_topic.logs[record.kafka_partition].ever
         liars = [r for r in log if r.claims is not None and r.offset <= record.offset < r.claims]
-        return any(r.offset == liar.claims and r.minute == liar.minute for liar in liars for r in log)
+        is_dated_ahead = record.appended_at < record.minute // 60 * 60
+        is_given_up = any(r.gone == "truncated" and r.offset == record.offset for r in log)
+        fits = any(r.offset == liar.claims and r.minute == liar.minute for liar in liars for r in log)
+        return bool(liars) and (is_dated_ahead or is_given_up or fits)
+
+    def _is_hidden(self, snapshot: "SimTopic", record: Record) -> bool:
+        """Whether a broker hid it. If it did so once only, and the index itself knows of the record, that is no use."""
+        return self._hidden[record] > (1 if _is_unresolved(snapshot, record) else 0)
 
     def _accuse(self, snapshot: "SimTopic", hour: int, records: Iterable[Record]) -> Iterator[Violation]:
         for record in records:

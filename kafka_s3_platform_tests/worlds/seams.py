@@ -210,7 +210,7 @@ class SimReader:
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
         log = _find_log(_ask("epoch"), kafka_partition)
         epoch, end = log.find_epoch_end(leader_epoch)
-        return None if epoch == leader_epoch and offset <= end else EpochEnd(epoch, end)
+        return None if offset <= end else EpochEnd(epoch, end)
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         record = _find_log(_ask("timestamp"), kafka_partition).find_record(offset)

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_s3_platform_tests.worlds.play import find_violations
 from kafka_s3_platform_tests.worlds.steps import (
+    Accept,
     Archive,
     Delete,
     Elect,
@@ -154,14 +155,63 @@ KNOWN: dict[str, tuple[int, Sequence[Step]]] = {
             Skip(0, 0, 1),
         ),
     ),
-    "a record that is dated ahead stands behind one that claims another offset, which is truncated": (
+    "a log that was seen is truncated, grows again, and only then is read": (
+        1,
+        (Wait(150), Produce(0, (149,)), Archive(asleep_at=9), Wait(60), Elect(0, 1), Produce(0, (191,))),
+    ),
+    "a log is truncated a second time, where the first time was accepted": (
         1,
         (
-            Produce(0, (60,)),
+            Wait(60),
+            Produce(0, (180,)),
+            Wait(60),
             Archive(),
-            Elect(0, 2),
-            Wait(150),
-            Produce(0, (210, 210), is_poison=True, claims=4),
+            Elect(0, 99),
+            Accept(0),
+            Wait(60),
+            Produce(0, (189,)),
+            Wait(60),
+            Archive(),
+            Wait(60),
+            Elect(0, 99),
+            Archive(),
+        ),
+    ),
+    "what waits for a decision is deleted, before where the log began": (
+        1,
+        (
+            Produce(0, (160,)),
+            Delete(0, 2),
+            Archive(),
+            Elect(0, 99),
+            Produce(0, (360,), is_poison=True),
+            Archive(),
+            Delete(0, 2),
+        ),
+    ),
+    "an end is too low, and the next look at the log is not one at all of them": (
+        2,
+        (
+            Wait(60),
+            Produce(1, (120,), is_poison=True),
+            Wait(120),
+            Produce(0, (170,)),
+            Wait(60),
+            Archive(meanwhile=((13, Silence(0)), (4, LieAboutEnd(1, 9)))),
+            Archive(),
+        ),
+    ),
+    "a run reads on whose last look did not see all kafka partitions, and a clock is ahead": (
+        2,
+        (
+            Archive(meanwhile=((5, Silence(1)),)),
+            Archive(asleep_at=3),
+            Produce(0, (30,), writer=1),
+            Wait(120),
+            Archive(),
+            Silence(1),
+            SetClock(70),
+            Elect(0, 3),
         ),
     ),
     "a clock is put back while a run sleeps that has seen a shorter log": (

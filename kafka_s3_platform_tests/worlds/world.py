@@ -204,7 +204,7 @@ class World:
         do(step)
 
     def _check(self) -> None:
-        self.oracle.check(self._open(), self._archived_topic.ever, LATENESS)
+        self.oracle.check(self._open(), self.archived_topic.ever, LATENESS)
 
     def _open(self) -> SimTopic:
         """Return the index as it is read now. It is read once as long as nothing is another."""
@@ -214,7 +214,7 @@ class World:
         return self._opened[1]
 
     @property
-    def _archived_topic(self) -> Topic:
+    def archived_topic(self) -> Topic:
         """The topic as it was when the index began."""
         return next((t for t in self.ever if t.topic_id == self.oracle.generation), self.topic)
 

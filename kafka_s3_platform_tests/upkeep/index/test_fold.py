@@ -72,7 +72,7 @@ def answer_all(config: ConnectorConfig, hours: int = HOURS) -> dict[str, Any]:
             "starts": [state.hour_start(0, h) for h in asked],
             "verdicts": [state.judge.find_verdict(h, LATE) for h in asked],
             "hours": [state.hour_of(0, o) for o in range(0, hours * RECORDS, 5)],
-            "epoch": state.leader_epoch(0, state.coverage(0).end_offset or 0),
+            "epoch": state.list_epoch_marks(0)[-1:],
             "segments": topic.segments,
             "retired": topic.retired,
             "reservations": state.reservations,
