@@ -251,7 +251,6 @@ def test_an_hour_is_not_complete_whose_records_may_lie_out_of_range(index: Topic
     at = to_epoch_ms(early)
     apart = replace(
         segment("apart", 0, 4),
-        chunk="out-of-range",
         chunk_start=None,
         record_count=4,
         min_timestamp=at,
