@@ -1,8 +1,8 @@
 """Reloads the code location whenever a connector file changes: the code server reads the files only when it loads.
 
-    python -m kafka_s3_platform.instance.watch HOST PORT
+    python -m kafka_s3_platform.instance.watch SOCKET
 
-HOST and PORT are those of `dagster code-server start`. Runs under way go on. The webserver asks the code server each
+SOCKET is that of `dagster code-server start`. Runs under way go on. The webserver asks the code server each
 second whether it was reloaded, the daemon each minute.
 """
 
@@ -57,23 +57,23 @@ class Watch:
         self._loaded = now
 
 
-def reload_server(host: str, port: int) -> None:
+def reload_server(socket: str) -> None:
     """Let the code server read everything again.
 
     Raises:
         ConnectionError: it does not answer.
     """
     try:
-        DagsterGrpcClient(host=host, port=port).reload_code(timeout=RELOAD_SECONDS)
+        DagsterGrpcClient(socket=socket).reload_code(timeout=RELOAD_SECONDS)
     except (DagsterUserCodeUnreachableError, grpc.RpcError) as err:
-        raise ConnectionError(f"{host}:{port}: {err}") from err
+        raise ConnectionError(f"{socket}: {err}") from err
 
 
 def main() -> None:
     """Watch the folder for ever."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    host, port = sys.argv[1:]
-    watch = Watch(find_connectors_folder(os.environ), lambda: reload_server(host, int(port)))
+    [socket] = sys.argv[1:]
+    watch = Watch(find_connectors_folder(os.environ), lambda: reload_server(socket))
     while True:
         watch.look()
         time.sleep(LOOK_SECONDS)

@@ -10,7 +10,7 @@ import yaml
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.local.kafka_jars import VERSION as KAFKA_VERSION
-from kafka_s3_platform_tests.deploy.image_steps import REPOSITORY
+from kafka_s3_platform_tests.deploy.image_steps import DOCKERFILE, REPOSITORY
 from kafka_s3_platform_tests.tools import find_tool
 
 FILE = REPOSITORY / "deploy" / "compose.yaml"
@@ -37,8 +37,47 @@ def test_a_service_that_stays_says_whether_it_is_well(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_nothing_but_loopback_is_published(name: str) -> None:
-    assert "network_mode" not in SERVICES[name]
+    assert SERVICES[name].get("network_mode", "none") == "none"
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name].get("ports", []))
+
+
+def list_those_who_reach(name: str) -> set[str]:
+    """Return the services in a network of the service, as the specification of compose has it; nothing ran here."""
+    networks = {
+        name: set() if service.get("network_mode") == "none" else set(service.get("networks", ["default"]))
+        for name, service in SERVICES.items()
+    }
+    return {other for other in SERVICES if other != name and networks[other] & networks[name]}
+
+
+def test_only_those_who_ask_the_code_location_have_its_socket_and_it_has_no_port() -> None:
+    """Whoever reaches it runs code there."""
+    sharing = {
+        name for name, service in SERVICES.items() for v in service.get("volumes", ()) if v.startswith("code-loc")
+    }
+    assert sharing == {"code-location", "watch", "daemon", "webserver"}
+    assert "command" not in SERVICES["code-location"]
+    assert "ports" not in SERVICES["code-location"]
+    [started] = re.findall(r"^CMD \[(.*)\]$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert '"--socket", "/run/kafka-s3/code-location.sock"' in started
+    assert "--port" not in started
+
+
+def test_kafka_and_workers_of_spark_reach_neither_dagsters_pages_nor_its_storage() -> None:
+    assert list_those_who_reach("webserver") == {"code-location", "daemon", "postgres", "s3", "status"}
+    assert list_those_who_reach("postgres") == {"code-location", "daemon", "webserver", "s3", "status"}
+    assert not list_those_who_reach("watch")
+    assert {"kafka", "s3", "spark-worker"} <= list_those_who_reach("code-location"), "what reads and writes still can"
+
+
+def test_pages_of_spark_which_have_no_login_only_show() -> None:
+    conf = COMPOSE["configs"]["spark"]["content"].splitlines()
+    off = {
+        "spark.master.rest.enabled=false",
+        "spark.ui.killEnabled=false",
+        "spark.master.ui.decommission.allow.mode=DENY",
+    }
+    assert off <= set(conf)
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -101,6 +140,6 @@ def test_the_example_loads_with_the_settings() -> None:
 
 
 def test_volumes_of_the_example_are_files_of_the_repository() -> None:
-    (volume,) = SERVICES["watch"]["volumes"]
+    volume = SERVICES["watch"]["volumes"][0]
     assert volume == "${CONNECTORS:-./connectors}:/opt/kafka-s3/connectors:ro"
     assert Path(FILE.parent, "connectors", "worker.properties").exists()

@@ -95,9 +95,7 @@ def servers(
     (tmp_path / "connectors").mkdir()
     (tmp_path / "dagster.yaml").write_text((REPOSITORY / "deploy/dagster.yaml").read_text())
     workspace = (REPOSITORY / "deploy/workspace.yaml").read_text()
-    [port] = free_ports(1)
-    here = workspace.replace("host: code-location", "host: 127.0.0.1").replace("port: 4000\n", f"port: {port}\n")
-    (tmp_path / "workspace.yaml").write_text(here)
+    (tmp_path / "workspace.yaml").write_text(workspace.replace("/run/kafka-s3", str(tmp_path)))
     env = {
         **os.environ,
         "PYTHONPATH": str(REPOSITORY),
@@ -115,8 +113,7 @@ def servers(
 
 
 def start_code_location(servers: Servers) -> None:
-    port = (servers.home / "workspace.yaml").read_text().split("port: ")[-1].split("\n")[0]
-    options = ("--host", "127.0.0.1", "--port", port, "--module-name", "kafka_s3_platform.definitions")
+    options = ("--socket", str(servers.home / "code-location.sock"), "--module-name", "kafka_s3_platform.definitions")
     servers.start("code-location", "dagster", "code-server", "start", *options)
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from kafka_s3_platform.config.files import hash_connector_files
 from kafka_s3_platform.instance.watch import Watch, reload_server
-from kafka_s3_platform_tests.conftest import free_ports
 
 
 class Server:
@@ -71,7 +70,7 @@ def test_worker_properties_counts_and_other_files_do_not(tmp_path: Path) -> None
     assert hash_connector_files(tmp_path) not in digests
 
 
-def test_a_server_that_is_not_there_is_an_os_error() -> None:
-    (port,) = free_ports(1)
-    with pytest.raises(ConnectionError, match=f"127.0.0.1:{port}"):
-        reload_server("127.0.0.1", port)
+def test_a_server_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+    missing = str(tmp_path / "code-location.sock")
+    with pytest.raises(ConnectionError, match=missing):
+        reload_server(missing)
