@@ -18,7 +18,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{PLAIN} required username="u" password="p";'
 
 SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
-SAMPLES += ["use_all_dns_ips"]
+SAMPLES += ["use_all_dns_ips", "/etc/me.keytab"]
 
 
 def sample(key: ClientProperty) -> str:

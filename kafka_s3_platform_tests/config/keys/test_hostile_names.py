@@ -88,3 +88,47 @@ def test_a_host_holds_nothing_that_a_request_or_a_terminal_takes_for_more(load: 
         load({"store.url": f"http://{host}:9000"})
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         load({"kafka.bootstrap.servers": f"{host}:9092"})
+
+
+@pytest.mark.parametrize(
+    ("key", "honest", "hostile"),
+    [
+        (
+            "principal",
+            ("kafka", "svc_a-1/host-2.example.com@EXAMPLE.COM"),
+            (
+                *("x; id >/tmp/f #", "a$(id)", "a`id`", "a|b", "a&b", "HOST$@R", "a\nid", "a'b", 'a"b', "a\\b", "a>b"),
+                # options of kinit, one of which loads a library
+                *("-XX509_user_identity=PKCS11:/tmp/x.so", "--help", "a -X", "a\t-X", "@R", "ü@R", "%{sasl.password}"),
+            ),
+        ),
+        (
+            "keytab",
+            ("/etc/kafka.keytab", "/etc/a_b-c/me@R.keytab"),
+            ('/etc/a" -X "b', "/a$(id)", "/a`id`", "/a\\", "/a\nb", "me.keytab", "-X", "/a b", "/a;id", "%{debug}"),
+        ),
+        ("service.name", ("kafka", "kafka-2"), ("a;id", "$(id)", "-x", "a b", "a/b", "a\nb")),
+    ],
+)
+def test_no_text_of_a_login_becomes_a_command_for_the_shell_in_which_librdkafka_runs_kinit(
+    load: Load, key: str, honest: tuple[str, ...], hostile: tuple[str, ...]
+) -> None:
+    name = f"sasl.kerberos.{key}"
+    for text in honest:
+        assert load({f"consumer.override.{name}": text})
+    for text in hostile:
+        with pytest.raises(ConfigError, match=re.escape(name)):
+            load({f"consumer.override.{name}": text})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("sasl.kerberos.kinit.cmd", "plugin.library.paths", "ssl.engine.location", "ssl.engine.id", "ssl.providers"),
+        *("ssl.engine.factory.class", "security.providers", "sasl.login.callback.handler.class", "interceptor.classes"),
+        *("sasl.oauthbearer.assertion.jwt.template.file", "sasl.oauthbearer.config"),
+    ],
+)
+def test_no_key_of_a_client_runs_or_loads_something(load: Load, key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        load({f"consumer.override.{key}": "/tmp/x.so"})

@@ -4,6 +4,7 @@ A property is passed on under librdkafka's name, accepted without meaning, or re
 only librdkafka has is written by its own name.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +38,19 @@ def _parse_not_empty(text: str) -> str:
     if not text:
         raise ValueError("is empty; leave the key out")
     return text
+
+
+def _expect_plain(pattern: str, example: str) -> Parser[str]:
+    """Parse what librdkafka puts into its command line of kinit as it is: a shell reads it, and kinit has options."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise ValueError(
+                f"{text!r} is not like {example}, of letters, digits and . _ / @ - alone, as a shell reads it"
+            )
+        return text
+
+    return parse
 
 
 def _parse_kibibytes(text: str) -> str:
@@ -83,9 +97,10 @@ SECURITY_PROPERTIES = (
     ),
     _pass_property("sasl.username", _parse_not_empty),
     _pass_property("sasl.password", _parse_not_empty),
-    _pass_property("sasl.kerberos.service.name", _parse_not_empty),
-    _pass_property("sasl.kerberos.principal", _parse_not_empty),
-    _pass_property("sasl.kerberos.keytab", _parse_not_empty),
+    _pass_property("sasl.kerberos.service.name", _expect_plain(r"\w[\w.-]*", "kafka")),
+    _pass_property("sasl.kerberos.principal", _expect_plain(r"\w[\w./@-]*", "me/host.example.com@EXAMPLE.COM")),
+    # A relative path would bring the name of the working directory along.
+    _pass_property("sasl.kerberos.keytab", _expect_plain(r"/[\w./@-]*", "/etc/kafka.keytab")),
     _pass_property("sasl.kerberos.min.time.before.relogin", _expect_number(0, 86_400_000)),
     _pass_property("sasl.oauthbearer.method", expect_one_of(("default", "oidc"))),
     _pass_property("sasl.oauthbearer.client.id", _parse_not_empty),
