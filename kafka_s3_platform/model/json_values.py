@@ -9,11 +9,11 @@ from decimal import Decimal, DecimalException
 from typing import Any
 
 import msgspec
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_s3_platform.model.compiled import compile_cached
 from kafka_s3_platform.model.connect import DataError
 
 MAX_DIGITS = 4300
@@ -161,7 +161,7 @@ def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # Without types, numba compiles or loads it at the first call. With types, each import would take half a second.
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
 def _have_more_brackets(
     data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int32], most: int
 ) -> npt.NDArray[np.bool_]:  # pragma: no cover - compiled

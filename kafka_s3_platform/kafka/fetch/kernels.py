@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
 
+from kafka_s3_platform.model.compiled import compile_cached
 from kafka_s3_platform.model.connect import Int64s
 
 Bytes = npt.NDArray[np.uint8]
@@ -33,7 +33,7 @@ _FILL = types.void(
 )
 
 
-@numba.njit(_VARINT, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached(_VARINT)  # type: ignore[untyped-decorator, unused-ignore]
 def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: no cover - compiled
     """Read a zigzag varint of at most 64 bits, and where it ends; -1 if it does not end before `end`."""
     value = np.uint64(0)
@@ -50,7 +50,7 @@ def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: n
     return 0, -1
 
 
-@numba.njit(_SKIP, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached(_SKIP)  # type: ignore[untyped-decorator, unused-ignore]
 def _skip_value(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # pragma: no cover - compiled
     """Return where a length-prefixed value ends, and add its bytes to `sizes[part]`; -1 if it does not fit."""
     if pos < 0:
@@ -64,7 +64,7 @@ def _skip_value(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int
     return pos
 
 
-@numba.njit(_RECORD, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached(_RECORD)  # type: ignore[untyped-decorator, unused-ignore]
 def _measure_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
     """Return where a record's headers end, from its key on; -1 if its fields do not fit before `end`."""
     pos = _skip_value(buf, pos, end, sizes, 0)
@@ -81,7 +81,7 @@ def _measure_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pr
     return pos
 
 
-@numba.njit(_MEASURE, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached(_MEASURE)  # type: ignore[untyped-decorator, unused-ignore]
 def measure_records(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
     """Add up the sizes of all records. Return 0, NO_RECORDS (they do not fit) or BAD_OFFSETS (these do not ascend)."""
     pos = 0
@@ -105,7 +105,7 @@ def measure_records(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> i
     return 0 if pos == size else NO_RECORDS
 
 
-@numba.njit(_COPY, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached(_COPY)  # type: ignore[untyped-decorator, unused-ignore]
 def _copy_value(buf: Bytes, pos: int, row: int, ends: Any, valid: Any, data: Any) -> int:  # pragma: no cover - compiled
     """Copy one length-prefixed value into row `row` of a column; return where it ends in `buf`."""
     length, pos = read_varint(buf, pos, len(buf))
@@ -122,7 +122,7 @@ def _copy_value(buf: Bytes, pos: int, row: int, ends: Any, valid: Any, data: Any
     return pos
 
 
-@numba.njit(_FILL, cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached(_FILL)  # type: ignore[untyped-decorator, unused-ignore]
 def fill_rows(
     buf: Bytes,
     count: int,

@@ -4,12 +4,13 @@ Source of murmur2: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive
 Source of CRC-32: `rd_kafka_msg_partitioner_consistent` in librdkafka, which is the CRC of zlib.
 """
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from numba.core.dispatcher import Dispatcher
 
 from kafka_s3_platform.formats.columns import read_strings
+from kafka_s3_platform.model.compiled import compile_cached
 from kafka_s3_platform.model.connect import Int64s
 
 KeyBytes = npt.NDArray[np.uint8]
@@ -33,14 +34,14 @@ def hash_crc32(keys: pa.BinaryArray) -> Int64s:
     return _hash_keys(_crc32_all, keys)
 
 
-def _hash_keys(kernel: "numba.core.dispatcher.Dispatcher", keys: pa.BinaryArray) -> Int64s:
+def _hash_keys(kernel: Dispatcher, keys: pa.BinaryArray) -> Int64s:
     taken = read_strings(keys)
     hashes = np.empty(len(keys), np.int64)
     kernel(np.frombuffer(taken.data, np.uint8), taken.lengths, hashes)
     return hashes
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
 def _murmur2_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma: no cover - compiled
     pos = 0
     for i in range(len(lengths)):
@@ -67,7 +68,7 @@ def _murmur2_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragm
         out[i] = (h ^ (h >> 15)) & 0x7FFF_FFFF
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator, unused-ignore]
+@compile_cached()  # type: ignore[untyped-decorator, unused-ignore]
 def _crc32_all(data: KeyBytes, lengths: Int64s, out: Int64s) -> None:  # pragma: no cover - compiled
     table = np.empty(256, np.int64)
     for byte in range(256):
