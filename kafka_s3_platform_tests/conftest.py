@@ -199,7 +199,7 @@ def spark_properties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 @pytest.fixture(scope="session")
 def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> StackSettings:
     """Settings of the session's own stack. Kafka's jars are those that `kafka-s3 up` has fetched."""
-    cache = os.environ.get("KAFKA_S3_LOCAL_CACHE") or REPOSITORY / ".local" / "cache"
+    cache = os.environ.get("KAFKA_S3_LOCAL_CACHE") or StackSettings().cache
     return StackSettings(
         data_dir=tmp_path_factory.mktemp("stack"),
         cache=Path(cache).absolute(),

@@ -1,5 +1,6 @@
 """Fetches files from Maven Central into the stack's cache, once, with the Ivy that PySpark ships."""
 
+import hashlib
 import logging
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.errors import IntegrityError, TransientError
 from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
 from kafka_s3_platform.local.processes import lock_folder
 
@@ -22,6 +23,15 @@ FETCH_SECONDS = 900.0
 DOWNLOADS = "libs"
 
 
+def hash_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file below a folder, and nothing for a link: what it leads to may change."""
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {
+        str(path.relative_to(folder)): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Download:
     """Files of Maven Central, in one folder of the cache."""
@@ -32,27 +42,39 @@ class Download:
     coordinates: str
     ivy_options: Callable[[Path], Sequence[str]]
     """Returns Ivy's options, given the folder that Ivy may write to."""
-    finish: Callable[[Path], Path]
-    """Checks the folder of downloads, and returns the folder to keep. Raises IntegrityError."""
+    list_differences: Callable[[Path], Sequence[str]]
+    """Compares the files of the folder with what is recorded: others run as this user's code."""
+    unpack: Callable[[Path], Path] = Path
+    """Unpacks the folder of downloads, and returns the folder to keep."""
 
     def folder(self, cache: Path) -> Path:
         """Return the folder below `cache`. Fetch it if it is missing.
 
         Raises:
             TransientError: it could not be fetched.
-            IntegrityError: the fetched files differ from the recorded ones.
+            IntegrityError: the files, just fetched or there already, differ from the recorded ones.
         """
         kept = cache / self.name
         with lock_folder(cache):
             for stale in cache.glob(f"{PARTIAL}*"):
                 shutil.rmtree(stale, ignore_errors=True)
-            if not kept.exists():
+            if kept.exists():
+                self._verify(kept, f"remove {kept}, so that it is fetched again, and see who can write there")
+            else:
                 # No fixed name: the Ivy of a killed run may still write to its folder.
                 with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache, ignore_cleanup_errors=True) as partial:
                     self._fetch(Path(partial))
                     # Renamed after the check, so the kept folder is always whole.
-                    self.finish(Path(partial, DOWNLOADS)).rename(kept)
+                    made = self.unpack(Path(partial, DOWNLOADS))
+                    self._verify(made, "a mirror that alters or lacks them cannot be used")
+                    made.rename(kept)
         return kept
+
+    def _verify(self, folder: Path, advice: str) -> None:
+        if differing := self.list_differences(folder):
+            raise IntegrityError(
+                f"files of {self.coordinates} differ from those recorded: {', '.join(differing)}; {advice}"
+            )
 
     def _fetch(self, folder: Path) -> None:
         logger.info("fetching %s into %s", self.title, folder.parent)

@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from kafka_s3_platform.errors import ConfigError
 
 HOST = "127.0.0.1"
 PREFIX = environment.LOCAL_PREFIX
+KAFKA_VERSION = "4.3.1"
 REGISTRY_PATH = "/apis/ccompat/v7"
 
 
@@ -23,8 +24,9 @@ class StackSettings:
     """
 
     data_dir: Path = Path(".local")
-    cache: Path = Path(".local/cache")
-    kafka_version: str = "4.3.1"
+    cache: Path = field(default_factory=environment.find_stack_folder)
+    """For jars of the servers and class data of their Java: they are code, so not in the folder that one works in."""
+    kafka_version: str = KAFKA_VERSION
     """The release of Apache Kafka. Digests of its jars are recorded beside `kafka_jars.py`."""
     kafka_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}KAFKA_PORT"])
     kafka_controller_port: int = 29093
@@ -38,7 +40,7 @@ class StackSettings:
     seaweedfs_filer_grpc_port: int = 28340
     registry_port: int = int(environment.LOCAL_DEFAULTS[f"{PREFIX}REGISTRY_PORT"])
     aws_access_key_id: str = environment.LOCAL_DEFAULTS[f"{PREFIX}AWS_ACCESS_KEY_ID"]
-    aws_secret_access_key: str = field(default=environment.LOCAL_DEFAULTS[f"{PREFIX}AWS_SECRET_ACCESS_KEY"], repr=False)
+    aws_secret_access_key: str = field(default_factory=environment.read_stack_secret, repr=False)
     bucket: str = environment.LOCAL_DEFAULTS[f"{PREFIX}BUCKET"]
     kafka_properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of the broker. They are added to those of the stack, or replace them."""
@@ -58,9 +60,8 @@ class StackSettings:
         values: dict[str, Any] = {
             known[name].name: _parse_value(known[name].type, name, value) for name, value in given.items()
         }
-        data_dir = Path(values.get("data_dir", cls().data_dir)).absolute()
-        cache = Path(values.get("cache", data_dir / "cache")).absolute()
-        return cls(**{**values, "data_dir": data_dir, "cache": cache})
+        own = cls(**values)
+        return replace(own, data_dir=Path(own.data_dir).absolute(), cache=Path(own.cache).absolute())
 
     def environment(self) -> dict[str, str]:
         """Return the variables from which another process reads the same settings, without `kafka_properties`."""

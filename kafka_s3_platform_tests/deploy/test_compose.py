@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.local.kafka_jars import VERSION as KAFKA_VERSION
+from kafka_s3_platform.local.settings import KAFKA_VERSION
 from kafka_s3_platform_tests.deploy.image_steps import DOCKERFILE, REPOSITORY
 from kafka_s3_platform_tests.tools import find_tool
 

@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 import socket
 from pathlib import Path
 
@@ -8,7 +10,6 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RegistryUnavailableError
-from kafka_s3_platform.local import registry_app as module
 from kafka_s3_platform.local.registry import SchemaRegistry
 from kafka_s3_platform.local.registry_app import fetch_registry_app
 from kafka_s3_platform.local.settings import StackSettings
@@ -78,13 +79,13 @@ def test_a_taken_port_is_refused(registry: RegistrySettings, own_settings: Stack
         start_registry(own_settings)
 
 
-def test_an_application_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
-    (tmp_path / "apicurio-registry-app-3.0.9").mkdir()
-    jar = tmp_path / "apicurio-registry-app-3.0.9" / "apicurio-registry-app-3.0.9-runner.jar"
-    assert fetch_registry_app(tmp_path) == jar
-
-
-def test_an_altered_archive_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "apicurio-registry-app-3.0.9.tar.gz").write_bytes(b"altered")
-    with pytest.raises(IntegrityError, match=r"apicurio-registry-app:3\.0\.9 differs from what was recorded"):
-        module._unpack_app(tmp_path)  # noqa: SLF001 - the way to a damaged download that needs no network
+def test_an_application_that_is_there_is_not_fetched_again_and_is_run_only_if_it_is_the_recorded_one(
+    registry: RegistrySettings, stack_settings: StackSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/missing")
+    app = tmp_path / "apicurio-registry-app-3.0.9"
+    shutil.copytree(stack_settings.cache / app.name, app)
+    assert fetch_registry_app(tmp_path) == app / "apicurio-registry-app-3.0.9-runner.jar"
+    (app / "lib" / "one-more.jar").touch()
+    with pytest.raises(IntegrityError, match=rf"differ from those recorded.*remove {re.escape(str(app))}"):
+        fetch_registry_app(tmp_path)

@@ -67,8 +67,8 @@ def test_the_bucket_exists(stack: StackStatus, s3_client: Any) -> None:
 
 @pytest.mark.parametrize(
     ("config", "secret"),
-    [(Config(signature_version=UNSIGNED), "kafka-s3-secret"), (Config(), "wrong")],
-    ids=["anonymous", "wrong secret"],
+    [(Config(signature_version=UNSIGNED), "any"), (Config(), "wrong"), (Config(), "kafka-s3-secret")],
+    ids=["anonymous", "wrong secret", "a secret that was printed once"],
 )
 def test_nobody_else_may_read_or_write(stack: StackStatus, s3_client: Any, config: Config, secret: str) -> None:
     s3_client.put_object(Bucket=stack.bucket, Key="mine", Body=b"mine")

@@ -1,7 +1,12 @@
 """The environment variables of a deployment. The code takes their names from here, and so does `docs/deploying.md`."""
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from tempfile import NamedTemporaryFile
 from urllib.parse import urlsplit
 
 from kafka_s3_platform.errors import ConfigError
@@ -98,10 +103,43 @@ LOCAL_DEFAULTS = {
     f"{LOCAL_PREFIX}S3_PORT": "28333",
     f"{LOCAL_PREFIX}REGISTRY_PORT": "28341",
     f"{LOCAL_PREFIX}AWS_ACCESS_KEY_ID": "kafka-s3",
-    f"{LOCAL_PREFIX}AWS_SECRET_ACCESS_KEY": "kafka-s3-secret",
     f"{LOCAL_PREFIX}BUCKET": "kafka-archive",
 }
 """Where the embedded stack is if nothing else is set. Connector files may name these variables, set or not."""
+
+LOCAL_SECRET = f"{LOCAL_PREFIX}AWS_SECRET_ACCESS_KEY"
+
+
+def find_stack_folder() -> Path:
+    """Return the folder of what the embedded stacks of this user share. It may not exist."""
+    return Path.home() / ".cache" / "kafka-s3-stack"
+
+
+def read_stack_secret() -> str:
+    """Return the secret of this user's embedded stores. The first time, it is made, readable for the user alone.
+
+    Raises:
+        ConfigError: it cannot be kept.
+    """
+    path = find_stack_folder() / "secret"
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with NamedTemporaryFile("w", dir=path.parent) as made:
+                made.write(token_hex())
+                made.flush()
+                # Of two processes, both use what the first one made.
+                with suppress(FileExistsError):
+                    os.link(made.name, path)
+        return path.read_text()
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror}; set {LOCAL_SECRET} where no home can be written") from err
+
+
+def find_local_default(name: str) -> str | None:
+    """Return what a variable of the embedded stack is if it is not set, None for a variable of anything else."""
+    return read_stack_secret() if name == LOCAL_SECRET else LOCAL_DEFAULTS.get(name)
+
 
 SERVE_PREFIX = "KAFKA_S3_SERVE"
 

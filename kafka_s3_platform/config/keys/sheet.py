@@ -9,7 +9,7 @@ from typing import TypeVar
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys.clients.translate import ClientOutcome
-from kafka_s3_platform.config.keys.environment import LOCAL_DEFAULTS
+from kafka_s3_platform.config.keys.environment import find_local_default
 from kafka_s3_platform.config.keys.table import NOT_YET, Key, KeyTable, Settings, Support, TypedKey, keys_by_field
 from kafka_s3_platform.config.keys.values import Parser
 from kafka_s3_platform.text import MASK, mask_value
@@ -243,7 +243,7 @@ def substitute_variables(text: str, env: Mapping[str, str]) -> str:
         provider, name = match.groups()
         if provider != "env":
             raise ValueError(f"the config provider {provider!r} is unknown; only ${{env:NAME}} is replaced")
-        found = env.get(name, LOCAL_DEFAULTS.get(name))
+        found = env[name] if name in env else find_local_default(name)
         if found is None:
             raise ValueError(f"the environment variable {name!r} is not set")
         return found
