@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_s3_platform.model.compiled import compile_cached
+from kafka_s3_platform.compiled import compile_cached
 from kafka_s3_platform.model.connect import DataError
 
 MAX_DIGITS = 4300

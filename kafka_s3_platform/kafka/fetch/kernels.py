@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from kafka_s3_platform.model.compiled import compile_cached
+from kafka_s3_platform.compiled import compile_cached
 from kafka_s3_platform.model.connect import Int64s
 
 Bytes = npt.NDArray[np.uint8]

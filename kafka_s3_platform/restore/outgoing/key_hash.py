@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba.core.dispatcher import Dispatcher
 
+from kafka_s3_platform.compiled import compile_cached
 from kafka_s3_platform.formats.columns import read_strings
-from kafka_s3_platform.model.compiled import compile_cached
 from kafka_s3_platform.model.connect import Int64s
 
 KeyBytes = npt.NDArray[np.uint8]
