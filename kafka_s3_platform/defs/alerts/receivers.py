@@ -1,7 +1,11 @@
-"""Sends messages to a webhook and by email. An error names the receiver, and never its URL or password."""
+"""Sends messages to a webhook and by email. An error names the receiver, and never its URL or password.
+
+Nor does it quote what a server says, which may be the URL or the login that it was sent: only the numbers of an answer.
+"""
 
 import http.client
 import json
+import re
 import smtplib
 import ssl
 import urllib.error
@@ -17,7 +21,6 @@ from kafka_s3_platform.defs.alerts.message import Message
 from kafka_s3_platform.defs.alerts.settings import AlertSettings
 from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.produce.waiting import Waiting
-from kafka_s3_platform.text import mask_value
 
 SEND_SECONDS = 10.0
 """For so long a message may be under way. Then it is taken for not delivered."""
@@ -67,7 +70,8 @@ def _post(url: str, message: Message) -> None:
     except urllib.error.HTTPError as err:
         with err:
             raise TransientError(
-                f"{where}: answered {err.code} {err.reason}. Check {environment.ALERT_WEBHOOK_URL.name}"
+                f"{where}: answered {err.code} {http.client.responses.get(err.code, '')}. "
+                f"Check {environment.ALERT_WEBHOOK_URL.name}"
             ) from None
     except (OSError, http.client.HTTPException) as err:
         reason = getattr(err, "reason", err)
@@ -85,13 +89,13 @@ def _mail(settings: AlertSettings, message: Message) -> None:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
             server.send_message(_make_email(settings, message))
     except smtplib.SMTPRecipientsRefused as err:
-        told = "; ".join(f"{address}: {_decode(answer[1])}" for address, answer in err.recipients.items())
-        raise TransientError(f"{where}: takes no mail for {_hide(settings, told)}") from None
+        told = "; ".join(f"{address} ({_read_status(*answer)})" for address, answer in err.recipients.items())
+        raise TransientError(f"{where}: takes no mail for {told}; its own log says why") from None
     except smtplib.SMTPResponseException as err:
-        said = _hide(settings, f"{err.smtp_code} {_decode(err.smtp_error)}")
-        raise TransientError(f"{where}: answered {said}") from None
-    except (OSError, smtplib.SMTPException) as err:
-        raise TransientError(f"{where}: {_hide(settings, str(err) or type(err).__name__)}") from None
+        said = f"{_read_status(err.smtp_code, err.smtp_error)} ({type(err).__name__})"
+        raise TransientError(f"{where}: answered {said}; its own log says why") from None
+    except OSError as err:
+        raise TransientError(f"{where}: {str(err) or type(err).__name__}") from None
 
 
 def _connect(settings: AlertSettings) -> smtplib.SMTP:
@@ -123,11 +127,8 @@ def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
     return email
 
 
-def _hide(settings: AlertSettings, text: str) -> str:
-    """Mask the password in what a server says."""
-    password = settings.smtp_password.get_secret_value() if settings.smtp_password else ""
-    return mask_value(text, password)
-
-
-def _decode(said: bytes | str) -> str:
-    return said.decode(errors="replace") if isinstance(said, bytes) else said
+def _read_status(code: int, said: bytes | str) -> str:
+    """Return the code of an answer, and the enhanced one (RFC 3463) if the text begins with it."""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    enhanced = re.match(r"[245]\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9])", text)
+    return f"{code} {enhanced[0]}" if enhanced else str(code)

@@ -3,6 +3,7 @@
 import json
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
@@ -65,7 +66,8 @@ class Mailbox:
         assert isinstance(given, LoginPassword)
         self.logins.append((given.login, given.password))
         # as a careless server does
-        message = None if given.password == b"right-word" else f"535 wrong password {given.password.decode()}"
+        sent = b64encode(b"\0" + given.login + b"\0" + given.password), b64encode(given.password), given.password
+        message = None if given.password == b"right-word" else f"535 5.7.8 wrong: {b' '.join(sent).decode()}"
         return AuthResult(success=message is None, handled=False, message=message)
 
 
