@@ -245,6 +245,7 @@ ATTACKS: Mapping[str, Attack] = {
         lambda: _hadoop(bytes(cramjam.lz4.compress_block(bytes(2**23), store_size=False)), 2**23) * 20,
         "max.record.bytes",
     ),
+    "json-empty": Attack("json.gz", lambda: bomb(".gz", 20, b"\n"), "max.empty.records"),
     "json-nested": Attack("json", lambda: b"[" * 1000 + b"]" * 1000 + b"\n", ""),
     "json-line": Attack("json", lambda: b"a" * 150 * _MEGABYTE + b"\n", "max.record.bytes"),
     "json-nested-unclosed": Attack("json", lambda: b"[" * 20 * _MEGABYTE + b"\n", ""),

@@ -168,6 +168,8 @@ def find_fault(line: bytes, depth: int) -> str:
     Objects and arrays may lie `depth` inside each other. Without this limit Python's stack would be the limit, and it
     depends on the caller.
     """
+    if not line:
+        return "is no JSON: it is empty"  # there may be ten million of them
     if is_deeper(line, depth):
         return f"is JSON nested deeper than archive.read.max.depth={depth}"
     try:
