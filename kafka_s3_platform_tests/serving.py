@@ -58,9 +58,12 @@ def serving(folder: Path, environment: Mapping[str, str], *options: str) -> Iter
     with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            line = process.stderr.readline()
-            found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\S*\n", line)
-            assert found, line + process.stderr.read()
+            told = ""
+            # on a busy machine it says first for how long it has been at work
+            while (found := re.search(r"^(http://127\.0\.0\.1:\d+)/\S*\n", told, re.MULTILINE)) is None:
+                line = process.stderr.readline()
+                assert line, told
+                told += line
             yield Server(found[1])
         finally:
             process.kill()

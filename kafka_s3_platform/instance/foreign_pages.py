@@ -5,6 +5,7 @@ and a page whose name is made to lead to this machine (DNS rebinding) could read
 """
 
 import os
+from collections.abc import Collection
 from ipaddress import ip_address
 from typing import Any, final
 from urllib.parse import parse_qs, urlsplit
@@ -33,13 +34,14 @@ def guard_development_server() -> None:
 
 @final
 class OriginGuard:
-    """Refuses requests for names of others, and of pages of others."""
+    """Refuses requests for names of others, and of pages of others. `names` are this server's, besides localhost."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
         self._app = app
+        self._names = frozenset(("localhost", *(name.casefold() for name in names)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        flaw = _find_flaw(scope) if scope["type"] in ("http", "websocket") else None
+        flaw = self._find_flaw(scope) if scope["type"] in ("http", "websocket") else None
         if flaw is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -47,23 +49,21 @@ class OriginGuard:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
+    def _find_flaw(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._is_own_name(host):
+            return f"it is for {host!r}: use localhost or the address of this machine, which no name of others leads to"
+        if origin is not None and origin.partition("://")[2] != host:
+            return f"it comes from a page of {origin!r}, not of {host!r}"
+        # A browser says no origin with GET. Dagster's own pages use POST.
+        if scope.get("method") == "GET" and "query" in parse_qs(scope["query_string"].decode("latin-1")):
+            return "a GraphQL query by GET may come from a page of others: use POST"
+        return None
 
-def _find_flaw(scope: Scope) -> str | None:
-    headers = Headers(scope=scope)
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if not _is_own_name(host):
-        return f"it is for {host!r}: use localhost or the address of this machine, which no name of others leads to"
-    if origin is not None and urlsplit(origin).netloc != host:
-        return f"it comes from a page of {origin!r}, not of {host!r}"
-    # A browser says no origin with GET. Dagster's own pages use POST.
-    if scope.get("method") == "GET" and "query" in parse_qs(scope["query_string"].decode("latin-1")):
-        return "a GraphQL query by GET may come from a page of others: use POST"
-    return None
-
-
-def _is_own_name(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname
-    try:
-        return name == "localhost" or bool(ip_address(name or ""))
-    except ValueError:
-        return False
+    def _is_own_name(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self._names or bool(ip_address(name))
+        except ValueError:
+            return False

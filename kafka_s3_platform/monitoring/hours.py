@@ -19,6 +19,9 @@ READ_SECONDS = 20.0
 
 KEPT_PAGES = 32
 
+MOST_PAGES = 4
+"""So many pages may wait for the store. They share the threads of the server with the health check and metrics."""
+
 AtRisk = tuple[datetime, datetime] | None
 
 
@@ -28,6 +31,7 @@ class HoursReader:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(MOST_PAGES)
         self._kept: dict[tuple[str, str, int], tuple[float, HoursOfTopic]] = {}
         self._reading: Waiting | None = None
 
@@ -35,9 +39,12 @@ class HoursReader:
         """Return the hours of the topic's last `day_count` days. Raises PlatformError."""
         wanted = ArchivedTopic(config, topic)
         place = (config.name, topic, day_count)
-        if not self._lock.acquire(timeout=READ_SECONDS):
-            raise StoreUnavailableError(f"{wanted.name}: the store has not answered another page yet; try again")
+        if not self._places.acquire(blocking=False):
+            raise StoreUnavailableError(f"{wanted.name}: {MOST_PAGES} other pages wait for the store; try again")
+        is_locked = self._lock.acquire(timeout=READ_SECONDS)
         try:
+            if not is_locked:
+                raise StoreUnavailableError(f"{wanted.name}: the store has not answered another page yet; try again")
             at, found = self._kept.get(place, (0.0, None))
             if found is None or time.monotonic() - at > self._seconds:
                 found = self._read_in_time(wanted.name, lambda: _read_hours(wanted, day_count, at_risk))
@@ -47,7 +54,9 @@ class HoursReader:
                 self._kept[place] = time.monotonic(), found
             return found
         finally:
-            self._lock.release()
+            if is_locked:
+                self._lock.release()
+            self._places.release()
 
     def _read_in_time(self, name: str, read: Callable[[], HoursOfTopic]) -> HoursOfTopic:
         """Read in a thread. If an earlier one hangs, no other begins."""

@@ -1,11 +1,13 @@
 """The HTTP server of `kafka-s3 serve`: a status page, a health check and metrics. It changes nothing."""
 
+import asyncio
 import ipaddress
 import json
 import posixpath
 import re
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -15,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kafka_s3_platform.errors import ConfigError, PlatformError
 from kafka_s3_platform.instance.foreign_pages import OriginGuard
@@ -34,6 +37,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+
+
+MOST_CONNECTIONS = 200
 
 
 @dataclass(frozen=True)
@@ -63,14 +69,17 @@ class ServerPaths:
         return f"{folder}/{posixpath.basename(path)}"
 
 
-def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: float, *, is_local: bool) -> Starlette:
+def make_app(
+    lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: float, *, names: Collection[str] | None
+) -> Starlette:
     """Make the application. Answers come from what `lookout` has seen: none waits for Kafka, hours alone for the store.
 
-    One that `is_local` answers only requests for this machine by its own name: a page of others could read it else.
+    With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
     """
 
     def show_page(seen: Seen, request: Request) -> Response:  # noqa: ARG001
-        return HTMLResponse(render_status_page(seen, links, datetime.now(timezone.utc), interval))
+        # as a whole: a name is no more to be trusted than an error
+        return HTMLResponse(escape_unprintable(render_status_page(seen, links, datetime.now(timezone.utc), interval)))
 
     def tell_health(seen: Seen, request: Request) -> Response:  # noqa: ARG001
         body = json.dumps(describe_health(seen), indent=2)
@@ -109,7 +118,7 @@ def make_app(lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: f
         f"{paths.docs}/{{name:path}}": show_document,
     }
     routes = [Route(path, answer(make), methods=["GET"]) for path, make in answers.items()]
-    return Starlette(routes=routes, middleware=[Middleware(OriginGuard)] if is_local else [])
+    return Starlette(routes=routes, middleware=[] if names is None else [Middleware(OriginGuard, names=names)])
 
 
 def _answer_hours(seen: Seen, request: Request, reader: HoursReader, paths: ServerPaths, links: PageLinks) -> Response:
@@ -175,7 +184,31 @@ def open_socket(host: str, port: int) -> socket.socket:
         ) from err
 
 
+class FewConnections(H11Protocol):
+    """Ends an earlier connection when there are too many: the oldest that asks nothing, or else the oldest.
+
+    So whoever opens many, and asks nothing or reads no answer, takes neither this process's files nor others' places.
+    """
+
+    began = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection."""
+        super().connection_made(transport)
+        self.began = time.monotonic()
+        others = [c for c in self.connections if isinstance(c, FewConnections) and c is not self]
+        open_ones = [c for c in others if not c.transport.is_closing()]
+        if len(open_ones) >= MOST_CONNECTIONS:
+            min(open_ones, key=lambda c: (c.is_asked, c.began)).transport.abort()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it has a request that is being answered."""
+        asked: RequestResponseCycle | None = self.cycle
+        return asked is not None and not asked.response_complete
+
+
 def run_server(app: Starlette, listening: socket.socket) -> None:
     """Serve until SIGINT, which is raised as KeyboardInterrupt, or SIGTERM."""
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, http=FewConnections)
     uvicorn.Server(config).run(sockets=[listening])

@@ -2,9 +2,12 @@
 
 import json
 import re
+import resource
+import socket
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import timedelta
 from html import escape, unescape
 from urllib.parse import quote, urljoin
@@ -145,7 +148,7 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
 ) -> None:
     folder = kafka_s3_without_spark.folder / "connectors"
     given = json.loads((folder / "c.json").read_text())
-    for name in (HOSTILE, 'a"b\n\\c'):
+    for name in (HOSTILE, 'a"b\n\\c', "x\x1b[2J\u202e"):
         hostile = {**given, "name": name, "flush.size": HOSTILE, "topics.dir": "other"}
         (folder / f"{len(name)}.json").write_text(json.dumps(hostile))
     (folder / "c.properties").write_text("no connector")
@@ -153,6 +156,7 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         server.wait(lambda found: ("kafka_s3_lag_offsets", config.topics[0]) in found)
         page = server.get("/")[2]
         assert "<img" not in page
+        assert "x\\x1b[2J\\u202e" in page, "names of files are printable, as errors are"
         assert f"<b>{escape(HOSTILE)}</b>: not known" in page, "no name that is allowed could do harm"
         assert given["aws.secret.access.key"] not in page + server.get("/health")[2] + server.get("/metrics")[2]
         assert server.get("/", host="attacker.example")[0] == 403
@@ -162,6 +166,68 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         families = [*text_string_to_metric_families(server.get("/metrics")[2])]
         labels = [(s.name, *s.labels.items()) for family in families for s in family.samples]
         assert len(labels) == len(set(labels)), "Prometheus refuses a scrape with a series twice"
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """Let this process open more files than the server, which was started before, may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def measure_answers(server: Server) -> float:
+    """The seconds that the longer one of health check and metrics took, of which each is a whole answer."""
+    seconds = []
+    for path, word in (("/health", '"reasons"'), ("/metrics", "kafka_s3_look_success")):
+        began = time.monotonic()
+        assert word in server.get(path)[2]
+        seconds.append(time.monotonic() - began)
+    return max(seconds)
+
+
+def test_neither_waiting_pages_nor_open_connections_delay_the_health_check(
+    kafka_s3_without_spark: KafkaS3, config: ConnectorConfig, proxy: FaultyProxy
+) -> None:
+    with serving_in(kafka_s3_without_spark, "--interval", "3600") as server, ThreadPoolExecutor(60) as askers:
+        server.wait(lambda found: ("kafka_s3_lag_offsets", config.topics[0]) in found)
+        proxy.seconds_to_answer = 15
+        asked = [askers.submit(server.get, f"/hours/c/{config.topics[0]}?days={n}") for n in range(1, 61)]
+        time.sleep(0.5)
+        assert measure_answers(server) < 2, "60 pages wait for a store that is silent"
+        ended, _ = wait(asked, 6)
+        told = [page.result() for page in ended if page.exception() is None]
+        assert len(told) >= 50
+        assert all(status == 503 and "other pages wait for the store" in text for status, _, text in told)
+        address = server.url.removeprefix("http://").split(":")
+        with many_files(), ExitStack() as opened:
+            for _ in range(1100):
+                client = opened.enter_context(socket.create_connection((address[0], int(address[1])), 5))
+                with suppress(ConnectionError):
+                    client.sendall(b"GET / HTTP/1.1\r\nHost: 127.")
+            assert measure_answers(server) < 2, "1,100 connections are open, and none has asked anything"
+
+
+def test_names_that_people_use_are_allowed_and_no_others(
+    kafka_s3_without_spark: KafkaS3, config: ConnectorConfig
+) -> None:
+    with serving_in(kafka_s3_without_spark, "--host", "127.0.0.1", "--allowed-host", "status.example") as server:
+        for host in ("status.example", "Status.Example:80", "localhost:1", "127.0.0.1", "[::1]:9000"):
+            assert server.get("/docs/none", host=host)[0] == 404, host
+        for host in (
+            "attacker.example",
+            "x.status.example",
+            "status",
+            "[::1",
+            "[",
+            "",
+            "a b",
+            "localhost@attacker.example",
+        ):
+            assert server.get("/docs/none", host=host)[0] == 403, host
 
 
 def test_a_class_that_is_not_allowed_and_a_port_in_use_are_refused(

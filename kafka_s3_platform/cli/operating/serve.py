@@ -25,6 +25,14 @@ def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str: 
 
 @click.command(context_settings={"auto_envvar_prefix": SERVE_PREFIX, "show_default": True})
 @click.option("--host", default="127.0.0.1", help="The address to listen on. The pages have no login.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which people reach it, besides localhost. Requests for other names are refused, as on 127.0.0.1. "
+    "May be repeated.",
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=9000, help="The port to listen on; 0: any free one.")
 @click.option("--page-path", default="/", callback=_check_path, help="The path of the status page.")
 @click.option("--health-path", default="/health", callback=_check_path, help="The path of the health check.")
@@ -50,6 +58,7 @@ def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str: 
 )
 def serve(
     host: str,
+    allowed_hosts: Sequence[str],
     port: int,
     page_path: str,
     health_path: str,
@@ -85,7 +94,8 @@ def serve(
     dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
     docs = read_page_url(DOCS_URL, os.environ) or (paths.relate(paths.docs) if find_docs() else None)
     links = PageLinks(dagster, docs, paths.relate(paths.hours))
-    app = make_app(lookout, paths, links, interval, is_local=is_loopback(host))
+    names = allowed_hosts if allowed_hosts or is_loopback(host) else None
+    app = make_app(lookout, paths, links, interval, names=names)
     with open_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         lookout.start()
