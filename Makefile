@@ -1,4 +1,4 @@
-# Needs python3 (3.10 to 3.13), java (17 or newer) and make. Everything else goes into .venv and .local.
+# Needs python3 (3.10 to 3.13), java (17 or newer) and make. Everything else goes into .venv, .local and ~/.cache/kafka-s3-stack.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(or $(KAFKA_S3_LOCAL_DATA_DIR),.local)
@@ -118,3 +118,4 @@ lock: setup ## Resolve the dependencies of pyproject.toml anew
 	$(COMPILE) pyproject.toml --extra demo --extra deploy --extra dev --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra deploy --constraint requirements.lock --output-file requirements-deploy.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
+	$(COMPILE) --group ci --constraint requirements.lock --output-file requirements-ci.lock

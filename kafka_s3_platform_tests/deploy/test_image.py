@@ -49,6 +49,12 @@ def test_all_of_its_environment_is_locked_with_hashes() -> None:
                 assert "--require-hashes" in command or "--no-deps" in command
 
 
+def test_what_ci_installs_is_locked_with_hashes() -> None:
+    commands = re.findall(r"pip install (.*)", (REPOSITORY / ".ci" / "run").read_text())
+    assert commands
+    assert all("--require-hashes" in command for command in commands)
+
+
 def test_the_build_gets_what_it_copies_and_no_secret() -> None:
     rules = read_rules(REPOSITORY)
     for stage in STAGES:
