@@ -182,6 +182,14 @@ VARIABLES = (
     EnvironmentVariable("DAGSTER_POSTGRES_USER", "", EVERYWHERE, "Its user, who owns the database."),
     EnvironmentVariable("DAGSTER_POSTGRES_PASSWORD", "", EVERYWHERE, "The user's password."),
     EnvironmentVariable(
+        "PGSSLMODE",
+        "prefer",
+        EVERYWHERE,
+        "libpq's. Its default takes clear text, and any certificate. Where Postgres is on another machine, set "
+        "`verify-full`, and the authority in `PGSSLROOTCERT`.",
+    ),
+    EnvironmentVariable("PGSSLROOTCERT", "`~/.postgresql/root.crt`", EVERYWHERE, "libpq's: a file of authorities."),
+    EnvironmentVariable(
         "DAGSTER_COMPUTE_LOGS_BUCKET",
         "",
         EVERYWHERE,
