@@ -70,9 +70,10 @@ def read_unit(name: str) -> dict[str, str]:
 
 def list_addresses(processes: list[psutil.Process]) -> set[str]:
     """Return the ports and the sockets with a name that processes listen on."""
-    found = [c for process in processes for c in process.net_connections("all")]
-    ports = {f"{c.laddr.ip}:{c.laddr.port}" for c in found if c.status == psutil.CONN_LISTEN}
-    return ports | {c.laddr for c in found if isinstance(c.laddr, str) and c.laddr.startswith("/")}
+    found = [c for process in processes for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    # its types know no sockets of files
+    named = [str(c.laddr) for process in processes for c in process.net_connections("unix")]
+    return {f"{c.laddr.ip}:{c.laddr.port}" for c in found} | {path for path in named if path.startswith("/")}
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def test_no_text_of_a_login_becomes_a_command_for_the_shell_in_which_librdkafka_
 ) -> None:
     name = f"sasl.kerberos.{key}"
     for text in honest:
-        assert load({f"consumer.override.{name}": text})
+        assert load({f"consumer.override.{name}": text}).config.kafka.properties("consumer")[name] == text
     for text in hostile:
         with pytest.raises(ConfigError, match=re.escape(name)):
             load({f"consumer.override.{name}": text})
