@@ -3,6 +3,12 @@
 from dataclasses import dataclass, field
 
 
+class Doubt(str):
+    """A note without which a verdict would say too much: of something that nothing was compared with."""
+
+    __slots__ = ()
+
+
 @dataclass
 class Notes:
     """Counts records by what is told of them, with what was seen first of each kind."""

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.avro.header_ids import SCHEMA_HEADERS, encode_schema_name, parse_schema_name, read_schema_names
-from kafka_s3_platform.avro.wire import map_schema_ids
+from kafka_s3_platform.avro.wire import map_schema_ids, read_schema_ids
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings
 from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder
 from kafka_s3_platform.converters.header_ids import RecordConverter
 from kafka_s3_platform.converters.registry import Registration
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Side, Stage
-from kafka_s3_platform.model.notes import Notes
+from kafka_s3_platform.model.notes import Doubt, Notes
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.restore.request import Outgoing
@@ -85,7 +85,7 @@ class Values:
         ruled = sorted(s.schema_id for s in self._settings.schemas if s.other_fields != "{}")
         if ruled and self.registered:
             notes.append(f"schemas {ruled} have metadata or rules, and what was written anew has schemas without them")
-        return tuple(notes)
+        return (*notes, *(side.doubt for side in self._sides if side.framed_count))
 
     @property
     def registered(self) -> tuple[Registration, ...]:
@@ -136,6 +136,17 @@ class _Side:
         self._encoder: ValueEncoder | None = self._new_encoder(self._wanted) if self._wanted else None
         self._converter: RecordConverter | None = None
         self._told: Mapping[int, Notes] = {}
+        self.framed_count = 0
+        """Values that were taken as bytes, written as something else, and begin as a serializer of a registry does."""
+
+    @property
+    def doubt(self) -> Doubt:
+        """What `framed_count` may mean."""
+        return Doubt(
+            f"{self.framed_count:,} {self.name}s begin with a 0 and a schema's id, as a schema registry's serializers "
+            f"write them, and were wrapped as bytes, since the connector's file does not name the converter that reads "
+            f"them ({self.name}.converter), such as AvroConverter"
+        )
 
     @property
     def encodes(self) -> bool:
@@ -178,6 +189,9 @@ class _Side:
             else f"; to write it otherwise, set {self.name}.converter (--outgoing, values.outgoing_file)"
         )
         records = replace_column(records, self.name, done.column)
+        raw = payload.bytes_read if payload.raw_is_value and self._source.format == "BYTES" else None
+        if raw is not None and not raw.equals(done.column):
+            self.framed_count += int((read_schema_ids(raw) > 0).sum())
         offsets = batch.offsets.tolist()
         told = [(offsets[at], notes) for at, notes in done.told.items()]
         if done.column is not payload.bytes_read:

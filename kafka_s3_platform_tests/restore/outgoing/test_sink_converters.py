@@ -9,6 +9,7 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.notes import Doubt
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
@@ -95,3 +96,26 @@ def test_what_cannot_be_decoded_is_archived_and_restored_as_it_is_and_changed_by
                 ConfigError, match=r"no restore can decode its values.*cannot be used: value\.converter"
             ):
                 sent(config, NINE, outgoing)
+
+
+@pytest.mark.parametrize("outgoing", [JSON, AVRO])
+@pytest.mark.parametrize(
+    ("keys", "value", "is_doubted"),
+    [
+        (SINK, b"\0\0\0\1\7abc", True),
+        (SOURCE, b"\0\0\0\0\x2a", True),
+        (SINK, b"\0\0\0\0\0abc", False),
+        (SINK, b"\1\0\0\0\2abc", False),
+        (SINK, b"\0\0\0\2", False),
+    ],
+)
+def test_what_a_registrys_serializer_wrote_and_nobody_names_leaves_a_doubt_where_it_is_wrapped_as_bytes(
+    tmp_path: Path, keys: dict[str, str], value: bytes, outgoing: dict[str, str], is_doubted: bool
+) -> None:
+    config = config_of(tmp_path, keys)
+    asked = RestoreRequest(config, "t", "copy", "r", "run", outgoing=parse_outgoing(outgoing))
+    settings = ValueSettings(asked.outgoing, config.records, "t", "copy", registers=False)
+    stream = OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=new_values(settings))
+    assert len(list(stream.apply(records([value, b"x", value])))) == 1
+    doubts = [note for note in stream.notes if isinstance(note, Doubt)]
+    assert [note.startswith("2 values begin with a 0 and a schema's id") for note in doubts] == [True] * is_doubted
