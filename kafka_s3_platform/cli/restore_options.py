@@ -41,7 +41,7 @@ def add_restore_options(command: C) -> C:
 
 
 def read_terms(given: Mapping[str, Any], topics: Sequence[str]) -> ForeignRestoreConfig:
-    """Return the config that the values of the options make. Without times, hours and days, it asks for everything."""
+    """Return the config that the values of the options make. Without times and offsets, it asks for everything."""
     terms: dict[str, Any] = {"what": {"topics": list(topics)}, "to": {}, "values": {}, "how": {}}
     for path, option in _OPTIONS.items():
         value = given[_name_parameter(path)]
@@ -50,8 +50,9 @@ def read_terms(given: Mapping[str, Any], topics: Sequence[str]) -> ForeignRestor
             _put(terms, option.second, second)
         _put(terms, path, value)
     found = ForeignRestoreConfig(**terms)
-    everything = found.what.model_copy(update={"everything": not found.what.has_times})
-    return found.model_copy(update={"what": everything})
+    what = found.what
+    is_open = not (what.has_times or what.from_offset or what.to_offset)
+    return found.model_copy(update={"what": what.model_copy(update={"everything": is_open})})
 
 
 def _put(terms: dict[str, Any], path: str, value: Any) -> None:

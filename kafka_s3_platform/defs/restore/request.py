@@ -97,7 +97,7 @@ def _check_asked(what: WhatConfig, *, names_topics: bool = False) -> None:
     if "all" not in bounds and not what.kafka_partitions:
         raise ConfigError(
             f"what: the offsets are of kafka partitions {', '.join(sorted(bounds))}, and others would be restored "
-            f"whole: name those to restore in what.kafka_partitions, or set what.everything to true"
+            f"whole: name all that are to be restored (--kafka-partitions, what.kafka_partitions)"
         )
 
 

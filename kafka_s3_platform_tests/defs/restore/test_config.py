@@ -5,8 +5,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from kafka_s3_platform.cli.restore_options import add_restore_options, read_terms
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.restore.paths import allow_paths
@@ -482,3 +484,25 @@ def test_connectors_that_are_known_come_along_and_broken_files_do_not_stop_it(
 
     assert [c.name for c in asked({"to.topic": "a"}).connectors] == ["good"]
     assert "bad.properties" in caplog.text
+
+
+def given_on_the_command_line(*options: str) -> ForeignSource:
+    """What `kafka-s3 restore` asks of a source connector."""
+
+    @click.command
+    @add_restore_options
+    def command(**given: Any) -> ForeignSource:
+        topics = ArchivedTopic(config().model_copy(update={"source": SourceSettings()}), "every topic")
+        return make_foreign_request(topics, read_terms(given, ()), "r1", "x")
+
+    found: ForeignSource = command.main(list(options), standalone_mode=False)
+    return found
+
+
+@pytest.mark.parametrize("option", ["--from-offset", "--to-offset"])
+def test_offsets_of_some_kafka_partitions_restore_others_whole_only_if_these_are_named(option: str) -> None:
+    with pytest.raises(ConfigError, match=r"are of kafka partitions 0, 3, and others .*\(--kafka-partitions, what"):
+        given_on_the_command_line(option, "0:15", option, "3:20")
+    assert given_on_the_command_line(option, "0:15", "--kafka-partitions", "0,1").request.kafka_partitions == (0, 1)
+    assert given_on_the_command_line(option, "15").request.kafka_partitions is None
+    assert given_on_the_command_line("--key", "k").request.from_offset is None
