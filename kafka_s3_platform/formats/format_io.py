@@ -120,6 +120,7 @@ class ReadRequest:
         any_bytes: its separator can be trusted, so values may be any bytes.
         is_wrapped: a column `value` without others holds the value itself.
         limits: how much an object may ask for.
+        ends_open: takes whether no separator follows the last record, where none has to.
     """
 
     source: Any
@@ -136,6 +137,7 @@ class ReadRequest:
     any_bytes: bool
     is_wrapped: bool
     limits: ReadLimits
+    ends_open: Callable[[bool], None]
 
 
 @dataclass(frozen=True)

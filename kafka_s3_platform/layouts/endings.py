@@ -70,4 +70,5 @@ def names_part(key: str) -> bool:
 
 def refuse_ending(endings: Iterable[str]) -> Refusal:
     """Refuse a name that has none of these endings."""
-    return Refusal("extension", f"its name does not end in {' or '.join(endings)}")
+    wanted = tuple(endings)
+    return Refusal("extension", f"its name does not end in {' or '.join(wanted)}", endings=wanted)

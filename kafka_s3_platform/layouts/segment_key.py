@@ -25,6 +25,7 @@ Groups: TypeAlias = Mapping[str, str | None]
 Problem = Literal[
     "outside",
     "extension",
+    "other_format",
     "unread_part",
     "index",
     "marker",
@@ -95,11 +96,15 @@ class ReadKey:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an object's key is refused. `read` is what the file name alone tells, None if it tells nothing."""
+    """Why an object's key is refused. `read` is what the file name alone tells, None if it tells nothing.
+
+    `endings` are the ones that the name should have, if it has none of them.
+    """
 
     problem: Problem
     reason: str
     read: ReadKey | None = None
+    endings: tuple[str, ...] = ()
 
 
 def build_segment_key(found: Groups, topic: str, encoded_partition: str, extension: str) -> SegmentKey:

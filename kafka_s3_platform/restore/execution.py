@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.model.notes import Doubt
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
 from kafka_s3_platform.restore.replay.progress import CheckpointWatch
 from kafka_s3_platform.restore.replay.rates import share_out_limit
@@ -108,9 +109,10 @@ class Execution:
 
 def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
     parts = found.kafka_partitions
-    notes: dict[str, None] = {}
+    notes: dict[str, bool] = {}
     for part in parts:
-        notes |= dict.fromkeys(f"{part.topic or planned.topic}-{part.kafka_partition}: {note}" for note in part.notes)
+        where = f"{part.topic or planned.topic}-{part.kafka_partition}"
+        notes |= {f"{where}: {note}": isinstance(note, Doubt) for note in part.notes}
     return replace(
         planned,
         kafka_partitions=parts,
@@ -120,6 +122,7 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
         out_of_range_count=sum(p.out_of_range_count for p in parts),
         gaps=(*planned.gaps, *chain.from_iterable(p.gaps for p in parts)),
         notes=(*planned.notes, *notes, *found.notes),
+        doubts=(*planned.doubts, *(note for note, is_doubt in notes.items() if is_doubt)),
         skipped=(*planned.skipped, *chain.from_iterable(p.skipped for p in parts)),
         skipped_count=planned.skipped_count + sum(p.skipped_count for p in parts),
         gap_count=planned.gap_count + sum(p.gap_count for p in parts),

@@ -203,6 +203,7 @@ def _check_objects(request: RestoreRequest, plan: ForeignPlan, goals: Sequence[G
         yield describe_space(plan.object_bytes, measure_room(goals[0].request, goals[0].target))
     yield from describe_cold(plan.objects)
     yield from map(make_remark, plan.notes)
+    yield from map(make_doubt, plan.doubts)
     yield from check_times(request.config, plan.objects, plan.times)
     if plan.objects:
         yield from map(make_remark, explain_missing(request.config))

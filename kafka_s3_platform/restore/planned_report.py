@@ -120,7 +120,7 @@ def make_planned_report(
         before_transforms=before_transforms,
         asked=plan.terms,
         skipped=plan.skipped,
-        skipped_count=len(plan.skipped),
+        skipped_count=plan.skipped_count,
         gap_count=len(plan.gaps),
         of_others=request.config.source is not None,
     )

@@ -36,6 +36,11 @@ class StoredPlan(Protocol):
         ...
 
     @property
+    def skipped_count(self) -> int:
+        """How many of these there are. `skipped` may be cut."""
+        ...
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the plan. Equal plans have equal digests."""
         ...

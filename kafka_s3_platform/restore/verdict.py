@@ -49,16 +49,22 @@ def _judge_verified(report: RestoreReport) -> Verdict:
     missing = "; ".join(list_missing(report))
     if _is_all_lost(report):
         return Verdict("bad", f"nothing was restored: {missing}")
+    doubts = [*report.doubts[:_SHOWN], *_count_more(len(report.doubts) - _SHOWN)]
     if report.doubled_count:
-        more = f"; not everything could be restored: {missing}" if missing else ""
-        return Verdict("part", f"all records were found, plus {report.doubled_count:,} extra copies{more}")
+        more = [f"not everything could be restored: {missing}"] if missing else []
+        found = f"all records were found, plus {report.doubled_count:,} extra copies"
+        return Verdict("part", "; ".join([found, *more, *doubts]))
     if missing:
-        return Verdict("part", f"verified, but not everything could be restored: {missing}")
-    if report.doubts:
-        return Verdict("part", f"every record sent was found once, but {'; '.join(report.doubts)}")
+        return Verdict("part", "; ".join([f"verified, but not everything could be restored: {missing}", *doubts]))
+    if doubts:
+        return Verdict("part", f"every record sent was found once, but {'; '.join(doubts)}")
     if not report.record_count:
         return Verdict("plan", "no record was to be restored, so none was compared")
     return Verdict("good", f"verified: every record {'read' if report.of_others else 'sent'} was found once")
+
+
+def _count_more(count: int) -> list[str]:
+    return [f"and {count:,} doubts more, which are notes"] if count > 0 else []
 
 
 def check_something_restored(report: RestoreReport) -> None:

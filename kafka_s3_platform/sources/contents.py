@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class Contents:
     def __init__(self, config: ConnectorConfig, store: ObjectStore) -> None:
         self._config = config
         self._store = store
+        self.ends_open: dict[str, bool] = {}
+        """Whether no separator follows the last record of the objects that were read, where none has to."""
 
     def blocks(self, objects: ObjectSet) -> tuple[Block, ...] | None:
         """Read the index of an object's blocks. None if it has no blocks, or no index."""
@@ -147,6 +150,7 @@ class Contents:
                 any_bytes=is_own or self._has_any_bytes(item),
                 is_wrapped=self._converter(item).format in {"STRING", "BYTES"},
                 limits=self._config.store.limits,
+                ends_open=partial(self.ends_open.__setitem__, item.key),
             )
         )
 

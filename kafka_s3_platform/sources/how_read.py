@@ -4,6 +4,7 @@ A verified restore proves that the target holds the records that were read. Noth
 right way, so the report explains how.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafka_s3_platform.config.formats import find_format
@@ -45,13 +46,17 @@ def _explain_records(layout: LayoutSettings) -> str:
 
 _AIVEN = {"key", "value", "offset", "timestamp", "headers"}
 _LENSES = {"key", "value", "headers", "metadata", "keyIsArray", "valueIsArray"}
+_PLACE = {"topic", "partition", "offset", "timestamp", "headers", "key"}
+_CONTENT = {"value", "payload", "content", "message", "data", "body"}
+_MOST_BYTES = 1_048_576
+"""The longest text that is looked into."""
 
 
 def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
     """Explain why an object's values, which are read alone, look like something else. Empty if they do not."""
     if find_format(config.layout.format).envelope is not None:
         return ""
-    first = next((value for value in values if value is not None), None)
+    first = _look_into(next((value for value in values if value is not None), None))
     if isinstance(first, list) and len(values) == 1 and len(first) > 1:
         return (
             f"an object holds one record, which is a JSON array of {len(first):,} elements, and is sent as one. If "
@@ -64,12 +69,24 @@ def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
         how = "Lenses' ('store.envelope'=true in the KCQL, or input.format=lenses.*)"
     elif names <= _AIVEN and "value" in names and len(names) > 1:
         how = "Aiven's (format.output.envelope=true and format.output.fields)"
+    elif names & _CONTENT and len({str(name).removeprefix("kafka_") for name in names} & _PLACE) > 1:
+        how = "another tool's: copy its objects as values alone, or as one of the envelopes that are read"
     else:
         return ""
     return (
         f"values have the fields {', '.join(sorted(names))}, as whole records in an envelope have, and by the "
         f"connector's file they are sent as values alone. If it is an envelope, it is {how}"
     )
+
+
+def _look_into(value: object) -> object:
+    """Return what a text says if it is JSON, whatever its converter takes it for. Return all else as it is."""
+    if not isinstance(value, str | bytes) or len(value) > _MOST_BYTES:
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def explain_missing(config: ConnectorConfig) -> Iterator[str]:

@@ -127,6 +127,11 @@ class ScanReport:
                 self.bad.append(line)
 
     @property
+    def bad_count(self) -> int:
+        """How many objects `list_bad` is about."""
+        return self.unnamed_bad_count + len(self.bad) + self.counts.get("unread_part", 0)
+
+    @property
     def unnamed_bad_count(self) -> int:
         """How many objects were left out as bad and have no line."""
         return sum(self.counts.get(kind, 0) for kind in _BAD) - len(self.bad)
@@ -150,7 +155,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 _PARTS: Mapping[ObjectPart, str] = {"value": "values", "key": "keys", "headers": "headers"}
 
-_BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "duplicate", "incomplete"})
+_BAD: frozenset[Problem] = frozenset({"unparsable", "misplaced", "other_format", "duplicate", "incomplete"})
 
 
 def order_by_name(key: str, place: int | None) -> tuple[str | int, ...]:

@@ -38,6 +38,14 @@ class GroupFolders:
         self.is_one = is_one and not any(s.name.is_tombstone for s in group.sets)
         """All objects are in one folder, so an offset between two of them is in no object."""
         self._is_known = names <= _KNOWN
+        self._ends: dict[str, int] = {}
+        before: dict[FolderKey, str] = {}
+        for item in (s.name for s in group.sets if s.name.first_offset is not None):
+            folder = self.of(item)
+            if folder in before and item.first_offset is not None:
+                self._ends[before[folder]] = item.first_offset
+            if folder is not None:
+                before[folder] = item.key
 
     def of(self, item: ForeignObject) -> FolderKey | None:
         """Return the folder of an object. None if objects of the same folder may overlap."""
@@ -45,6 +53,10 @@ class GroupFolders:
         if self._is_known:
             return (item.encoded_partition, window)
         return None
+
+    def find_end(self, item: ForeignObject) -> int | None:
+        """Find the first offset of the next object in the folder: this one holds lower ones. None if nothing tells."""
+        return self._ends.get(item.key)
 
 
 @dataclass(frozen=True)
@@ -61,13 +73,15 @@ class PositionBounds:
     is_last_known: bool = False
 
 
-def find_extent(item: ForeignObject, told: ToldOffsets, count: int) -> PositionBounds:
-    """Find the offsets of an object with `count` records, from its name and its metadata."""
+def find_extent(item: ForeignObject, told: ToldOffsets, count: int, end_in_folder: int | None) -> PositionBounds:
+    """Find the offsets of an object with `count` records, from its name, its metadata and the name of the next one."""
     first = item.first_offset
     last = told.last
     if first is not None:
         end = first + count if last is None else last + 1
-        return PositionBounds(first, end, last is not None and end - first == count, last is not None)
+        # Objects that this platform wrote may hold offsets between one another.
+        is_full = first + count == end_in_folder and not told.is_ours
+        return PositionBounds(first, end, is_full or (last is not None and end - first == count), last is not None)
     return (
         PositionBounds(None, 0, is_dense=False)
         if last is None

@@ -87,6 +87,7 @@ class ForeignStream:
 
     def _begin(self) -> None:
         self._tolerance = Tolerance(self._config, self._group, self._left_out)
+        self.report.ends_open = self._contents.ends_open
         self._positions = Reach()
         self._merged = Merged(self._tolerance.skip_repeated)
 
@@ -268,7 +269,9 @@ class ForeignStream:
             opened = partial(self._contents.records, objects, blocks)
             found = self._sure(item, opened, partial(self._fault, item, told, left_out))
         if found is not None or blocks is not None:
-            extent = find_extent(item, told, left_out + (0 if found is None else found.count))
+            count = left_out + (0 if found is None else found.count)
+            extent = find_extent(item, told, count, self._folders.find_end(item))
+            self.report.unnamed_object_count += item.place is None
             # Before the first record goes out, because it may refuse the window.
             self._tell_disorder(item, extent)
             if item.first_offset is None and extent.first is not None:
@@ -298,7 +301,7 @@ class ForeignStream:
 
     def _explain_place(self, item: ForeignObject, told: ToldOffsets, count: int) -> str:
         """Explain why an object of so many records cannot lie where its name says."""
-        extent = find_extent(item, told, count)
+        extent = find_extent(item, told, count, self._folders.find_end(item))
         first = extent.first
         if first is None:
             return ""
@@ -332,17 +335,20 @@ class ForeignStream:
                 f"{item.topic}-{item.kafka_partition}: {line}, and nothing tells the offsets of their records: a window"
                 f" of offsets would choose others. Restore without one, or by a window of time"
             )
+        self.report.disordered_count += 1
         if len(self.report.disordered) < MAX_LINES:
             self.report.disordered.append(line)
 
     def _tell_gap(self, item: ForeignObject, first: int) -> None:
         """Report the offsets between the objects before and this one, whose first is `first`, that are in none."""
         at = self._positions
-        if not at.is_whole or not self._folders.is_one:
-            return
         start = max(at.reached, self._start)
         end = min(first, self._end)
-        if start >= end:
+        if not at.is_whole or start >= end:
+            return
+        if not self._folders.is_one:
+            # The last records of the objects before may lie behind this one's first, unless they tell their offsets.
+            self.report.unordered_count += at.blurred >= at.reached
             return
         self.report.gap_count += 1
         if len(self.report.gaps) < MAX_LINES:
@@ -403,6 +409,8 @@ class ForeignStream:
 
     def _counted(self, batch: ConnectBatch) -> ConnectBatch:
         self.report.record_count += batch.num_rows
+        if batch.num_rows:
+            self.report.newest = max(self.report.newest, int(batch.timestamps.max()))
         if not self._config.layout.is_envelope:
             self.report.timeless_count += int((batch.timestamps == NO_TIMESTAMP).sum())
         return batch

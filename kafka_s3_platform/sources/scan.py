@@ -20,6 +20,7 @@ LISTED_OUTSIDE = 100_000
 _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
     "extension": "end otherwise",
+    "other_format": "are named as objects of the topic, but for their endings",
     "unread_part": "hold keys or headers, which the file does not read",
     "index": "are indexes of the blocks of others",
     "marker": "are markers of Spark, Hadoop and the like",

@@ -50,12 +50,12 @@ def test_a_topic_that_has_no_object_is_told() -> None:
 
 
 def test_where_was_looked_is_told_with_an_example_and_what_was_there_instead() -> None:
-    keys = ["topics/t/partition=0/t+0+0.json", "elsewhere/t-00000-000000000000.gz"]
+    keys = ["topics/t/partition=0/read.me", "elsewhere/t-00000-000000000000.gz"]
     _, scanned = found(keys, topics=("t",))
     assert scanned.searched() == (
         "t was looked for below s3://bucket/topics/ (layout connect, partitioner Default, format avro, such as "
         "topics/t/partition=0/t+0+0000000000.avro); 1 others end otherwise; 1 others lie outside of that folder; "
-        "object topics/t/partition=0/t+0+0.json: its name does not end in .avro"
+        "object topics/t/partition=0/read.me: its name does not end in .avro"
     )
     _, every = found([], {"format": "json", "partitioner": "Field", "partition_fields": ("a",)})
     told = "any topic was looked for below s3://bucket/topics/ (layout connect, partitioner Field, format json)"
@@ -97,9 +97,38 @@ def test_at_the_buckets_root_what_we_wrote_ourselves_is_never_taken_for_objects_
 
 
 def test_a_wrong_extension_is_skipped_and_counted_whatever_behavior_on_error_says() -> None:
-    objects, scanned = found([FIRST, FIRST.replace("avro", "json")])
+    objects, scanned = found([FIRST, "topics/s3_topic/partition=0/read.me"])
     assert (len(objects), scanned.report.counts) == (1, {"extension": 1})
     assert "does not end in .avro" in scanned.report.lines[0]
+
+
+LENSES = {"format": "json", "key_layout": "lenses"}
+
+
+@pytest.mark.parametrize(
+    ("layout", "key", "is_missing"),
+    [
+        (AVRO, "topics/t/partition=2/t+2+0000000070.json.gz", True),
+        (AVRO, "topics/t.b/partition=2/t.b+2+0000000070.envelope.parquet", True),
+        (AVRO, "topics/t/partition=2/t+2+0000000070", True),
+        (AVRO, "topics/t/partition=2/t+two+0000000070.json", False),
+        (AVRO, "topics/t/partition=3/t+2+0000000070.json", False),
+        (LENSES, "topics/t/1/000000000070_1_2.avro", True),
+        (LENSES, "topics/t/1/notes.txt", False),
+        ({"format": "json", **by("{{topic}}/{{partition}}-{{start_offset}}.json")}, "t/4-70.avro", True),
+        ({"format": "json", **by("{{topic}}/{{partition}}-{{start_offset}}.json")}, "t/4-70.d/x.avro", False),
+    ],
+)
+def test_an_object_that_lacks_only_the_ending_of_the_file_holds_records_that_are_missing(
+    layout: Any, key: str, is_missing: bool
+) -> None:
+    config = source(layout)
+    scanned = scan_objects(config, store=MemoryStore({key: b"x"}))
+    assert list(scanned) == []
+    assert scanned.report.counts.get("other_format", 0) == is_missing
+    assert (scanned.report.bad_count, len(scanned.report.list_bad())) == (is_missing, is_missing)
+    scanned = scan_objects(config, ("other",), MemoryStore({key: b"x"}))
+    assert (list(scanned), scanned.report.bad_count) == ([], 0)
 
 
 @pytest.mark.parametrize(

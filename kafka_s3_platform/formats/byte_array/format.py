@@ -28,6 +28,7 @@ def _new_reader(request: ReadRequest) -> BytesReader:
         open_end=request.may_end_open and not request.is_own,
         any_bytes=request.any_bytes,
         limits=request.limits,
+        ends_open=request.ends_open,
     )
 
 

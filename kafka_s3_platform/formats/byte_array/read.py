@@ -1,6 +1,6 @@
 """Reads ByteArrayFormat: values that a separator ends, or that follow their length."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ class BytesReader:
         open_end: bool = False,
         any_bytes: bool = False,
         limits: ReadLimits = NO_KEYS,
+        ends_open: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._source = source
         self._key = key
@@ -50,6 +51,7 @@ class BytesReader:
         self._separator = separator
         self._open_end = open_end
         self._limits = limits
+        self._ends_open = ends_open
         self._any_bytes = any_bytes or separator == LENGTH
 
     def batches(self) -> Iterator[ReadBatch]:
@@ -75,6 +77,8 @@ class BytesReader:
         yield from split_lines(found, self._separator.encode(), self._key, self._limits, open_end=True)
         if found.is_open and not self._open_end:
             raise build_damage_error(self._key, f"does not end with its separator. {_OPEN}")
+        if self._open_end:
+            self._ends_open(found.is_open)
 
     def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         rest = bytearray()

@@ -101,6 +101,11 @@ class ArchivePlan:
         """Always empty: bad objects are found when they are read."""
         return ()
 
+    @property
+    def skipped_count(self) -> int:
+        """Always 0."""
+        return 0
+
     @cached_property
     def asked(self) -> Asked:
         """The facts of `terms`, with types."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.model.notes import Doubt
 from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
@@ -52,8 +53,8 @@ _CORRECT = (
 class ForeignPlan:
     """What is restored: `targets` is source topic -> target, `starts` the targets before the first record.
 
-    `notes` and `skipped` are sentences from the listing. `times` are half-open windows (epoch ms). `place` is as in
-    `ArchivePlan`.
+    `notes`, `doubts` and `skipped` are sentences from the listing; `skipped` may be cut, `skipped_count` is not.
+    `times` are half-open windows (epoch ms). `place` is as in `ArchivePlan`.
     """
 
     restore_id: str
@@ -65,6 +66,8 @@ class ForeignPlan:
     skipped: tuple[str, ...]
     created_at: str
     place: str
+    doubts: tuple[str, ...] = ()
+    skipped_count: int = 0
     starts: Mapping[str, TargetStart] | None = None
 
     @property
@@ -138,14 +141,17 @@ def make_foreign_plan(
     objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
     objects = tuple(o for o in objects if not _is_past(o, find_offset_bound(request.to_offset, o.kafka_partition)))
     topics_found = sorted({o.topic for o in objects})
+    told = (*_describe_listing(found.report), *unsent.notes, *notes)
     return ForeignPlan(
         restore_id=request.restore_id,
         terms=collect_foreign_terms(request, topics, rename, after),
         objects=objects,
         targets={topic: _name_target(request, rename, topic) for topic in topics_found},
         times=times,
-        notes=(*_describe_listing(found.report), *unsent.notes, *notes),
+        notes=tuple(note for note in told if not isinstance(note, Doubt)),
+        doubts=tuple(note for note in told if isinstance(note, Doubt)),
         skipped=(*found.report.list_bad(), *unsent.skipped),
+        skipped_count=found.report.bad_count + len(unsent.skipped),
         created_at=datetime.now(timezone.utc).isoformat(),
         place=hash_place(request.config),
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kafka_s3_platform.model.notes import Doubt
 from kafka_s3_platform.restore.documents import parse_table
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, order_by_name
 
@@ -34,7 +35,7 @@ _AGAIN = "A restore to another topic, under another restore id and not after thi
 
 @dataclass(frozen=True)
 class Unsent:
-    """The objects of a listing that no restore has sent. `notes` are sentences about these and the other objects.
+    """The objects of a listing that no restore has sent. `notes`, some of them doubts, are about these and others.
 
     `skipped` are sentences about objects whose records may be missing in the target, and that are not sent.
     """
@@ -101,7 +102,7 @@ class Known:
             ),
         )
         late = "lies before what was sent of its kafka partition: its records come after that"
-        return Unsent(new, tuple(_describe_objects(list(self._earlier(new)), late)), skipped)
+        return Unsent(new, tuple(map(Doubt, _describe_objects(list(self._earlier(new)), late))), skipped)
 
     def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
         for item in new:
