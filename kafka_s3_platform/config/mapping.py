@@ -16,6 +16,7 @@ from kafka_s3_platform.config.keys.records import read_records
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding, Sheet, substitute_variables
 from kafka_s3_platform.config.keys.source import OF_HEADERS, SOURCE_KEYS, leave_unused, needs_topic_key, read_source
 from kafka_s3_platform.config.keys.store import read_store
+from kafka_s3_platform.config.keys.transforms.steps import route_topic, routes_records
 from kafka_s3_platform.config.lenses import KCQL, expand_lenses
 from kafka_s3_platform.config.parse import ConnectorFile
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
@@ -49,13 +50,28 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
     return replace(found, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
 
 
+def _explain_topics(config: ConnectorConfig) -> str:
+    """Explain why the file of a sink does not tell the topics by which its objects are named. Empty if it does."""
+    steps = [(step, step.predicate.type if step.predicate else None) for step in config.records.transforms]
+    if names := [step.alias for step, predicate in steps if routes_records(step.type, predicate)]:
+        why = f"transforms.{names[0]} may send each record to another topic"
+    elif config.topics_regex and any(step.type == "RegexRouter" for step, _ in steps):
+        why = "topics.regex names the topics that its RegexRouter renames"
+    else:
+        return ""
+    return (
+        f"connector {config.name}: {why}, so its file does not tell by which topics objects are named: name them, as "
+        f"they are in the objects' names (--topic, what.topics)"
+    )
+
+
 def _read_back(
     config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]
 ) -> Resolution:
     """Resolve the file of a sink as that of a source: it reads what this sink writes, and nothing else.
 
-    The sink's transforms are left out: objects hold what became of the records. So are keys of sources, which have no
-    meaning in the file of a sink.
+    The sink's transforms are left out: objects hold what became of the records, and are named by its routers. So are
+    keys of sources, which have no meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
     left = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
@@ -67,6 +83,8 @@ def _read_back(
     # A source knows the codec of lines alone: other objects tell theirs.
     codec = found.config.layout.codec
     own = {
+        "topics": tuple(route_topic(config.records.transforms, topic) for topic in config.topics),
+        "unnamed_topics": _explain_topics(config),
         "layout": _name_whole(config.layout).model_copy(update={"codec": codec}),
         "source": found.config.source.model_copy(update={"cluster": config.kafka.bootstrap_servers}),
     }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from kafka_s3_platform.config.keys.transforms.steps import routes_records
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.documents import parse_document
@@ -18,7 +19,6 @@ from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_found, collect_foreign_terms
 from kafka_s3_platform.restore.source.sent_before import Known, Unsent
 from kafka_s3_platform.restore.source.terms import Asked, AskedRecords, AskedTransform, collect_request_terms
-from kafka_s3_platform.restore.target_topic import is_by_record
 from kafka_s3_platform.sources.objects import ForeignObject
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
@@ -139,7 +139,7 @@ def _write_choice(choice: _Choice | None) -> str:
 def _may_drop(step: AskedTransform) -> bool:
     """Whether a transform may leave records out, or send them elsewhere."""
     predicate = step.predicate.type if step.predicate else None
-    return step.type == "Filter" or is_by_record(step.type, predicate)
+    return step.type == "Filter" or routes_records(step.type, predicate)
 
 
 def claim_successor(request: RestoreRequest, after: str | None, store: ObjectStore) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_s3_platform.config.keys.transforms.steps import routes_records
 from kafka_s3_platform.config.settings import TransformSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import compile_java_regex, replace_whole_match
@@ -18,8 +19,6 @@ TOPIC = "{topic}"
 """Stands in a template for the name of the source topic."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """The names that Kafka allows for a topic. It refuses `.` and `..` too."""
-_BY_RECORD = ("TimestampRouter", "ExtractTopic")
-"""The types of transforms that send records of one topic to several topics begin with one of these."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +113,7 @@ def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:
 
 def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
     """Whether transforms may send records of one topic to several topics."""
-    return any(is_by_record(step.type, step.predicate.type if step.predicate else None) for step in transforms)
-
-
-def is_by_record(step_type: str, predicate_type: str | None) -> bool:
-    """Whether a transform with this predicate may send some records of a topic elsewhere than others.
-
-    A type with a dot is a user's own class, of which nothing is known.
-    """
-    routes = step_type == "RegexRouter" and predicate_type not in {None, "TopicNameMatches"}
-    return routes or "." in step_type or step_type.startswith(_BY_RECORD)
+    return any(routes_records(step.type, step.predicate.type if step.predicate else None) for step in transforms)
 
 
 def _is_by_topic(step: TransformSettings) -> bool:

@@ -43,6 +43,9 @@ class SourceListing:
     Each iteration lists the bucket again and finds new objects and folders. If two objects begin at the same offset,
     the one whose key is in `known` is kept.
 
+    Raises:
+        ConfigError: nobody names topics, and the file of a sink does not tell how its routers name those of objects.
+
     Raises (when iterated):
         IntegrityError: a key does not parse or an object is misplaced, and `behavior.on.error` is `fail`.
     """
@@ -54,6 +57,8 @@ class SourceListing:
         store: ObjectStore | None = None,
         known: Container[str] = (),
     ) -> None:
+        if config.unnamed_topics and not topics:
+            raise ConfigError(config.unnamed_topics)
         self._config = config
         self._topics = tuple(topics)
         self._known = known

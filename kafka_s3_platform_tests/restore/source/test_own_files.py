@@ -7,7 +7,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.converters import new_converter
-from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA, ObjectPart
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.restore.foreign_source import ForeignSource
@@ -130,3 +130,49 @@ def test_bytes_of_headers_are_not_guessed_where_an_object_lost_its_metadata(load
     config = load(HEADERS | {"headers.format.class": "JsonFormat"}).config
     with pytest.raises(IntegrityError, match="lacks the metadata by which its objects are known"):
         read_headers(config, MemoryStore(header_objects(config)))
+
+
+LINES_OF_JSON = {"format.class": "JsonFormat", "value.converter": "StringConverter", "topics": "a,b"}
+ROUTED = {"transforms": "r", "transforms.r.type": "RegexRouter", "transforms.r.regex": "(.*)"}
+TO_OLD = ROUTED | {"transforms.r.replacement": "old-$1"}
+OF_B = {"transforms.r.predicate": "b", "predicates": "b", "predicates.b.pattern": "b"}
+OF_B |= {"predicates.b.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"}
+OF_NULLS = {"transforms.r.predicate": "n", "predicates": "n"}
+OF_NULLS |= {"predicates.n.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"}
+BY_TIME = {"transforms": "r", "transforms.r.type": "TimestampRouter"}
+IN_BUCKET = {f"topics/{topic}/partition=0/{topic}+0+7.json": b"1\n" for topic in ("a", "b", "old-a", "old-b")}
+
+
+def list_topics(config: ConnectorConfig, topics: tuple[str, ...] = ()) -> list[str]:
+    assert config.reader is not None
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    return [group.topic for group in make_foreign_plan(request, topics, None, MemoryStore(IN_BUCKET)).groups]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "topics"),
+    [
+        ({}, ["a", "b"]),
+        (TO_OLD, ["old-a", "old-b"]),
+        (TO_OLD | OF_B, ["a", "old-b"]),
+        (TO_OLD | OF_B | {"transforms.r.negate": "true"}, ["b", "old-a"]),
+    ],
+)
+def test_a_sinks_own_file_restores_the_topics_by_which_its_routers_name_objects(
+    load: Load, transforms: dict[str, str], topics: list[str]
+) -> None:
+    assert list_topics(load(LINES_OF_JSON | transforms).config) == topics
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [BY_TIME, TO_OLD | OF_NULLS, TO_OLD | {"topics": "", "topics.regex": "[ab]"}],
+    ids=["by time", "by record", "a regex of topics"],
+)
+def test_where_a_sinks_routers_do_not_tell_the_topics_of_its_objects_they_have_to_be_named(
+    load: Load, keys: dict[str, str]
+) -> None:
+    config = load(LINES_OF_JSON | keys).config
+    with pytest.raises(ConfigError, match=r"does not tell by which topics objects are named: name them"):
+        list_topics(config)
+    assert list_topics(config, ("old-b",)) == ["old-b"]

@@ -110,6 +110,15 @@ def keeps_content(settings: TransformSettings) -> bool:
     return declared is not None and declared.keeps_content
 
 
+def routes_records(step_type: str, predicate_type: str | None) -> bool:
+    """Whether a transform with this predicate may send some records of a topic elsewhere than others.
+
+    A type with a dot is a user's own class, of which nothing is known.
+    """
+    routes = step_type == "RegexRouter" and predicate_type not in {None, "TopicNameMatches"}
+    return routes or "." in step_type or step_type.startswith(("TimestampRouter", "ExtractTopic"))
+
+
 def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:
     """Return the name that routers give a topic, with `${timestamp}` in it. Where records decide, it stays as it is."""
     routed = topic
