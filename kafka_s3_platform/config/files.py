@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
+from pydantic import SecretStr
+
+from kafka_s3_platform.config.dialects import CONNECT_SOURCE, CONNECTOR_CLASS, DIALECTS
 from kafka_s3_platform.config.keys import environment
+from kafka_s3_platform.config.keys.general import CLASS
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transforms.steps import route_topic
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
-from kafka_s3_platform.config.parse import find_property_lines, read_connector_file
+from kafka_s3_platform.config.parse import ConnectorFile, find_property_lines, read_connector_file
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.config.worker import Worker, load_worker
 from kafka_s3_platform.errors import ConfigError
@@ -166,9 +170,11 @@ def load_connector(path: Path, worker: Path, env: Mapping[str, str]) -> LoadedCo
         ConfigError: a file cannot be parsed, or some of its keys are refused. One error names them all.
     """
     cluster = read_worker(worker, env)
-    resolution = resolve_connector(read_connector_file(path), cluster, env)
+    file = read_connector_file(path)
+    resolution = resolve_connector(file, cluster, env)
     if resolution.config is None:
-        raise ConfigError(_explain_refused_keys(path, resolution.findings))
+        advice = _advise_restoring(file, cluster, env)
+        raise ConfigError("\n".join([_explain_refused_keys(path, resolution.findings), *advice]))
     return LoadedConnector(resolution.config, resolution.findings)
 
 
@@ -240,6 +246,20 @@ def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
     refused = [finding for finding in findings if finding.key_class is KeyClass.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
+
+
+def _advise_restoring(file: ConnectorFile, cluster: Worker, env: Mapping[str, str]) -> Iterator[str]:
+    """Tell by which class the file of a sink restores what that sink wrote elsewhere, if only archiving is refused."""
+    try:
+        sink = CONNECTOR_CLASS(file.entries[CLASS.name].get_secret_value().strip())
+    except (KeyError, ValueError):
+        return
+    source = next((each for each in DIALECTS if each.is_source and each.name == sink.name), CONNECT_SOURCE)
+    kept = {name: value for name, value in file.entries.items() if not name.startswith(("transforms", "predicates"))}
+    changed = replace(file, entries={**kept, CLASS.name: SecretStr(source.class_name)})
+    if not sink.is_source and resolve_connector(changed, cluster, env).config is not None:
+        without = ", and leave its transforms out" if len(kept) < len(file.entries) else ""
+        yield f"To restore what another tool wrote by this file, change {CLASS.name} to {source.class_name}{without}"
 
 
 def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path, Path]]:

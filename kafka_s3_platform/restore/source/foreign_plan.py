@@ -45,7 +45,8 @@ _COUNTED = {
 _CORRECT = (
     "Correct the topic's name, or what the connector's file says of the folder (topics.dir, s3.prefix, aws.s3.prefix), "
     "the names (archive.key.layout, archive.source.template, partitioner.class, path.format) and the format "
-    "(format.class)"
+    "(format.class); or, of what another tool wrote by the file of its sink, the class (connector.class): that of its "
+    "source"
 )
 
 

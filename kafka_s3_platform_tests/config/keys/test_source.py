@@ -416,3 +416,48 @@ def test_keys_of_lenses_envelopes_are_written_by_the_files_converter(load: Load,
         {**AIVEN, **own, "key.converter": "JsonConverter", "value.converter": "JsonConverter"}
     ).config.records
     assert (records.key.format, records.value.format) == ("JSON", "JSON")
+
+
+LENSES = {"connector.class": "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector", "s3.bucket.name": ""}
+BY_JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": False}
+OF_AIVEN = {**AIVEN, "aws.s3.region": "", "format.output.envelope": ""}
+INTO = "INSERT INTO archive:p SELECT * FROM events"
+
+
+@pytest.mark.parametrize(
+    ("sink", "key"),
+    [
+        ({**OF_AIVEN, "format.output.fields": "key,value,offset,timestamp"}, "events-3-00000000000000000012"),
+        ({**OF_AIVEN, "format.output.fields": "key,value", "format.output.type": "csv"}, "events-3-12"),
+        ({**OF_AIVEN, "format.output.fields": "value", "format.output.type": "json"}, "events-3-12"),
+        ({**LENSES, **BY_JSON, "connect.s3.kcql": f"{INTO} STOREAS `JSON` PROPERTIES('store.envelope'=true)"},
+         "p/events/3/000000000012_1_2.json"),
+        ({**LENSES, **BY_JSON, "connect.s3.kcql": f"{INTO} PARTITIONBY _key STOREAS `JSON`"},
+         "p/k/events(3_12).json"),
+        ({**LENSES, "value.converter": "StringConverter", "connect.s3.kcql": f"{INTO} STOREAS `TEXT`"},
+         "p/events/3/000000000012_1_2.text"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("transforms", [{}, EDIT], ids=["", "with transforms"])
+def test_the_class_that_a_refused_sink_is_told_reads_what_that_sink_wrote(
+    load: Load, sink: dict[str, object], key: str, transforms: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigError, match=r"refused:") as refused:
+        load(sink | transforms)
+    advice = re.search(
+        r"\nTo restore what another tool wrote by this file, change (\S+) to (\S+)(.*)$", str(refused.value)
+    )
+    assert advice is not None
+    assert ("leave its transforms out" in advice[3]) == bool(transforms)
+    source = load(sink | {advice[1]: advice[2]}).config
+    read = new_key_reader(source).read(key)
+    assert isinstance(read, ReadKey)
+    assert (read.segment.topic, read.segment.kafka_partition) == ("events", 3)
+    assert 12 in {read.segment.first_offset, read.last_offset}
+
+
+@pytest.mark.parametrize("wrong", [{"format.class": "NoSuchFormat"}, {"flush.size": "many"}, {"no.such.key": "1"}])
+def test_a_sink_whose_source_would_be_refused_too_is_not_told_of_it(load: Load, wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="refused:") as refused:
+        load({"format.class": "JsonFormat", **BY_JSON, **wrong})
+    assert "To restore" not in str(refused.value)
