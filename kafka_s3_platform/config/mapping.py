@@ -52,17 +52,14 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
 
 def _explain_topics(config: ConnectorConfig) -> str:
     """Explain why the file of a sink does not tell the topics by which its objects are named. Empty if it does."""
-    steps = [(step, step.predicate.type if step.predicate else None) for step in config.records.transforms]
-    if names := [step.alias for step, predicate in steps if routes_records(step.type, predicate)]:
-        why = f"transforms.{names[0]} may send each record to another topic"
-    elif config.topics_regex and any(step.type == "RegexRouter" for step, _ in steps):
-        why = "topics.regex names the topics that its RegexRouter renames"
-    else:
-        return ""
-    return (
-        f"connector {config.name}: {why}, so its file does not tell by which topics objects are named: name them, as "
-        f"they are in the objects' names (--topic, what.topics)"
-    )
+    for step in config.records.transforms:
+        by_record = routes_records(step.type, step.predicate.type if step.predicate else None)
+        if by_record or (config.topics_regex and step.type == "RegexRouter"):
+            return (
+                f"connector {config.name}: transforms.{step.alias} renames topics, and its file does not tell by which "
+                f"topics objects are named: name them, as they are in the objects' names (--topic, what.topics)"
+            )
+    return ""
 
 
 def _read_back(

@@ -49,11 +49,12 @@ def _judge_verified(report: RestoreReport) -> Verdict:
     missing = "; ".join(list_missing(report))
     if _is_all_lost(report):
         return Verdict("bad", f"nothing was restored: {missing}")
-    doubts = [*report.doubts[:_SHOWN], *_count_more(len(report.doubts) - _SHOWN)]
+    more = len(report.doubts) - _SHOWN
+    doubts = [*report.doubts[:_SHOWN], *[f"and {more:,} doubts more, which are notes"] * (more > 0)]
     if report.doubled_count:
-        more = [f"not everything could be restored: {missing}"] if missing else []
         found = f"all records were found, plus {report.doubled_count:,} extra copies"
-        return Verdict("part", "; ".join([found, *more, *doubts]))
+        lacks = [f"not everything could be restored: {missing}"] * bool(missing)
+        return Verdict("part", "; ".join([found, *lacks, *doubts]))
     if missing:
         return Verdict("part", "; ".join([f"verified, but not everything could be restored: {missing}", *doubts]))
     if doubts:
@@ -61,10 +62,6 @@ def _judge_verified(report: RestoreReport) -> Verdict:
     if not report.record_count:
         return Verdict("plan", "no record was to be restored, so none was compared")
     return Verdict("good", f"verified: every record {'read' if report.of_others else 'sent'} was found once")
-
-
-def _count_more(count: int) -> list[str]:
-    return [f"and {count:,} doubts more, which are notes"] if count > 0 else []
 
 
 def check_something_restored(report: RestoreReport) -> None:

@@ -24,7 +24,11 @@ def explain_reading(layout: LayoutSettings, records: int, positions: int, unname
         return
     offsets = "offsets as the objects tell them"
     if positions:
-        named = f"{positions - unnamed} by position from the one in the object's name" if positions > unnamed else ""
+        named = (
+            f"{positions - unnamed} by position from the one in the object's name, as if it had no holes"
+            if positions > unnamed
+            else ""
+        )
         counted = f"{unnamed} by position over all objects" if unnamed else ""
         told = f"{records - positions} as the objects tell them" if records > positions else ""
         offsets = f"offsets: {', '.join(filter(None, (told, named, counted)))}"
@@ -105,13 +109,6 @@ def explain_missing(config: ConnectorConfig) -> Iterator[str]:
         )
     if _has_part(config, "headers") and format_name in _MAPS:
         yield "headers are a map here: of several with one name one is there, and their order is not"
-    if format_name == "aiven.csv":
-        key, value = (source.csv_empty or default for default in ("null", "refuse"))
-        words = {"refuse": "bad"}
-        yield (
-            f"csv does not tell null from empty: an empty key was taken as {words.get(key, key)}, an empty value as"
-            f" {words.get(value, value)} (archive.source.csv.empty)"
-        )
     row = find_format(format_name)
     converter = config.records.value
     if (

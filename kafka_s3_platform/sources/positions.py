@@ -38,12 +38,13 @@ class GroupFolders:
         self.is_one = is_one and not any(s.name.is_tombstone for s in group.sets)
         """All objects are in one folder, so an offset between two of them is in no object."""
         self._is_known = names <= _KNOWN
-        self._ends: dict[str, int] = {}
+        self.ends: dict[str, int] = {}
+        """By object: the first offset of the next one of its folder. It holds lower ones."""
         before: dict[FolderKey, str] = {}
         for item in (s.name for s in group.sets if s.name.first_offset is not None):
             folder = self.of(item)
             if folder in before and item.first_offset is not None:
-                self._ends[before[folder]] = item.first_offset
+                self.ends[before[folder]] = item.first_offset
             if folder is not None:
                 before[folder] = item.key
 
@@ -53,10 +54,6 @@ class GroupFolders:
         if self._is_known:
             return (item.encoded_partition, window)
         return None
-
-    def find_end(self, item: ForeignObject) -> int | None:
-        """Find the first offset of the next object in the folder: this one holds lower ones. None if nothing tells."""
-        return self._ends.get(item.key)
 
 
 @dataclass(frozen=True)

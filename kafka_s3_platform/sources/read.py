@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.formats.reading import ReadBatch
@@ -83,6 +84,9 @@ class ForeignStream:
         self._contents = Contents(config, self._store)
         self._folders = GroupFolders(config, group)
         self._each_tells = tells_offsets(config)
+        source = config.source or SourceSettings()
+        is_csv = "csv" in {source.bare, config.layout.format.removeprefix("aiven.")}
+        self._csv_fields = {"key", "value"} & {*(source.fields or ["value"])} if is_csv else ()
         self._begin()
 
     def _begin(self) -> None:
@@ -270,7 +274,7 @@ class ForeignStream:
             found = self._sure(item, opened, partial(self._fault, item, told, left_out))
         if found is not None or blocks is not None:
             count = left_out + (0 if found is None else found.count)
-            extent = find_extent(item, told, count, self._folders.find_end(item))
+            extent = find_extent(item, told, count, self._folders.ends.get(item.key))
             self.report.unnamed_object_count += item.place is None
             # Before the first record goes out, because it may refuse the window.
             self._tell_disorder(item, extent)
@@ -301,7 +305,7 @@ class ForeignStream:
 
     def _explain_place(self, item: ForeignObject, told: ToldOffsets, count: int) -> str:
         """Explain why an object of so many records cannot lie where its name says."""
-        extent = find_extent(item, told, count, self._folders.find_end(item))
+        extent = find_extent(item, told, count, self._folders.ends.get(item.key))
         first = extent.first
         if first is None:
             return ""
@@ -409,6 +413,9 @@ class ForeignStream:
 
     def _counted(self, batch: ConnectBatch) -> ConnectBatch:
         self.report.record_count += batch.num_rows
+        for name in self._csv_fields:
+            lengths = pc.fill_null(pc.binary_length(batch.records.column(name)), 0)
+            self.report.empty_count += pc.sum(pc.equal(lengths, 0)).as_py() or 0
         if batch.num_rows:
             self.report.newest = max(self.report.newest, int(batch.timestamps.max()))
         if not self._config.layout.is_envelope:

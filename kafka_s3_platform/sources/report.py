@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
 from kafka_s3_platform.model.notes import Doubt
@@ -37,6 +38,7 @@ class ReadReport:
     unordered_count: int = 0
     unnamed_object_count: int = 0
     newest: int = NO_TIMESTAMP
+    empty_count: int = 0
     ends_open: Mapping[str, bool] = field(default_factory=dict)
     skipped_objects: list[str] = field(default_factory=list)
     skipped_records: list[str] = field(default_factory=list)
@@ -49,14 +51,8 @@ class ReadReport:
         how = explain_reading(
             config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count
         )
-        return [
-            *how,
-            *self._order(),
-            *self._counts(),
-            *self._of_layout(config.layout),
-            *self._pieces(config),
-            *self._times(config),
-        ]
+        told = (self._order(), self._counts(), self._of_layout(config.layout), self._pieces(config))
+        return [*how, *chain.from_iterable(told), *self._times(config)]
 
     def _order(self) -> Iterator[Doubt]:
         if self.unnamed_count and self.unnamed_object_count > 1:
@@ -101,13 +97,6 @@ class ReadReport:
             )
 
     def _counts(self) -> Iterator[str]:
-        if named := self.position_count - self.unnamed_count:
-            yield (
-                f"{named} records: source offsets are positions, counted from the first offset in the object's name, or"
-                " back from the last: holes inside of an object are not known"
-            )
-        if self.unnamed_count:
-            yield f"{self.unnamed_count} records: source offsets are positions, counted over all objects"
         if self.timeless_count:
             yield (
                 f"{self.timeless_count} records: no object tells their timestamp; the target's is the time of the"
@@ -121,6 +110,11 @@ class ReadReport:
     def _of_layout(self, layout: LayoutSettings) -> Iterator[str]:
         if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
             yield "folders tell when records were archived, not their own timestamps"
+        if self.empty_count:
+            yield Doubt(
+                f"{self.empty_count} keys and values of csv are empty, and nothing tells null from empty: they were"
+                " taken as archive.source.csv.empty says"
+            )
         if self.tombstone_count:
             yield Doubt(
                 f"{self.tombstone_count} records without a value came from a folder of their own: where they lay"

@@ -179,7 +179,7 @@ def test_values_alone_are_at_the_offsets_that_end_with_the_one_of_the_name() -> 
     rows, report = restored(config("json"), objects)
     assert [(r["offset"], r["value"]) for r in rows] == [(n, b"%d" % n) for n in (*range(5), *range(105, 110))]
     assert report.position_count == 10
-    assert any("or back from the last" in note for note in report.notes(config("json")))
+    assert any("10 by position from the one in the object's name" in note for note in report.notes(config("json")))
     with pytest.raises(IntegrityError, match=r"6_1_2\.json begins at offset 2, .* up to 4: records would come twice"):
         restored(config("json"), {**objects, f"{folder}/000000000006_1_2.json": lines(2, 5)})
 

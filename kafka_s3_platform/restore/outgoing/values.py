@@ -85,7 +85,16 @@ class Values:
         ruled = sorted(s.schema_id for s in self._settings.schemas if s.other_fields != "{}")
         if ruled and self.registered:
             notes.append(f"schemas {ruled} have metadata or rules, and what was written anew has schemas without them")
-        return (*notes, *(side.doubt for side in self._sides if side.framed_count))
+        doubts = (
+            Doubt(
+                f"{side.framed_count:,} {side.name}s begin with a 0 and a schema's id, as serializers of a registry "
+                f"write them, and were wrapped as bytes, since the connector's file does not name the converter that "
+                f"reads them ({side.name}.converter), such as AvroConverter"
+            )
+            for side in self._sides
+            if side.framed_count
+        )
+        return (*notes, *doubts)
 
     @property
     def registered(self) -> tuple[Registration, ...]:
@@ -138,15 +147,6 @@ class _Side:
         self._told: Mapping[int, Notes] = {}
         self.framed_count = 0
         """Values that were taken as bytes, written as something else, and begin as a serializer of a registry does."""
-
-    @property
-    def doubt(self) -> Doubt:
-        """What `framed_count` may mean."""
-        return Doubt(
-            f"{self.framed_count:,} {self.name}s begin with a 0 and a schema's id, as a schema registry's serializers "
-            f"write them, and were wrapped as bytes, since the connector's file does not name the converter that reads "
-            f"them ({self.name}.converter), such as AvroConverter"
-        )
 
     @property
     def encodes(self) -> bool:

@@ -445,7 +445,7 @@ def test_the_class_that_a_refused_sink_is_told_reads_what_that_sink_wrote(
     with pytest.raises(ConfigError, match=r"refused:") as refused:
         load(sink | transforms)
     advice = re.search(
-        r"\nTo restore what another tool wrote by this file, change (\S+) to (\S+)(.*)$", str(refused.value)
+        r"\nTo restore what another tool wrote by this file, change (\S+) to ([\w.]+)(.*)$", str(refused.value)
     )
     assert advice is not None
     assert ("leave its transforms out" in advice[3]) == bool(transforms)
