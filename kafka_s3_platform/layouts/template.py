@@ -17,7 +17,7 @@ from kafka_s3_platform.layouts.endings import list_endings, list_parts, refuse_e
 from kafka_s3_platform.layouts.key_reader import SegmentLayout
 from kafka_s3_platform.layouts.lenses import note_envelope
 from kafka_s3_platform.layouts.segment_key import EXTENSION, Groups, ReadKey, Refusal, SegmentKey, build_segment_key
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.partitioners.folders import Window, find_window
 
@@ -192,12 +192,12 @@ def _list_names(layout: LayoutSettings) -> Iterator[tuple[ObjectPart, str, str]]
 def _note_names(names: frozenset[str], layout: LayoutSettings) -> Iterator[str]:
     """Yield sentences about what keys do not tell if their template has these names."""
     if "key" in names:
-        yield Doubt(
+        yield DoubtNote(
             "keys hold {{key}}: where a sink groups by the key, an object holds the last record of its key when it was"
             " written, and the earlier ones are in no object; the key of a name is not given back to its record"
         )
     if "partition" not in names:
-        yield Doubt("keys tell no kafka partition: all records count as those of kafka partition 0")
+        yield DoubtNote("keys tell no kafka partition: all records count as those of kafka partition 0")
     if "yyyy" in names and layout.timestamp_extractor == "Wallclock":
         yield "the times in keys tell when records were archived, not their own timestamps"
 

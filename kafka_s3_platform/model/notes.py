@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 
-class Doubt(str):
+class DoubtNote(str):
     """A note without which a verdict would say too much: of something that nothing was compared with."""
 
     __slots__ = ()

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
 from kafka_s3_platform.restore.replay.progress import CheckpointWatch
 from kafka_s3_platform.restore.replay.rates import share_out_limit
@@ -112,7 +112,7 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
     notes: dict[str, bool] = {}
     for part in parts:
         where = f"{part.topic or planned.topic}-{part.kafka_partition}"
-        notes |= {f"{where}: {note}": isinstance(note, Doubt) for note in part.notes}
+        notes |= {f"{where}: {note}": isinstance(note, DoubtNote) for note in part.notes}
     return replace(
         planned,
         kafka_partitions=parts,

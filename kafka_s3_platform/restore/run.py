@@ -12,7 +12,7 @@ from dataclasses import replace
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.produce.transactional_producer import try_transactions
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.planned_report import add_schema_ids, log_plan, make_planned_report, name_topics
@@ -232,5 +232,5 @@ def _run_dry(
         gap_count=planned.gap_count + counted.gap_count,
         skipped_count=planned.skipped_count + counted.skipped_count,
         notes=(*planned.notes, *counted.notes),
-        doubts=(*planned.doubts, *(note for note in counted.notes if isinstance(note, Doubt))),
+        doubts=(*planned.doubts, *(note for note in counted.notes if isinstance(note, DoubtNote))),
     )

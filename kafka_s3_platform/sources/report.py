@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.model.times import HOUR_MS
 from kafka_s3_platform.sources.how_read import explain_reading
@@ -54,19 +54,19 @@ class ReadReport:
         told = (self._order(), self._counts(), self._of_layout(config.layout), self._pieces(config))
         return [*how, *chain.from_iterable(told), *self._times(config)]
 
-    def _order(self) -> Iterator[Doubt]:
+    def _order(self) -> Iterator[DoubtNote]:
         if self.unnamed_count and self.unnamed_object_count > 1:
-            yield Doubt(
+            yield DoubtNote(
                 f"order is by file: neither {self.unnamed_count} records nor the names of their objects tell offsets;"
                 " objects were read in the order of their names, numbers in them by value (part-2 before part-10)"
             )
         if self.disordered:
-            yield Doubt(
+            yield DoubtNote(
                 f"order differs from the source's: records of {self.disordered_count} objects lay between those of"
                 f" others or are in both, nothing tells which: {'; '.join(self.disordered[:_NAMED])}"
             )
         if self.unordered_count:
-            yield Doubt(
+            yield DoubtNote(
                 f"order is by file: by names and numbers of records, {self.unordered_count} objects begin behind"
                 f" offsets that are in none before: these never were, or objects are missing, or records of one folder"
                 f" lay between those of another"
@@ -76,22 +76,22 @@ class ReadReport:
         if config.layout.format != "bytes" or config.layout.bytes_separator == "length":
             return
         is_sure = not self.unnamed_count or (config.source or SourceSettings()).separator_is_named
-        yield (str if is_sure else Doubt)(
+        yield (str if is_sure else DoubtNote)(
             "records were told apart by their separator: that none held it itself, and that the last one of an object"
             " without one at its end is whole, cannot be proven; where no value holds one, format.bytearray.separator"
             " says so"
         )
         closed = sum(not is_open for is_open in self.ends_open.values())
         if 0 < closed < len(self.ends_open):
-            yield Doubt(
+            yield DoubtNote(
                 f"{closed} objects end with a separator, and {len(self.ends_open) - closed} do not: if no separator was"
                 f" written behind the last record, that of each of the {closed} is empty, and was not restored"
             )
 
-    def _times(self, config: ConnectorConfig) -> Iterator[Doubt]:
+    def _times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:
         name = (config.source or SourceSettings()).timestamp_field
         if name and NO_TIMESTAMP < self.newest < _YEAR_MS:
-            yield Doubt(
+            yield DoubtNote(
                 f"the newest timestamp is {self.newest} ms after 1970 began, so the field {name}"
                 f" (archive.source.timestamp.field) holds seconds, or no time: it has to hold milliseconds"
             )
@@ -111,12 +111,12 @@ class ReadReport:
         if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
             yield "folders tell when records were archived, not their own timestamps"
         if self.empty_count:
-            yield Doubt(
+            yield DoubtNote(
                 f"{self.empty_count} keys and values of csv are empty, and nothing tells null from empty: they were"
                 " taken as archive.source.csv.empty says"
             )
         if self.tombstone_count:
-            yield Doubt(
+            yield DoubtNote(
                 f"{self.tombstone_count} records without a value came from a folder of their own: where they lay"
                 " between the values of one object is not known, so a key that was deleted and written again may end"
                 " otherwise"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
@@ -109,5 +109,5 @@ def test_an_order_of_folders_that_names_and_numbers_do_not_prove_is_a_doubt(
     (group,) = group_objects(scan_objects(config, store=store))
     stream = ForeignStream(config, group, store)
     assert sum(batch.num_rows for batch in stream) == sum(count for _, _, count in objects)
-    doubts = [note for note in stream.report.notes(config) if isinstance(note, Doubt)]
+    doubts = [note for note in stream.report.notes(config) if isinstance(note, DoubtNote)]
     assert [doubt in note for note in doubts] == [True] * bool(doubt)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.outgoing.sent import SentSettings
 from kafka_s3_platform.restore.preflight.trial import TrialTask, try_first_records
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
@@ -80,7 +80,7 @@ def doubts_of(folder: Path, keys: Keys, objects: Mapping[str, bytes]) -> list[st
     [group] = group_objects(scan_objects(config, store=store))
     stream = ForeignStream(config, group, store)
     assert sum(batch.num_rows for batch in stream)
-    return [note for note in stream.report.notes(config) if isinstance(note, Doubt)]
+    return [note for note in stream.report.notes(config) if isinstance(note, DoubtNote)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.sources.how_read import explain_missing
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
@@ -292,7 +292,7 @@ CSV = {
 def test_an_empty_field_of_csv_is_what_the_file_says(tmp_path: Path, name: str, empty: bytes | None) -> None:
     keys = CSV[name] | {"archive.source.csv.empty": "null" if empty is None else "empty"}
     found, notes = restored(tmp_path, keys, written(f"aiven-{name}"))
-    (doubt,) = (note for note in notes if isinstance(note, Doubt) and "nothing tells null from empty" in note)
+    (doubt,) = (note for note in notes if isinstance(note, DoubtNote) and "nothing tells null from empty" in note)
     cells = [cell for row in found for cell in row[3 if name.startswith("value") else 2 : 4]]
     assert doubt.startswith(f"{cells.count(empty)} keys and values of csv are empty")
     if name.startswith("value"):

@@ -17,7 +17,7 @@ from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder
 from kafka_s3_platform.converters.header_ids import RecordConverter
 from kafka_s3_platform.converters.registry import Registration
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Side, Stage
-from kafka_s3_platform.model.notes import Doubt, Notes
+from kafka_s3_platform.model.notes import DoubtNote, Notes
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.restore.request import Outgoing
@@ -86,7 +86,7 @@ class Values:
         if ruled and self.registered:
             notes.append(f"schemas {ruled} have metadata or rules, and what was written anew has schemas without them")
         doubts = (
-            Doubt(
+            DoubtNote(
                 f"{side.framed_count:,} {side.name}s begin with a 0 and a schema's id, as serializers of a registry "
                 f"write them, and were wrapped as bytes, since the connector's file does not name the converter that "
                 f"reads them ({side.name}.converter), such as AvroConverter"

@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
@@ -149,8 +149,8 @@ def make_foreign_plan(
         objects=objects,
         targets={topic: _name_target(request, rename, topic) for topic in topics_found},
         times=times,
-        notes=tuple(note for note in told if not isinstance(note, Doubt)),
-        doubts=tuple(note for note in told if isinstance(note, Doubt)),
+        notes=tuple(note for note in told if not isinstance(note, DoubtNote)),
+        doubts=tuple(note for note in told if isinstance(note, DoubtNote)),
         skipped=(*found.report.list_bad(), *unsent.skipped),
         skipped_count=found.report.bad_count + len(unsent.skipped),
         created_at=datetime.now(timezone.utc).isoformat(),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.documents import parse_table
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, order_by_name
 
@@ -102,7 +102,7 @@ class Known:
             ),
         )
         late = "lies before what was sent of its kafka partition: its records come after that"
-        return Unsent(new, tuple(map(Doubt, _describe_objects(list(self._earlier(new)), late))), skipped)
+        return Unsent(new, tuple(map(DoubtNote, _describe_objects(list(self._earlier(new)), late))), skipped)
 
     def _earlier(self, new: Iterable[ForeignObject]) -> Iterator[ForeignObject]:
         for item in new:

@@ -9,7 +9,7 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.notes import Doubt
+from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
@@ -117,5 +117,5 @@ def test_what_a_registrys_serializer_wrote_and_nobody_names_leaves_a_doubt_where
     settings = ValueSettings(asked.outgoing, config.records, "t", "copy", registers=False)
     stream = OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=new_values(settings))
     assert len(list(stream.apply(records([value, b"x", value])))) == 1
-    doubts = [note for note in stream.notes if isinstance(note, Doubt)]
+    doubts = [note for note in stream.notes if isinstance(note, DoubtNote)]
     assert [note.startswith("2 values begin with a 0 and a schema's id") for note in doubts] == [True] * is_doubted

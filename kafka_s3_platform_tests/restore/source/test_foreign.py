@@ -21,6 +21,7 @@ from kafka_s3_platform.restore.groups.archived import read_finished_restore
 from kafka_s3_platform.restore.replay import progress as watch
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.target_topic import Regex
+from kafka_s3_platform.restore.verdict import judge_report
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
@@ -237,6 +238,21 @@ def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_not
     report = restored(config, (), "{topic}-all")
     assert report.record_count == 20
     assert any("order differs from the source's" in note for note in report.notes)
+    verdict = judge_report(report)
+    assert (verdict.kind, "order differs from the source's: records of 1 objects" in verdict.text) == ("part", True)
+
+
+def test_objects_of_another_format_are_missing_and_counted_in_the_verdict(
+    load: Load, put: Put, lab: Lab, s3_client: Any
+) -> None:
+    key = put(lab.topic, 40, numbered(40, 3))
+    for first in (43, 46):
+        other = key.replace("40.json", f"{first}.avro")
+        s3_client.put_object(Bucket=lab.store.bucket, Key=other, Body=b"x")
+    report = restored(load(LINES, JSON), (), "{topic}-copy")
+    assert numbers(lab.kafka, f"{lab.topic}-copy") == [40, 41, 42]
+    verdict = judge_report(report)
+    assert (verdict.kind, "2 objects or records skipped" in verdict.text) == ("part", True)
 
 
 def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
