@@ -12,6 +12,7 @@ from kafka_s3_platform.restore.preflight.target import (
     PreflightFinding,
     TargetConfigs,
     check_largest_record,
+    make_doubt,
     make_refusal,
     make_remark,
 )
@@ -62,7 +63,7 @@ def check_archive(
 def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
     """Refuse objects that hold values only, unless bad objects are left out."""
     if request.on_error != "fail":
-        yield from (make_remark(f"{told}; they are left out") for told in plan.values_only)
+        yield from (make_doubt(f"{told}; they are left out") for told in plan.values_only)
         return
     yield from (
         make_refusal(

@@ -158,7 +158,7 @@ def test_what_it_advises_brings_all_else_back(config: ConnectorConfig, is_merged
         merged(config)
     report = restored(config, behavior_on_error="log")
     assert (report.sent_count, report.verified, report.record_count) == (KEPT, True, KEPT)
-    assert any("of format json" in note and "they are left out" in note for note in report.notes)
+    assert any("of format json" in doubt and "they are left out" in doubt for doubt in report.doubts)
     assert values_of(config) == IN_ENVELOPES
 
 
