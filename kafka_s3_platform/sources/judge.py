@@ -81,7 +81,7 @@ class KeyJudge:
         elif refusal.problem == "extension" and names_part(key):
             self.report.add("unread_part")
         elif refusal.problem == "extension" and self._is_of_other_format(key, refusal.endings):
-            self.report.add("other_format", f"{line}, and all else is that of a wanted topic: {_OTHER_FORMAT}")
+            self.report.add("other_format", f"{line}, by which it would be read: a file of its format restores it")
         else:
             self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
         return refusal.read
@@ -93,9 +93,6 @@ class KeyJudge:
         stems = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
         reads = (self.reader.read(f"{folder}{delimiter}{stem}{endings[0]}") for stem in stems)
         return any(isinstance(read, ReadKey) and self.is_wanted(read.segment.topic) for read in reads)
-
-
-_OTHER_FORMAT = "its records are not restored. If its format is another one, a file of that format restores them"
 
 
 def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
