@@ -184,7 +184,6 @@ def start_spark(records: int) -> Any:
     from kafka_s3_platform.reading.spark_source import KafkaArchive
 
     spark = start_session()
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(KafkaArchive)
     spark.dataSource.register(_build_memory_source(records))
     return spark

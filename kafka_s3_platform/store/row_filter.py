@@ -94,7 +94,7 @@ class SegmentFilter:
         if self.kafka_partitions is not None:
             yield OneOf("kafka_partition", frozenset(self.kafka_partitions))
         if self.offsets is not None:
-            yield AtLeast("end_offset", self.offsets[0] + 1)
+            yield AtLeast("end_offset", min(self.offsets[0] + 1, 2**63 - 1))
             yield Below("start_offset", self.offsets[1])
         if self.committed_since is not None:
             yield AtLeast("committed_at", self.committed_since)

@@ -1,7 +1,7 @@
 """`kafka_s3_platform.read` and Spark's data source: the records of a selection, from the objects that hold them."""
 
 import re
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql.types import StructType  # noqa: TID253 - the test's process has Spark
 
 from kafka_s3_platform import read
 from kafka_s3_platform.config.files import load_connector
@@ -166,20 +167,18 @@ def test_what_cannot_be_read_is_told(
 
 
 @pytest.fixture
-def session(spark: "SparkSession") -> Iterator["SparkSession"]:
+def session(spark: "SparkSession") -> "SparkSession":
     """Spark as an analyst has set it up."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(KafkaArchive)
-    yield spark
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    return spark
 
 
-def load(session: "SparkSession", schema: str | None = None, **options: str) -> Any:
+def load(session: "SparkSession", schema: Any = None, **options: str) -> Any:
     reader = session.read.format("kafka_archive").options(connector="c", connectors=str(Path("connectors").absolute()))
-    return (reader.schema(schema) if schema else reader).options(**options).load()
+    return (reader if schema is None else reader.schema(schema)).options(**options).load()
 
 
-def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_choose(
+def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_options_choose(
     config: ConnectorConfig, session: "SparkSession"
 ) -> None:
     assert load(session).count() == 0
@@ -193,14 +192,15 @@ def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_
     assert some.sort_by(order).equals(found.toArrow().select(["value", "offset"]).sort_by(order))
     hour = NOON + HOUR
     delete_all_but(config, hour, 1)
-    moment = f"timestamp '{hour:%Y-%m-%d %H:%M:%S} UTC'"
-    for chosen in (
-        f"partition = 1 and timestamp = {moment}",
-        f"partition in (1, 7) and timestamp >= {moment} and timestamp < {moment} + interval 1 hour",
-        "partition = 1 and offset > 0 and offset <= 1",
-        f"partition = 1 and timestamp > {moment} - interval 1 microsecond and timestamp <= {moment}",
+    at = round(hour.timestamp() * 1000)
+    one = {"kafkaPartitions": "1"}
+    for options in (
+        {**one, "startingTimestamp": f"{at}", "endingTimestamp": f"{at + 1}"},
+        {"kafkaPartitions": "1, 7", "startingOffset": "1", "endingOffset": "2"},
+        {**one, "startingOffset": "1", "endingTimestamp": f"{at + 1}"},
     ):
-        assert [row.offset for row in load(session).where(chosen).collect()] == [1], chosen
+        assert [row.offset for row in load(session, **options).where("offset < 9").collect()] == [1], options
+    assert load(session, startingOffset=f"{2**63 - 1}").count() == 0
     with pytest.raises(Exception, match="was deleted or never written"):
         load(session).count()
     for other in ("size INT", "offset STRING"):
@@ -210,3 +210,54 @@ def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_conditions_
         Exception, match="option topics is unknown; there are connector, topic, connectors, startingTimestamp"
     ):
         load(session, topics="t").count()
+    for options, message in (
+        ({"kafkaPartitions": ""}, "kafkaPartitions: '' is no whole number"),
+        ({"kafkaPartitions": f"0,{2**31}"}, "kafkaPartitions: 2147483648 is beyond 2147483647"),
+        ({"endingOffset": f"{2**63}"}, "endingOffset: 9223372036854775808 is beyond 9223372036854775807"),
+    ):
+        with pytest.raises(Exception, match=message):
+            load(session, **options).count()
+
+
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_no_query_of_a_frame_sees_what_another_said(
+    config: ConnectorConfig, session: "SparkSession", pushdown: str
+) -> None:
+    """Spark keeps one plan of a Python data source for all queries of a frame."""
+    fill(config)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    try:
+        frame = load(session)
+        frame.createOrReplaceTempView("used")
+        one, early = frame.where("partition = 1"), frame.where("offset < 1")
+        assert (frame.count(), one.count(), frame.count(), early.count(), frame.count()) == (8, 3, 8, 2, 8)
+        assert frame.where("partition = 1 OR offset < 1").count() == 4
+        assert frame.where("NOT (partition = 1 AND offset < 1)").count() == 7
+        assert session.sql("SELECT * FROM used WHERE partition = 1").count() == 3
+        assert session.sql("SELECT * FROM used").count() == 8
+        assert frame.where("partition = 0").union(one).count() == 8
+        assert frame.where("partition = 0").union(frame).count() == 13
+        assert one.join(frame, "offset").count() == early.join(frame, "offset").count() + 4 == 6
+        cached = one.cache()
+        assert (cached.count(), frame.count(), cached.count()) == (3, 8, 3)
+        cached.unpersist()
+        with ThreadPoolExecutor(2) as threads:
+            asked = [frame.where("partition = 1") if n % 2 else frame for n in range(8)]
+            assert list(threads.map(lambda each: each.count(), asked)) == [8, 3] * 4
+    finally:
+        session.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_times_beyond_the_calendar_of_python_are_compared_by_spark(
+    config: ConnectorConfig, session: "SparkSession"
+) -> None:
+    fill(config)
+    frame = load(session)
+    assert frame.where("timestamp < TIMESTAMP '+10000-01-01 00:00:00 UTC'").count() == 8
+    assert frame.where("timestamp > TIMESTAMP '-0001-01-01 00:00:00 UTC' AND offset < 9223372036854775807").count() == 8
+
+
+def test_a_frame_without_columns_is_refused(config: ConnectorConfig, session: "SparkSession") -> None:
+    fill(config)
+    with pytest.raises(Exception, match=r"names no column, so its records could not be counted"):
+        load(session, StructType()).count()
