@@ -79,14 +79,14 @@ class PulledDataset(ds.FileSystemDataset):  # type: ignore[misc]  # Arrow has no
         needed = list(names) if decoder is None else list(dict.fromkeys([*names, "partition", "offset", "headers"]))
         for batch in self._whole.to_batches(columns=needed, filter=_join_conditions(known)):
             columns = {name: batch.column(name) for name in names}
-            if decoder is not None and batch.num_rows:
+            if decoder is not None:
                 columns["value"] = decoder.decode_whole(batch)
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
         for fragment in self.get_fragments(_join_conditions(conditions)):
             part = self._parts[int(fragment.path.rpartition("/")[2])]
             for found in part.batches(names if decoder is None else set(names) - {"value"}):
                 columns = {name: found.records.column(name) for name in names}
-                if decoder is not None and found.num_rows:
+                if decoder is not None:
                     columns["value"] = decoder.decode(found.value, found.records)
                 yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
@@ -153,8 +153,11 @@ def _list_needed(schema: pa.Schema, columns: ScanColumns, conditions: Sequence[p
 
 
 def _is_named(column: str, text: str) -> bool:
-    """Whether the text of an expression may name the column. Nothing but its text tells that."""
-    return re.search(rf"\b{re.escape(column)}\b", text) is not None
+    """Whether the text of an expression may name the column. Nothing but its text tells that.
+
+    An expression that gives a column by its number may mean any, and means the right one only where all are there.
+    """
+    return "FieldPath(" in text or re.search(rf"\b{re.escape(column)}\b", text) is not None
 
 
 def _take_first(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:

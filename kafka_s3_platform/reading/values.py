@@ -61,6 +61,8 @@ class ValueDecoder:
 
     def decode(self, payload: Payload, records: pa.RecordBatch) -> pa.Array:
         """Decode values. Bytes without a schema are those of a record in Kafka, which the converter reads."""
+        if not records.num_rows:
+            return pa.array([], self.type)
         kafka_partition = records.column("partition")[0].as_py()
         offsets = read_offset_column(records)
         if payload.raw is not None and payload.raw_is_value and not payload.raw_is_json and not payload.schemas:
