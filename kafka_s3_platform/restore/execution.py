@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -10,13 +10,14 @@ from itertools import chain
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.notes import DoubtNote
+from kafka_s3_platform.restore.preflight.goal import Goal
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
 from kafka_s3_platform.restore.replay.progress import CheckpointWatch
 from kafka_s3_platform.restore.replay.rates import share_out_limit
 from kafka_s3_platform.restore.replay.spec import ReplayTask
 from kafka_s3_platform.restore.report_page import save_page
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.base import RecordStream, TargetStart
+from kafka_s3_platform.restore.source.base import RecordStream
 from kafka_s3_platform.restore.streams import ReplayedStream, replay_streams
 from kafka_s3_platform.restore.verify.target_count import group_by_target
 from kafka_s3_platform.restore.verify.verification import Verification, Verified
@@ -30,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Execution:
-    """The streams of a restore that has begun, and its target topics. `store` holds its documents."""
+    """The streams of a restore that has begun, and its targets as they were found. `store` holds its documents."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
-    targets: Mapping[str, TargetStart]
+    goals: Sequence[Goal]
     store: ObjectStore
     runner: TaskRunner
 
@@ -49,7 +50,7 @@ class Execution:
         replayed = self._replay(tasks)
         sent = [stream.result for stream in replayed]
         found = [stream.verified for stream in replayed if stream.verified is not None]
-        verified = Verification(self.request, tasks, self.targets, self.runner).run(sent, found)
+        verified = Verification(self.request, tasks, self.goals, self.runner).run(sent, found)
         report = replace(
             _add_verified(planned, verified),
             left_out=tuple(sorted(chain.from_iterable(r.left_out for r in sent))),

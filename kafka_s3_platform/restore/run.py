@@ -104,8 +104,7 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
     tasks = _make_tasks(source, request, plan, goals, values, resumed=begun is not None)
     planned = add_schema_ids(make_planned_report(request, plan, goals, found), values)
-    starts = _collect_starts(goal.plan for goal in goals)
-    return Execution(request, tasks, starts, store, runner).run(planned)
+    return Execution(request, tasks, goals, store, runner).run(planned)
 
 
 def _read_stored_plan(source: RestoreSource[P], request: RestoreRequest, store: ObjectStore) -> P | None:

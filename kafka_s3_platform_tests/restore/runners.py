@@ -46,6 +46,21 @@ class Between(InProcessRunner):
 
 
 @dataclass
+class ReadingBack(Between):
+    """Notes the kafka partitions that are read back after everything was sent, and takes a step when one is first."""
+
+    meanwhile: Step = do_nothing
+    read_again: list[int] = field(default_factory=list)
+
+    def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Iterator[Any]:
+        if function is verify_stream and tasks:
+            if not self.read_again:
+                self.meanwhile()
+            self.read_again += [task.kafka_partition for task in tasks]
+        yield from super().run(function, tasks, max_concurrent)
+
+
+@dataclass
 class StoppingRunner(InProcessRunner):
     """Ends a restore when it comes to `function`."""
 

@@ -76,7 +76,7 @@ def look_at_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
         acls = admin.topic_acls(topic) if request.restore_acls else None
         near = admin.find_near_topic(topic)
         return Target(None, TargetConfigs(topic, {}, now), {}, cluster, acls, near=near, most_transaction_ms=most)
-    configs = TargetConfigs(topic, admin.topic_configs(topic), now)
+    configs = TargetConfigs(topic, description.configs_in_force, now)
     frontiers = admin.frontiers(topic, description.kafka_partitions)
     return Target(description, configs, frontiers, cluster, description.acls, most_transaction_ms=most)
 
@@ -92,7 +92,7 @@ def describe_if_there(admin: ClusterAdmin, topic: str) -> TopicDescription | Non
 def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> list[PreflightFinding]:
     """Check the target alone, whatever the source of the records is."""
     return [
-        *_check_merged_topics(plan, target, request.delivery),
+        *_check_merged_topics(plan, request.delivery),
         *_check_delivery(request, target),
         *_check_schema_mapping(request),
         *_check_found_target(request, plan, target),
@@ -103,7 +103,7 @@ def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) ->
     ]
 
 
-def _check_merged_topics(plan: TargetPlan, target: Target, delivery: Delivery) -> Iterator[PreflightFinding]:
+def _check_merged_topics(plan: TargetPlan, delivery: Delivery) -> Iterator[PreflightFinding]:
     """Refuse targets where several source topics cannot go together."""
     if len(plan.topics) < 2:
         return
@@ -113,11 +113,6 @@ def _check_merged_topics(plan: TargetPlan, target: Target, delivery: Delivery) -
             f"{topics} go to {plan.to_topic} together: with delivery=at_least_once a run that goes on finds what has "
             f"arrived by its content, and equal records of two topics are not told apart. Restore with exactly_once, "
             f"or to a topic for each"
-        )
-    if "compact" in target.configs.policies:
-        yield make_refusal(
-            f"{topics} go to {plan.to_topic} together, and it has cleanup.policy=compact: of records that share a key, "
-            f"compaction keeps one. Set cleanup.policy=delete on it for the restore"
         )
 
 
@@ -175,7 +170,7 @@ def _check_found_target(request: RestoreRequest, plan: TargetPlan, target: Targe
     if target.description is None:
         yield from _check_missing_target(request, plan, target)
         return
-    yield from check_configs(request, plan, target.configs, _count_arrived(plan, target))
+    yield from check_target_configs(request, plan, target)
     yield from check_kafka_partition_count(request, plan, len(target.description.kafka_partitions), is_new=False)
     # Records since the start of the restore are its own, or lie between them and are counted when it is verified.
     before = dict(plan.start.offsets) if plan.start else {}
@@ -189,10 +184,12 @@ def _check_found_target(request: RestoreRequest, plan: TargetPlan, target: Targe
         )
 
 
-def _count_arrived(plan: TargetPlan, target: Target) -> dict[int, int]:
-    """Return for each kafka partition of the target how many offsets it got since this restore began."""
+def check_target_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
+    """Find what an existing target would delete, reject or alter of the plan's records, by its configs."""
     starts = dict(plan.start.offsets) if plan.start else {}
-    return {p: max(0, f.high_watermark - starts.get(p, f.high_watermark)) for p, f in target.frontiers.items()}
+    # How many offsets each kafka partition got since this restore began.
+    arrived = {p: max(0, f.high_watermark - starts.get(p, f.high_watermark)) for p, f in target.frontiers.items()}
+    yield from check_configs(request, plan, target.configs, arrived)
 
 
 def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:

@@ -7,7 +7,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.outgoing.sent import SentSettings
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.begin import check_target
-from kafka_s3_platform.restore.preflight.checks import Target, look_at_target
+from kafka_s3_platform.restore.preflight.checks import Target, check_target_configs, look_at_target
 from kafka_s3_platform.restore.preflight.creation import check_creation
 from kafka_s3_platform.restore.preflight.target import PreflightFinding
 from kafka_s3_platform.restore.request import RestoreRequest
@@ -75,3 +75,10 @@ def _look_at_goal(request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin
     if plan.start is not None:
         check_target(own, plan.start, target.description)
     return Goal(own, plan, check_creation(own, plan, target, admin))
+
+
+def find_new_refusals(begun: Goal, now: Goal) -> list[str]:
+    """Judge the configs that the target has `now` as if the restore began with them. Return what is refused."""
+    configs = replace(begun.target.configs, configs=now.target.configs.configs)
+    found = check_target_configs(begun.request, begun.plan, replace(begun.target, configs=configs))
+    return [finding.text for finding in found if finding.refuses]

@@ -4,19 +4,16 @@ docs/restore.md, "Verification", says what is compared with what, and what is no
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.restore.preflight.begin import check_target
-from kafka_s3_platform.restore.preflight.checks import describe_if_there
+from kafka_s3_platform.restore.preflight.goal import Goal, find_new_refusals, look_at_goals
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.restore.replay.target_log import await_settled_logs
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreRequest, TargetReport
-from kafka_s3_platform.restore.source.base import TargetStart
 from kafka_s3_platform.restore.verify.read_back import Reached, VerifiedStream, verify_stream
 from kafka_s3_platform.restore.verify.target_count import count_target, group_by_target
 from kafka_s3_platform.spark.progress import Progress
@@ -35,12 +32,43 @@ class Verified:
 
 
 @dataclass(frozen=True)
+class _Look:
+    """The targets at one moment. `refusals` are sentences about configs that the preflight would refuse, by topic."""
+
+    logs: Mapping[str, Mapping[int, Frontier]]
+    refusals: Mapping[str, Sequence[str]]
+
+    def find_unchanged(self, read: Sequence[VerifiedStream]) -> list[VerifiedStream]:
+        """Return the streams whose kafka partition of the target is as it was when they were read back.
+
+        Where configs have changed, nobody knows: compaction moves neither start nor end of a log.
+        """
+        targets = [(stream, stream.reached[0]) for stream in read]
+        return [
+            stream
+            for stream, reached in targets
+            if not self.refusals[reached.target.to_topic]
+            and is_as_it_was(reached, self.logs[reached.target.to_topic][reached.target.kafka_partition])
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """Tell what others changed."""
+        return [
+            f"the configs of {topic} were changed after the first record was sent, so all of it was read back at the "
+            f"end. Before a restore they are refused: {refusal}"
+            for topic, refusals in self.refusals.items()
+            for refusal in refusals
+        ]
+
+
+@dataclass(frozen=True)
 class Verification:
-    """All streams that were sent, and the ends of each target topic, by its name, before the restore."""
+    """All streams that were sent, and the targets as they were before this run sent its first record."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
-    targets: Mapping[str, TargetStart]
+    goals: Sequence[Goal]
     runner: TaskRunner
 
     def run(self, sent: Sequence[ReplayResult], early: Sequence[VerifiedStream]) -> Verified:
@@ -52,64 +80,57 @@ class Verification:
             PreflightError: keys choose the kafka partition, and a target has another number of them now.
             OpenTransactionError: an open transaction hides whether all records are there.
         """
-        with ClusterAdmin(self.request.target_kafka) as admin:
-            # Check before reading too: another topic of that name would only show that records are missing.
-            self._check_targets(admin)
-            self._await_transactions(admin)
-            unchanged = self._find_unchanged(admin, early)
-        streams = [*unchanged, *self._match({stream.place for stream in unchanged})]
-        targets = self._count(streams)
-        self._check_all_found(sent, streams)
-        with ClusterAdmin(self.request.target_kafka) as admin:
-            # Check again: a target may have been deleted or created again while it was read.
-            unread = self._check_targets(admin)
+        # Look before reading too: another topic of that name would only show that records are missing.
+        look = self._look(awaits_transactions=True)
+        taken = look.find_unchanged(early)
+        read: list[VerifiedStream] = []
+        while True:
+            try:
+                read += self._match({stream.place for stream in (*taken, *read)})
+                streams = [*taken, *read]
+                targets = self._count(streams)
+                self._check_all_found(sent, streams)
+            except IntegrityError as err:
+                raise err.retell("\n".join((str(err), *look.notes))) from err
+            # Look again, after everything else. A target may have been deleted, or changed, while others were read; and
+            # a single answer may be a stale one, of a broker that is behind.
+            look = self._look()
+            unchanged = look.find_unchanged(taken)
+            if len(unchanged) == len(taken):
+                break
+            taken = unchanged
         reports = [_add_extra(s, targets) for s in streams]
         in_order = sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
         hidden = [_describe_hidden(t) for t in targets.values() if t.open_offset is not None]
-        return Verified(tuple(in_order), tuple(targets.values()), (*hidden, *unread))
+        notes = (*hidden, *self._describe_unread(look), *look.notes)
+        return Verified(tuple(in_order), tuple(targets.values()), notes)
 
-    def _check_targets(self, admin: ClusterAdmin) -> list[str]:
-        """Check that the targets are those of the plan. Return sentences about what is not read of them."""
-        unread: list[str] = []
-        for name, start in sorted(self.targets.items()):
-            unread += self._check_target(admin, name, start)
-        return unread
+    def _look(self, *, awaits_transactions: bool = False) -> _Look:
+        """Look at the targets, and check that they are those of the plan."""
+        with ClusterAdmin(self.request.target_kafka) as admin:
+            now = look_at_goals(self.request, [goal.plan for goal in self.goals], admin)
+            logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
+            if awaits_transactions:
+                # Once for all tasks. The cluster may still be writing the ends of our own.
+                logs = {name: await_settled_logs(admin, name, self._list_reached(name)) for name in logs}
+        pairs = zip(self.goals, now, strict=True)
+        return _Look(logs, {goal.plan.to_topic: find_new_refusals(goal, found) for goal, found in pairs})
 
-    def _check_target(self, admin: ClusterAdmin, to_topic: str, start: TargetStart) -> Iterator[str]:
-        request = replace(self.request, to_topic=to_topic)
-        topic = check_target(request, start, describe_if_there(admin, to_topic))
-        read: set[int] = set()
-        for task in self.streams:
-            if task.to_topic == to_topic:
-                read.update(number for number, _ in task.reached)
-        unread = sorted(set(topic.kafka_partitions) - read)
-        before = dict(start.offsets)
-        logs = admin.frontiers(to_topic, unread) if unread else {}
-        grown = [number for number in unread if logs[number].high_watermark > before.get(number, 0)]
-        if grown:
-            yield (
-                f"{to_topic}: kafka partitions {', '.join(map(str, grown))} grew since the restore began. None of its "
-                f"records go there, so they were not read back"
-            )
+    def _list_reached(self, to_topic: str) -> list[int]:
+        return sorted({number for task in self.streams if task.to_topic == to_topic for number, _ in task.reached})
 
-    def _await_transactions(self, admin: ClusterAdmin) -> None:
-        """Wait for open transactions here, once for all tasks. The cluster may still be writing the ends of our own."""
-        numbers: dict[str, set[int]] = defaultdict(set)
-        for task in self.streams:
-            numbers[task.to_topic].update(number for number, _ in task.reached)
-        for name, found in numbers.items():
-            await_settled_logs(admin, name, sorted(found))
-
-    def _find_unchanged(self, admin: ClusterAdmin, early: Sequence[VerifiedStream]) -> list[VerifiedStream]:
-        """Return the streams whose kafka partition of the target is as it was when they were read back."""
-        wanted: dict[str, list[VerifiedStream]] = defaultdict(list)
-        for stream in early:
-            wanted[stream.reached[0].target.to_topic].append(stream)
-        found: list[VerifiedStream] = []
-        for topic, streams in wanted.items():
-            logs = admin.frontiers(topic, [stream.reached[0].target.kafka_partition for stream in streams])
-            found += (s for s in streams if is_as_it_was(s.reached[0], logs[s.reached[0].target.kafka_partition]))
-        return found
+    def _describe_unread(self, look: _Look) -> Iterator[str]:
+        """Tell where the targets grew that was not read."""
+        for goal in sorted(self.goals, key=lambda g: g.plan.to_topic):
+            name = goal.plan.to_topic
+            unread = look.logs[name].keys() - set(self._list_reached(name))
+            before = dict(goal.plan.start.offsets) if goal.plan.start else {}
+            grown = [p for p in sorted(unread) if look.logs[name][p].high_watermark > before.get(p, 0)]
+            if grown:
+                yield (
+                    f"{name}: kafka partitions {', '.join(map(str, grown))} grew since the restore began. None of its "
+                    f"records go there, so they were not read back"
+                )
 
     def _match(self, done: set[tuple[str, int]]) -> list[VerifiedStream]:
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}

@@ -1,17 +1,25 @@
 """What "verified" is said of: every record that was sent, each once, in the topic that the restore began with."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import (
     IntegrityError,
+    LogTruncatedError,
     MissingTopicError,
     OpenTransactionError,
+    PlatformError,
     PreflightError,
     TopicRecreatedError,
 )
@@ -25,36 +33,30 @@ from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRep
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verdict import Verdict, judge_report
-from kafka_s3_platform.restore.verify.read_back import Reached, verify_stream
+from kafka_s3_platform.restore.verify.read_back import Reached
 from kafka_s3_platform.restore.verify.verification import is_as_it_was
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.chaos.kafka_liar import Asked, KafkaLies, lying_broker
+from kafka_s3_platform_tests.chaos.kafka_lies import EARLIEST
+from kafka_s3_platform_tests.chaos.lies import Lie
+from kafka_s3_platform_tests.chaos.protocol import LIST_OFFSETS
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until
+from kafka_s3_platform_tests.restore.runners import Between, ReadingBack, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
 RECORDS = [Sent(b"v%d" % n, b"k%d" % (n % 8), kafka_partition=n % 2) for n in range(40)]
 BY_KEY = Outgoing(partitioning="murmur2")
+NEVER_YET = {"min_compaction_lag_ms": "630720000000"}
+"""Compaction removes no record of the last twenty years, by its own time."""
 
 
 @pytest.fixture
 def config(shared_archive: Archive) -> ConnectorConfig:
     """An archive of 40 records with 8 keys in 2 kafka partitions."""
     return shared_archive(RECORDS, kafka_partitions=2)
-
-
-@dataclass
-class ReadingBack(Between):
-    """Notes the kafka partitions that are read back after everything was sent."""
-
-    read_again: list[int] = field(default_factory=list)
-
-    def run(self, function: Any, tasks: Sequence[Any], max_concurrent: int) -> Iterator[Any]:
-        if function is verify_stream:
-            self.read_again += [task.kafka_partition for task in tasks]
-        yield from super().run(function, tasks, max_concurrent)
 
 
 def asked(config: ConnectorConfig, **terms: Any) -> RestoreRequest:
@@ -125,6 +127,95 @@ def test_streams_that_were_read_back_while_others_were_sent_are_read_again_only_
     report = restore(ArchiveSource(again), runner)
     assert runner.read_again == [1]
     assert (report.record_count, [t.foreign_count for t in report.targets]) == (40, [0, 1])
+
+
+def set_configs(config: ConnectorConfig, **configs: str) -> None:
+    """Set configs of the target, in whose names dots are underscores here."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in named.items()]
+    resource = ConfigResource(ResourceType.TOPIC, target_of(config), incremental_configs=entries)
+    admin = AdminClient({**config.kafka.properties("admin")})
+    [answer] = admin.incremental_alter_configs([resource]).values()
+    answer.result(30)
+
+    def is_in_force() -> bool:
+        with ClusterAdmin(config.kafka) as asking:
+            return named.items() <= asking.topic_configs(target_of(config)).items()
+
+    until(is_in_force)
+
+
+def test_where_compaction_was_switched_on_meanwhile_everything_is_read_again_and_told(config: ConnectorConfig) -> None:
+    runner = ReadingBack(after_replay=lambda: set_configs(config, **NEVER_YET, cleanup_policy="compact,delete"))
+    report = restore(ArchiveSource(asked(config)), runner)
+    assert report.verified
+    assert sorted(runner.read_again) == [0, 1]
+    [told] = [note for note in report.notes if "compact" in note]
+    assert told.startswith(f"the configs of {target_of(config)} were changed after the first record was sent")
+
+
+@pytest.fixture
+def reading_the_other(config: ConnectorConfig) -> ReadingBack:
+    """Reads kafka partition 1 back at the end, since somebody has written there; kafka partition 0 is as it was."""
+    theirs = Sent(b"theirs", kafka_partition=1)
+    return ReadingBack(after_replay=lambda: produce(config.kafka, target_of(config), [theirs]))
+
+
+def test_a_target_is_read_again_if_compaction_is_switched_on_while_other_streams_are_read(
+    config: ConnectorConfig, reading_the_other: ReadingBack
+) -> None:
+    reading_the_other.meanwhile = lambda: set_configs(config, **NEVER_YET, cleanup_policy="compact")
+    assert restore(ArchiveSource(asked(config)), reading_the_other).verified
+    assert reading_the_other.read_again == [1, 0]
+
+
+def test_records_that_are_deleted_while_other_streams_are_read_are_missing(
+    config: ConnectorConfig, reading_the_other: ReadingBack
+) -> None:
+    reading_the_other.meanwhile = lambda: delete_records(config.kafka, target_of(config), 13)
+    with pytest.raises(LogTruncatedError, match=r"-0 holds offsets \[13, 21\), 0 and what follows was restored to it"):
+        restore(ArchiveSource(asked(config)), reading_the_other)
+    assert not has_report(config)
+
+
+def test_configs_that_others_set_meanwhile_are_named_where_records_are_not_as_they_were_sent(
+    config: ConnectorConfig,
+) -> None:
+    def restamp() -> None:
+        set_configs(config, message_timestamp_type="LogAppendTime")
+
+    with pytest.raises(
+        IntegrityError, match=r"(?s)was not found.*message\.timestamp\.type=LogAppendTime: every record"
+    ):
+        restore(ArchiveSource(asked(config)), Between(before_replay=restamp))
+
+
+def _old_start(_liar: KafkaLies, question: Asked, answer: Any) -> Any:
+    if question.api != LIST_OFFSETS:
+        return None
+    times = {(t.name, p.partition_index): p.timestamp for t in question.request.topics for p in t.partitions}
+    starts = [p for t in answer.topics for p in t.partitions if times[t.name, p.partition_index] == EARLIEST]
+    for place in starts:
+        place.offset = 0
+    return answer if starts else None
+
+
+@pytest.mark.parametrize("nth", range(1, 5))
+@pytest.mark.parametrize("deleted", [7, -1])
+def test_a_stale_answer_about_the_start_of_the_log_does_not_hide_that_records_are_gone(
+    config: ConnectorConfig, nth: int, deleted: int
+) -> None:
+    with lying_broker(config.kafka.bootstrap_servers, KafkaLies(nth)) as broker:
+        through = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers=broker.bootstrap_servers)})
+
+        def delete() -> None:
+            delete_records(config.kafka, target_of(config), deleted)
+            broker.liar.lie(Lie("an old log start", _old_start, nth))
+
+        with pytest.raises(PlatformError) as caught:
+            restore(ArchiveSource(asked(through)), ReadingBack(after_replay=delete))
+    assert isinstance(caught.value, LogTruncatedError | IntegrityError), caught.value
+    assert not has_report(config)
 
 
 @pytest.mark.parametrize(
