@@ -33,6 +33,9 @@ SETTLE_SECONDS = 2.0
 SETTLE_LIMIT_SECONDS = 30.0
 """How long to wait for that at most: other writers may never stop."""
 
+PAUSE_SECONDS = SETTLE_SECONDS / 2
+"""A run that stood still for longer sends nothing before it has asked the bucket whether a newer one has begun."""
+
 
 def replay_at_least_once(
     task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt
@@ -60,6 +63,8 @@ def _find_start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, at
         return position
     _await_standstill(task)
     found = find_position(task, store, position)
+    # Claim it again: to compare may have taken long.
+    checkpoint.save(found)
     logger.info(
         "restore %s goes on at source offset %d: the target holds its records below offset %d, %s of them",
         task.where,
@@ -113,11 +118,11 @@ def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, sta
     with producer, closing(ReadAhead(stream)) as reading:
         for batch in filter(None, reading.items(lambda: None)):
             for number, part in batch.parts:
+                progress.note(producer.delivered)
                 producer.send(part, number)
                 size = int(count_record_bytes(part).sum())
                 throttle.take(part.num_rows, size)
                 sent_bytes += size
-                progress.note(producer.delivered)
         delivered = producer.flush()
         # Only after the flush: the last position is that of all acknowledged records.
         end = progress.save(delivered)
@@ -132,20 +137,27 @@ class _CheckpointKeeper:
         self._checkpoint = checkpoint
         self._start = start
         self._saved = start
-        self._saved_at = time.monotonic()
+        self._saved_at = self._noted_at = time.monotonic()
 
     def note(self, delivered: Mapping[int, Delivered]) -> None:
-        due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+        """Write a checkpoint where one is due, before more is sent. Raises SupersededError if a newer run has begun."""
+        now = time.monotonic()
+        due = now - self._saved_at >= CHECKPOINT_SECONDS or now - self._noted_at >= PAUSE_SECONDS
         if due or self._position(delivered).record_count - self._saved.record_count >= CHECKPOINT_RECORDS:
-            self.save(delivered)
+            # Even where nothing arrived since: to write is also to ask.
+            self._write(self._position(delivered))
+        self._noted_at = time.monotonic()
 
     def save(self, delivered: Mapping[int, Delivered]) -> Position:
         position = self._position(delivered)
         if position != self._saved:
-            self._checkpoint.save(position)
+            self._write(position)
+        return position
+
+    def _write(self, position: Position) -> None:
+        self._checkpoint.save(position)
         self._saved = position
         self._saved_at = time.monotonic()
-        return position
 
     def _position(self, delivered: Mapping[int, Delivered]) -> Position:
         # There is one place at most: without transactions, records keep the number of their kafka partition.
