@@ -120,7 +120,7 @@ def _has_ended(session: "SparkSession") -> bool:
     context: Any = session.sparkContext
     try:
         return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - nothing public asks Java
-    except Py4JError:
+    except (Py4JError, OSError):
         return False  # its Java has died, which the first task tells
 
 

@@ -7,6 +7,7 @@ once but not where they run, results arrive one by one (progress is live), and a
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -131,26 +132,34 @@ class SparkRunner(GroupingRunner):
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
         context = self._session().sparkContext
-        is_local = str(context.master).startswith("local")
-        if is_local:
-            return min(max_concurrent, context.defaultParallelism)
+        if str(context.master).startswith("local"):
+            with _explain_loss(context):
+                return min(max_concurrent, context.defaultParallelism)
         return max_concurrent
 
     def _one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
-        from py4j.protocol import Py4JError
-
-        try:
+        with _explain_loss(context):
             outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
-        except Py4JError as err:
-            if _RAISED_BY_TASK in str(err):
-                raise
-            # of an error of Java, the first line says where and the second one what
-            said = str(err).split("\n")[:2][-1].strip(": .")
-            raise SparkUnavailableError(
-                f"Spark on {context.master} gave a task up: {said}. Look at the logs of its executors: whether their "
-                "machines run, have memory, and reach spark.driver.host. What was committed stays: run again"
-            ) from err
         return outcome.unwrap()
+
+
+@contextmanager
+def _explain_loss(context: Any) -> Iterator[None]:
+    """Raise SparkUnavailableError where Spark gives a task up, or its Java process has died."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    # OSError: nobody listens any more where the Java process did
+    except (Py4JError, OSError) as err:
+        if _RAISED_BY_TASK in str(err):
+            raise
+        # of an error of Java, the first line says where and the second one what
+        said = str(err).split("\n")[:2][-1].strip(": .")
+        raise SparkUnavailableError(
+            f"Spark on {context.master} gave a task up: {said}. Look at the logs of its executors: whether their "
+            "machines run, have memory, and reach spark.driver.host. What was committed stays: run again"
+        ) from err
 
 
 class ChosenRunner(GroupingRunner):

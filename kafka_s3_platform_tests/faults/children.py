@@ -19,9 +19,16 @@ class Child:
 
     def __init__(self, log: Path, function: Callable[..., object], *arguments: Any) -> None:
         self._log = log
+        # It may be killed before it writes anything.
+        log.touch()
         given = (log, dict(os.environ), function, arguments)
         self._process: BaseProcess = FORKED.Process(target=_call, args=given)
         self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
 
     @property
     def has_ended(self) -> bool:
@@ -33,10 +40,10 @@ class Child:
         return self._log.read_text()
 
     def send(self, number: signal.Signals) -> None:
-        os.kill(self._process.pid or 0, number)
+        os.kill(self.pid, number)
 
     def wait_until_stopped(self) -> None:
-        until(lambda: psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED)
+        until(lambda: psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
 
     def wait(self) -> int:
         """Wait until it has ended; its exit status, or the number of the signal that ended it, negative."""
