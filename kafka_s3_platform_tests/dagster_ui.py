@@ -37,6 +37,15 @@ mutation Launch($params: ExecutionParams!) {
   }
 }"""
 
+TERMINATE = """
+mutation Terminate($id: String!) {
+  terminateRun(runId: $id) {
+    __typename
+    ... on TerminateRunFailure { message }
+    ... on PythonError { message }
+  }
+}"""
+
 STATUS = """
 query Status($id: String!) {
   partitionBackfillOrError(backfillId: $id) {

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ import psutil
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, free_ports, fresh_bucket
-from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, LAUNCH_RUN, STATUS, DagsterUI
+from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, LAUNCH_RUN, STATUS, TERMINATE, DagsterUI
+from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
 # Five runs with a JVM each: minutes on a small machine.
@@ -159,14 +162,15 @@ def wait_for_end(ui: DagsterUI, group: str, count: int) -> Sequence[Mapping[str,
     return found
 
 
-def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str) -> None:
+def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str, **how: Any) -> None:
     selector = {
         "repositoryName": "__repository__",
         "repositoryLocationName": "kafka_s3_platform",
         "jobName": "restore__c",
         "assetSelection": [{"path": ["c", "restored", topic]}],
     }
-    config = {"ops": {"restored__c": {"config": {"what": {"hours": hours}, "to": {"topic": to_topic}}}}}
+    asked = {"what": {"hours": hours}, "to": {"topic": to_topic}, "how": how}
+    config = {"ops": {"restored__c": {"config": asked}}}
     params = {"selector": selector, "runConfigData": config}
     answer = ui.query(LAUNCH_RUN, {"params": params})["launchRun"]
     assert answer["__typename"] == "LaunchRunSuccess", answer
@@ -216,3 +220,36 @@ def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webse
     # which a restore is only if it found in its target what the archive has
     assert [run["status"] for run in restored] == ["SUCCESS"] * 3
     assert restored[1]["endTime"] <= restored[2]["startTime"], "a pool holds one restore of a connector"
+
+
+def test_a_restore_that_is_terminated_in_the_ui_is_finished_by_another_run(servers: Servers, lab: Lab) -> None:
+    """Twice, at other moments: each record is there once, in order."""
+    first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 3 * HOUR
+    produce(
+        lab.kafka,
+        lab.create_topic(),
+        [Sent(b"%d" % (n // 2), b"k", first + timedelta(seconds=n)) for n in range(900)],
+    )
+    write_connector(servers, lab.kafka, lab.store, lab.topic, first)
+    start_code_location(servers)
+    servers.start_daemon()
+    ui = servers.start_webserver()
+    assert {run["status"] for run in wait_for_end(ui, "hourly", 1)} == {"SUCCESS"}
+    target, hours = lab.create(f"{lab.topic}-restored"), [f"{first:%Y-%m-%d-%H:%M}"]
+
+    def has(end: int) -> bool:
+        with ClusterAdmin(lab.kafka) as admin:
+            return admin.frontiers(target, [0])[0].high_watermark > end
+
+    for number, end in enumerate((0, 500), 1):
+        restore(ui, lab.topic, hours, target, restore_id="r", records_per_second=60.0)
+        wait_for(partial(has, end), f"more than {end} offsets")
+        [under_way] = [run for run in list_runs(ui, "restored") if run["status"] not in ENDED]
+        answer = ui.query(TERMINATE, {"id": under_way["runId"]})["terminateRun"]
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+        assert [run["status"] for run in wait_for_end(ui, "restored", number)] == ["CANCELED"] * number
+    restore(ui, lab.topic, hours, target, restore_id="r")
+    ended = wait_for_end(ui, "restored", 3)
+    assert sorted(run["status"] for run in ended) == ["CANCELED", "CANCELED", "SUCCESS"]
+    was, now = (records_of(lab.kafka, topic)["value"] for topic in (lab.topic, target))
+    assert now.equals(was)
