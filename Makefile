@@ -63,8 +63,8 @@ test: setup ## Run all tests but the long ones, with real Kafka and S3
 test-long: setup ## Run the long tests: all attacks end to end, many seeds, many drawn examples
 	$(TEST) -m "long or hypothesis" --hypothesis-profile long
 
-chaos: setup ## Archive under seeded lies of broker and store: SEED=1 RUNS=300
-	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+chaos: setup ## Archive under seeded lies of broker and store, or kill restores (KILLS=1): SEED=1 RUNS=300
+	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(KILLS),--kills) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
 worlds: setup ## Play simulated worlds of Kafka and users: SEED=1 WORLDS=6000
 	$(BIN)/python -m kafka_s3_platform_tests.worlds $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS))

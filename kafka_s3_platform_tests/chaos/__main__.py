@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform_tests.chaos import kills
 from kafka_s3_platform_tests.chaos.scenario import hasty, run
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
 from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, stopped_at_exit
@@ -26,15 +28,21 @@ from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, st
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the first run; each next one adds 1.")
 @click.option("--runs", type=int, default=300, show_default=True)
 @click.option("--jobs", type=int, default=2, show_default=True, help="Runs at once.")
+@click.option("--kills", "is_kills", is_flag=True, help="Kill and stop restores, instead of lying.")
 @click.option("--verbose", is_flag=True, help="Show what happened in each run, not only in those with a verdict.")
-def main(seed: int, runs: int, jobs: int, verbose: bool) -> None:
+def main(seed: int, runs: int, jobs: int, is_kills: bool, verbose: bool) -> None:
     logging.disable(logging.ERROR)
     outcomes: list[Outcome] = []
     begun = time.monotonic()
-    with _servers() as servers, hasty(), ThreadPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(run, servers, str(seed + n)) for n in range(runs)]):
+    with _servers() as servers, ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
+        if is_kills:
+            play = partial(kills.run, stack.enter_context(kills.made_archive(servers)))
+        else:
+            stack.enter_context(hasty())
+            play = partial(run, servers)
+        for future in as_completed([pool.submit(play, str(seed + n)) for n in range(runs)]):
             outcomes.append(future.result())
-            _tell_run(outcomes[-1], verbose)
+            _tell_run(outcomes[-1], verbose, is_kills)
             if len(outcomes) % 20 == 0:
                 click.echo(f"{len(outcomes)} of {runs} runs in {time.monotonic() - begun:.0f} s", err=True)
     click.echo(table(outcomes, time.monotonic() - begun))
@@ -61,7 +69,7 @@ def _servers() -> Iterator[Servers]:
             yield Servers(kafka, store, SeaweedFS(settings).client())
 
 
-def _tell_run(outcome: Outcome, verbose: bool) -> None:
+def _tell_run(outcome: Outcome, verbose: bool, is_kills: bool) -> None:
     if outcome.verdicts or verbose:
         click.echo(f"seed {outcome.seed}: {outcome.seconds:.1f} s")
         for line in outcome.log:
@@ -69,7 +77,7 @@ def _tell_run(outcome: Outcome, verbose: bool) -> None:
     for verdict in outcome.verdicts:
         click.echo(f"  {verdict.kind}: {verdict.message}")
     if outcome.verdicts:
-        click.echo(f"  again: make chaos SEED={outcome.seed} RUNS=1")
+        click.echo(f"  again: make chaos{' KILLS=1' * is_kills} SEED={outcome.seed} RUNS=1")
 
 
 def table(outcomes: Sequence[Outcome], seconds: float) -> str:
@@ -81,11 +89,11 @@ def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     lines = [
         f"{len(outcomes)} runs in {seconds:.0f} s, {records:,} records, {told.total():,} lies told",
         "",
-        "| lie | told |",
+        "| lie, kill or stop | times |",
         "|---|---|",
         *(f"| {kind} | {count:,} |" for kind, count in sorted(told.items())),
         "",
-        "| how archive runs, merges and vacuums under lies ended, and the honest ones after them | |",
+        "| how runs ended, those under lies and kills and the last ones | |",
         "|---|---|",
         *(f"| {kind} | {count:,} |" for kind, count in ends.most_common()),
         "",
