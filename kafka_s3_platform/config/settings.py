@@ -60,9 +60,10 @@ class ConnectorConfig(Settings):
     """Of a sink whose objects only a listing of the bucket reads back: its file as that of a source. Else None."""
 
     unreadable: tuple[str, ...] = ()
+    """Why the file of such a sink is none of a source, by its keys."""
+
     unnamed_topics: str = ""
     """Of the reader of a sink: why nothing tells by which topics its routers name its objects. Empty: `topics` do."""
-    """Why the file of such a sink is none of a source, by its keys."""
 
     @property
     def restore_store(self) -> StoreSettings:
