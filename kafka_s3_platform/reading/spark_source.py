@@ -170,5 +170,10 @@ class KafkaArchiveReader(DataSourceReader):
         if not isinstance(partition, ObjectsOfTask):
             return  # Spark's own, where there are no objects
         for batch in partition.objects.open().to_batches(columns=self._schema.names, batch_size=BATCH_RECORDS):
-            columns = [batch.column(field.name).cast(field.type) for field in self._schema]
+            columns = [_cast(batch.column(field.name), field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column where it has to be: Arrow refuses null structs whose fields are never null, even to their type."""
+    return column if column.type == kind else column.cast(kind)
