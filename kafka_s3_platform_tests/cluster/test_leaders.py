@@ -1,0 +1,103 @@
+"""Leaders of a restore's target change after its streams were read back, and while they are sent."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform_tests.cluster.brokers import Cluster
+from kafka_s3_platform_tests.kafka.topics import records_of, until
+from kafka_s3_platform_tests.restore.runners import ReadingBack
+from kafka_s3_platform_tests.restore.test_restore import numbered
+from kafka_s3_platform_tests.support import archived, connector, produce
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 150
+FIRST, SECOND = 2, 3
+"""The brokers that hold the target. The first one leads it while it may."""
+
+
+class Leaders:
+    """A restore to a topic of one kafka partition that two brokers hold, and what becomes of these."""
+
+    def __init__(self, cluster: Cluster, config: ConnectorConfig, delivery: Any) -> None:
+        self.cluster, self.config = cluster, config
+        self.target = f"{config.topics[0]}-restored"
+        self.request = RestoreRequest(config, config.topics[0], self.target, "r", "run", delivery=delivery)
+        self._admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap_servers})
+        configs = {"min.insync.replicas": "1"}
+        new = NewTopic(self.target, 1, replica_assignment=[[FIRST, SECOND]], config=configs)
+        self._admin.create_topics([new])[self.target].result(30)
+        self.await_leader(FIRST, SECOND)
+
+    def restore(self, runner: ReadingBack) -> RestoreReport:
+        return restore(ArchiveSource(self.request), runner)
+
+    def await_leader(self, leader: int, *others: int) -> None:
+        def is_so() -> bool:
+            found = self._admin.list_topics(self.target, timeout=10).topics[self.target].partitions
+            return any(p.leader == leader and {leader, *others} <= set(p.isrs) for p in found.values())
+
+        until(is_so)
+
+    def lead_by_the_second_and_the_first_again(self) -> None:
+        self.cluster.kill(FIRST)
+        self.await_leader(SECOND)
+        self.cluster.start(FIRST)
+        self.await_leader(SECOND, FIRST)
+        place = TopicPartition(self.target, 0)
+        self._admin.elect_leaders(ElectionType.PREFERRED, [place]).result(30)
+        self.await_leader(FIRST, SECOND)
+
+    def lead_by_the_second(self) -> None:
+        self.cluster.kill(FIRST)
+        self.await_leader(SECOND)
+
+    def is_restored(self) -> bool:
+        both = (records_of(self.cluster.kafka, topic)["value"] for topic in (self.config.topics[0], self.target))
+        was, now = both
+        return bool(now.equals(was))
+
+
+@pytest.fixture(params=["exactly_once", pytest.param("at_least_once", marks=pytest.mark.long)])
+def leaders(cluster: Cluster, store_settings: StoreSettings, topic_name: str, request: pytest.FixtureRequest) -> Any:
+    with ClusterAdmin(cluster.kafka) as admin:
+        admin.create_topic(topic_name, 1)
+    produce(cluster.kafka, topic_name, numbered(RECORDS), acks="all")
+    config = connector(cluster.kafka, store_settings, topic_name)
+    archived(config)
+    yield Leaders(cluster, config, request.param)
+    for broker in (FIRST, SECOND):
+        cluster.start(broker)
+
+
+def test_a_target_whose_leader_stays_is_not_read_again(leaders: Leaders) -> None:
+    runner = ReadingBack()
+    assert leaders.restore(runner).verified
+    assert runner.read_again == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(Leaders.lead_by_the_second, id="leads: another that is in sync"),
+        pytest.param(
+            Leaders.lead_by_the_second_and_the_first_again, id="leads: the preferred one again", marks=pytest.mark.long
+        ),
+    ],
+)
+def test_a_target_with_a_new_leader_that_lost_nothing_is_read_again_and_verified(
+    leaders: Leaders, change: Callable[[Leaders], None]
+) -> None:
+    runner = ReadingBack(after_replay=lambda: change(leaders))
+    assert leaders.restore(runner).verified
+    assert runner.read_again == [0]
+    assert leaders.is_restored()
