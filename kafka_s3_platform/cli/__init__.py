@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kafka_s3_platform.cli.ending import run_to_end
 from kafka_s3_platform.cli.messages import MESSAGES, add_verbosity_options, paint_text
 from kafka_s3_platform.collector import leave_out_imports
 from kafka_s3_platform.errors import PlatformError, TransientError, explain_full_disk
@@ -52,9 +53,22 @@ In the module, the command has the same name, with `_` for `-`.
 class PlatformGroup(click.Group):
     """Loads commands lazily, and converts errors and interrupts to messages and exit statuses."""
 
+    _arguments: Sequence[str] = ()
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
+        """Run the command. Without `args` it is that of the process, which ends with it."""
+        if args is not None:
+            return super().main(args, *more, **extra)
+        return run_to_end(lambda: super(PlatformGroup, self).main(None, *more, **extra), self._tell_interrupt)
+
+    def _tell_interrupt(self) -> int:
+        MESSAGES.end()
+        Interruption("", self._arguments).show()
+        return INTERRUPTED
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments: an interrupted command tells with which ones it goes on."""
-        ctx.obj = list(args)
+        ctx.obj = self._arguments = list(args)
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from threading import Thread
+from threading import enumerate as list_threads
 from typing import Any, final
+
+_NAME = "kafka-waiting"
 
 
 @final
@@ -13,7 +16,7 @@ class Waiting:
         self._function = function
         self._given = given
         self._error: BaseException | None = None
-        self._thread = Thread(target=self._run, name="kafka-waiting", daemon=True)
+        self._thread = Thread(target=self._run, name=_NAME, daemon=True)
         self._thread.start()
 
     def ended_within(self, seconds: float) -> bool:
@@ -28,3 +31,8 @@ class Waiting:
             self._function(*self._given)
         except BaseException as err:  # noqa: BLE001 - raised where it is waited for
             self._error = err
+
+
+def is_any_waiting() -> bool:
+    """Return whether a call has not returned yet, though nobody may wait for it any more."""
+    return any(thread.name == _NAME for thread in list_threads())

@@ -1,0 +1,63 @@
+"""Ends a command's process: with its status, and soon after Ctrl-C, whatever still waits for an answer.
+
+A library that waits in native code sees no Ctrl-C, and a thread that is still in one when Python ends may crash it.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from kafka_s3_platform.kafka.produce.waiting import is_any_waiting
+
+GRACE_SECONDS = 1.1
+"""After Ctrl-C a command has this time to end by itself, and more for as long as it gets on."""
+
+STILL_SECONDS = 0.7
+"""One that has not moved for this time then waits for somebody who does not answer."""
+
+
+def run_to_end(run: Callable[[], object], tell_interrupt: Callable[[], int]) -> NoReturn:
+    """Run the command, then end the process with its status. `tell_interrupt` tells of Ctrl-C and returns the status.
+
+    What a process that ends at once had committed stays: it is as if it was killed.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        # written to at once, also while the main thread is in native code
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        threading.Thread(target=_watch, args=(reader, tell_interrupt), name="interrupts", daemon=True).start()
+    try:
+        run()
+    except SystemExit as end:
+        if is_any_waiting():
+            _end(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    sys.exit(0)
+
+
+def _watch(reader: int, tell_interrupt: Callable[[], int]) -> None:
+    while os.read(reader, 1) != bytes([signal.SIGINT]):
+        pass
+    time.sleep(GRACE_SECONDS)
+    while True:
+        before = _find_place()
+        time.sleep(STILL_SECONDS)
+        if _find_place() == before:
+            _end(tell_interrupt())
+
+
+def _find_place() -> tuple[FrameType | None, int]:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - as faulthandler does
+    return frame, frame.f_lasti if frame else 0
+
+
+def _end(status: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
