@@ -94,12 +94,26 @@ def _mark_place(index_dir: str, key: str) -> str:
     return hashlib.sha256(f"{index_dir}\n{key}".encode()).hexdigest()[:32]
 
 
-def _describe_writer(other: Provenance | None, in_place: bool) -> str:
+def _explain_writer(other: Provenance | None, mine: Provenance, in_place: bool) -> str:
+    """Say who wrote the object, and what to do so that `mine` can write."""
+    move = "To take the place over, move that object elsewhere"
     if other is None:
-        return "no provenance in its metadata"
-    if in_place:
-        return str(other)
-    return f"{other}, at another key or for an index in another folder: it is a copy"
+        return f"Its metadata do not say who wrote it (no provenance). {move}"
+    if other.connector != mine.connector:
+        return (
+            f"Connector {other.connector} wrote it. If {mine.connector} is its new name, give it back its old one; if "
+            f"both exist, they must not share a folder. Else, to take the place over, move that object elsewhere"
+        )
+    if in_place and other.topic != mine.topic:
+        return f"It is of the same archive: transforms gave {other.topic} the same name. Keep the names apart"
+    if not in_place:
+        return (
+            f"This connector wrote it at another key, or with another index.dir: it is a copy, or index.dir was "
+            f"changed. If it was, set it back. {move}"
+        )
+    if other.topic_id != mine.topic_id:
+        return f"It is of an earlier topic of this name, with id {other.topic_id}: this topic was created again. {move}"
+    return f"This connector wrote it with an index that is gone: it was deleted, or made anew. {move}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +327,10 @@ class SegmentUpload:
         other = Provenance.of(found)
         in_place = Provenance.is_in_place(found, mine.index_dir)
         if other is None or not mine.same_archive(other) or not in_place:
-            advice = "To take the place over, move that object elsewhere"
-            if other and in_place and other.connector == mine.connector and other.topic != mine.topic:
-                advice = f"It is of the same archive: transforms gave {other.topic} the same name. Keep the names apart"
             raise ForeignObjectError(
-                f"{uri} exists and was not written for connector {mine.connector}, topic {mine.topic} with id "
-                f"{mine.topic_id} and index {mine.index_id} ({_describe_writer(other, in_place)}). It is left "
-                f"as it is. {advice}, or give the connector another topics.dir; then run again"
+                f"{uri} exists, and connector {mine.connector} did not write it for topic {mine.topic} as it is now. "
+                f"{_explain_writer(other, mine, in_place)}, or give the connector another topics.dir; then run again. "
+                f"The object stays as it is"
             )
         if (other.epoch, other.attempt) >= (mine.epoch, mine.attempt):
             raise SupersededError(
