@@ -41,16 +41,17 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     is_hindered = verdict.open or verdict.out_of_range_count
     is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
     return {
+        # what its page begins with
+        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
+        "complete": dg.MetadataValue.bool(hour.complete),
+        **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
         **make_segments_metadata(hour.segments, bucket),
         **_make_dropped(hour, can_drop=can_drop),
         **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
         "gaps": dg.MetadataValue.int(len(verdict.lacking)),
-        **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
         "unresolved_offsets": dg.MetadataValue.int(verdict.open_counts["unresolved"]),
         **({"out_of_range_records": dg.MetadataValue.int(n)} if (n := verdict.out_of_range_count) else {}),
         "scanned": dg.MetadataValue.bool(hour.scanned),
-        "complete": dg.MetadataValue.bool(hour.complete),
-        **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
         "run_records_per_second": dg.MetadataValue.float(rate),
         "index_version": dg.MetadataValue.int(report.version),
         "kafka_partitions": make_kafka_partitions_table(hour.segments, verdict.lacking),

@@ -162,8 +162,8 @@ class _HourlyRun:
                 continue
             is_done = is_picked and report.failure is None
             if is_done or hour.scanned or hour.complete or hour.segments:
-                metadata = make_hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
-                metadata |= make_form_metadata(self._context.run, topic, hours=[partition_key])
+                metadata = make_form_metadata(self._context.run, topic, hours=[partition_key])
+                metadata |= make_hour_metadata(hour, report, topic.config.store.bucket, can_drop=topic.can_drop)
                 if is_done and "not_complete" in metadata:
                     self._context.log.info("%s, hour %s: %s", topic.topic, partition_key, NOT_COMPLETE)
                 yield dg.AssetMaterialization(key, partition=partition_key, metadata=metadata)
