@@ -40,6 +40,15 @@ def mask_value(text: str, value: str) -> str:
     return text.replace(value, MASK).replace(repr(value)[1:-1], MASK)
 
 
+def format_size(count: int) -> str:
+    """Return the bytes as `827 kB` or `1.2 GB`, in the units of ten that stores and disks are sold by."""
+    size, units = float(count), ("B", "kB", "MB", "GB", "TB", "PB")
+    at = 0
+    while size >= 999.5 and at < len(units) - 1:
+        size, at = size / 1000, at + 1
+    return f"{size:.0f} {units[at]}" if size >= 9.95 or not at else f"{size:.1f} {units[at]}"
+
+
 def make_anchor(heading: str) -> str:
     """Return how links name a heading, as on GitHub: in small letters, with `-` for blanks, without what is no word."""
     return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")

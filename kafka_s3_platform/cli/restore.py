@@ -61,7 +61,7 @@ def restore(
 
     Exit status 1 if a dry run finds that the restore would be refused, or if nothing could be restored. Exit status 3
     if a restore is verified, but something of what was asked for is missing (gaps of the archive, what was left out),
-    or is in doubt.
+    or is in doubt, and if there was no record to restore.
     """
     terms = read_terms(given, topics)
     run_id = str(uuid4())
@@ -86,7 +86,7 @@ def restore(
 def _choose_exit_status(report: dict[str, Any]) -> int:
     if report["refusals"]:
         return 1
-    return 0 if report["dry_run"] or report["complete"] else INCOMPLETE
+    return 0 if report["dry_run"] or (report["complete"] and report["records"]) else INCOMPLETE
 
 
 def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) -> RunOutcome:

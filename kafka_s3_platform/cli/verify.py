@@ -1,6 +1,6 @@
 """`kafka-s3 verify`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 import click
+import dagster as dg
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result
@@ -21,8 +22,10 @@ from kafka_s3_platform.cli.windows import (
 )
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import OFFSETS
+from kafka_s3_platform.defs.restore.proof import make_deep_proof
 from kafka_s3_platform.defs.restore.values import read_offsets
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.upkeep.verify import VerifyReport, verify_archive
@@ -107,6 +110,8 @@ def verify(
     reports, failures = try_each(
         find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
     )
+    if deep:
+        _note_proofs(connector, reports)
     lines = [line for r in reports for line in _format_report(r)]
     print_result({"topics": [_make_document(r) for r in reports]}, as_json, lines)
     damaged = {r.topic: IntegrityError("not all is as the index says, see above") for r in reports if not r.ok}
@@ -114,6 +119,15 @@ def verify(
         # Add the damaged topics, so that the command fails for good: running it again does not mend them.
         raise_failures({**failures, **damaged})
     ctx.exit(1 if damaged else 0)
+
+
+def _note_proofs(connector: str, reports: Sequence[VerifyReport]) -> None:
+    """Note in Dagster's instance, if there is one, of which topics every record was read and is well."""
+    instance = find_instance()
+    for report in reports:
+        if instance is not None and report.ok and report.record_count:
+            key = dg.AssetKey([connector, "restored", report.topic])
+            instance.report_runless_asset_event(make_deep_proof(key, report.record_count))
 
 
 def _compare_topic(

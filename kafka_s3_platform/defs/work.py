@@ -11,6 +11,9 @@ from kafka_s3_platform.defs.names import make_op_name
 WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
 """What a run does of a connector. The connector's job of that work is named after it."""
 
+NOTHING_TAG = "kafka_s3/restored_nothing"
+"""Set on the run of a restore that had no record to restore: it proves as little as a dry run."""
+
 KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
 """What a run does that materializes an asset of the group."""
 
@@ -21,12 +24,30 @@ def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return connector and kind of what the run did. A run of picked assets may have a job of Dagster's own."""
+    """Return connector and kind of what the run did. A run of picked assets may have a job of Dagster's own.
+
+    A restore that sends nothing does no work: it neither succeeds nor fails.
+    """
+    if NOTHING_TAG in run.tags or any(read_how(run, op).get("dry_run") for op in _read_ops(run)):
+        return set()
     if run.job_name in jobs:
         return {jobs[run.job_name]}
     names = {name for name, _ in jobs.values()}
     keys = [key.path for key in run.asset_selection or () if len(key.path) > 1]
     return {(path[0], KIND_OF_GROUP[path[1]]) for path in keys if path[0] in names and path[1] in KIND_OF_GROUP}
+
+
+def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
+    """Return how the run restores, as its config says it of an op. Empty if it says nothing."""
+    about: object = _read_ops(run).get(op)
+    for name in ("config", "how"):
+        about = about.get(name) if isinstance(about, Mapping) else None
+    return about if isinstance(about, Mapping) else {}
+
+
+def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
+    ops = run.run_config.get("ops")
+    return ops if isinstance(ops, Mapping) else {}
 
 
 def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:

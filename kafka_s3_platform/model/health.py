@@ -18,12 +18,13 @@ class Level(IntEnum):
 class Risk:
     """What was found of one topic at one moment. `says` is empty if nothing is at risk.
 
-    Of `hours`, [from, to), Kafka soon deletes what is not archived.
+    Of `hours`, [from, to), Kafka soon deletes what is not archived. It may delete the oldest from `lost_at` on.
     """
 
     level: Level
     says: str
     hours: tuple[datetime, datetime] | None = None
+    lost_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,15 @@ class ArchivedTotals:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """Records of a topic that came back: in a verified restore, or in a verification that read every object."""
+
+    at: datetime
+    how: str
+    records: int
+
+
+@dataclass(frozen=True)
 class TopicHealth:
     """What one look found of a topic. None is not known: `kafka_error`, `store_error` or `risk` says why.
 
@@ -62,6 +72,7 @@ class TopicHealth:
     retention_left: float | None = None
     unresolved_offsets: int | None = None
     totals: ArchivedTotals | None = None
+    proof: Proof | None = None
     kafka_error: str = ""
     store_error: str = ""
 
@@ -83,10 +94,10 @@ class TopicHealth:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """The run of a connector that failed last. `error` is the name of the error's class, empty if it is none of ours.
+    """A run that failed. `error` is the name of the error's class, empty if it is none of ours.
 
-    `kind` is what the run did: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: a later run of that
-    kind succeeded.
+    `kind` is what the run did: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
+    kind succeeded for all `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
     """
 
     run_id: str
@@ -95,6 +106,7 @@ class FailedRun:
     error: str
     message: str
     is_over: bool
+    topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,11 +137,21 @@ class RunningRestore:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """What Dagster's instance knows of a connector's runs."""
+    """What Dagster's instance knows of a connector's runs.
 
-    failed: FailedRun | None = None
+    `failures` are those that are not over, and the last one that is. `proofs` are by topic. A restore that sent nothing
+    (a dry run, an empty one) is in none of these.
+    """
+
+    failures: tuple[FailedRun, ...] = ()
     ended: tuple[EndedRun, ...] = ()
     restores: tuple[RunningRestore, ...] = ()
+    proofs: Mapping[str, Proof] = field(default_factory=dict)
+
+    def find_failure(self, topic: str) -> FailedRun | None:
+        """Return the failure that concerns the topic, rather one that is not over."""
+        of_topic = (failure for failure in self.failures if not failure.topics or topic in failure.topics)
+        return min(of_topic, key=lambda each: (each.is_over, -each.ended_at.timestamp()), default=None)
 
 
 @dataclass(frozen=True)
@@ -168,3 +190,9 @@ def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
         for error in filter(None, (topic.kafka_error, topic.store_error)):
             found.setdefault(error, []).append(topic.topic)
     return found
+
+
+def format_place(connector: str, topics: Sequence[str]) -> str:
+    """Return `connector/topic`, with the number of the other topics if there are more."""
+    more = f" and {len(topics) - 1:,} more topic{'s' * (len(topics) > 2)}" if len(topics) > 1 else ""
+    return "/".join([connector, *topics[:1]]) + more

@@ -1,13 +1,14 @@
 """The checks behind `/health`: each tells why something is not well. Classes of users may be among them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from kafka_s3_platform.config.plugins import HEALTH_CHECK, load_class, name_fault
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.model.health import ConnectorHealth, Level, group_errors
+from kafka_s3_platform.model.health import ConnectorHealth
+from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.text import escape_unprintable
 
 FindReasons = Callable[[Sequence[ConnectorHealth]], Iterable[str]]
@@ -45,7 +46,11 @@ def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> tuple[NamedC
     Raises:
         ConfigError: a class is not allowed here, cannot be loaded, or is no check.
     """
-    ours = [NamedCheck("reachable", _find_unreachable), NamedCheck("at_risk", _find_at_risk)]
+    ours = [
+        NamedCheck("at_risk", partial(_find_concerns, {"loss", "late"})),
+        # a server that is silent is why something is not known
+        NamedCheck("reachable", partial(_find_concerns, {"unknown"})),
+    ]
     if healthy_lag is not None:
         ours.append(NamedCheck("lag", partial(_find_lag, healthy_lag)))
     return (*ours, *map(_load_check, classes))
@@ -75,21 +80,10 @@ def _load_check(dotted: str) -> NamedCheck:
     return NamedCheck(dotted, find_reasons)
 
 
-def _find_unreachable(connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
-    for each in connectors:
-        if each.error:
-            yield f"{each.connector}: {each.error}"
-        for error, topics in group_errors(each.topics).items():
-            others = f" and {len(topics) - 1} more topic(s)" if len(topics) > 1 else ""
-            yield f"{each.connector}/{topics[0]}{others}: {error}"
-
-
-def _find_at_risk(connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
-    """Find topics whose check `at_risk` fails. One that warns is shown on the page, and is no outage."""
-    for each in connectors:
-        for topic in each.topics:
-            if topic.risk is not None and topic.risk.level is Level.FAIL:
-                yield f"{each.connector}/{topic.topic}: {topic.risk.says}"
+def _find_concerns(kinds: Collection[str], connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
+    for concern in list_concerns(connectors):
+        if concern.kind in kinds:
+            yield f"{concern.place}: {concern.says}"
 
 
 def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterator[str]:

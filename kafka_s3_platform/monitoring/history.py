@@ -1,16 +1,19 @@
-"""What Dagster's instance knows of connectors' runs: which failed last and why, and how long the last ones took."""
+"""What Dagster's instance knows of connectors' runs: which failed and why, and how long the last ones took."""
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 
 import dagster as dg
 
+from kafka_s3_platform.defs.alerts.failed_runs import find_failed_assets, list_subjects
+from kafka_s3_platform.defs.request_tags import digest_key
 from kafka_s3_platform.defs.restore.form import name_restored_op
-from kafka_s3_platform.defs.work import find_work, name_work_jobs, read_run_error
+from kafka_s3_platform.defs.restore.proof import Proofs
+from kafka_s3_platform.defs.work import KIND_OF_GROUP, find_work, name_work_jobs, read_how, read_run_error
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.model.health import EndedRun, FailedRun, RunHistory, RunningRestore
@@ -28,13 +31,15 @@ _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 @dataclass(frozen=True)
 class _Run:
-    """What counts of a run that ended."""
+    """What counts of a run that ended. Of the topics that it `touched`, some `failed`; work without topics has ""."""
 
     run_id: str
     kind: str
     ended_at: datetime
     seconds: float | None
     is_success: bool
+    touched: frozenset[str]
+    failed: frozenset[str]
 
 
 class NoInstanceError(Exception):
@@ -51,9 +56,10 @@ class RunHistories:
         self._since: datetime | None = None
         self._connectors: frozenset[str] = frozenset()
         self._last: dict[tuple[str, str], _Run] = {}
-        self._failed: dict[str, _Run] = {}
-        self._succeeded: dict[tuple[str, str], datetime] = {}
-        self._told: dict[str, tuple[str, str]] = {}
+        self._failed: dict[tuple[str, str, str], _Run] = {}
+        self._succeeded: dict[tuple[str, str, str], _Run] = {}
+        self._errors: dict[str, tuple[str, str]] = {}
+        self._proofs = Proofs()
 
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
         """Return the history of each connector. Raises NoInstanceError, and whatever Dagster's storage raises."""
@@ -67,17 +73,20 @@ class RunHistories:
         records = instance.get_run_records(
             dg.RunsFilter(statuses=_ENDED, updated_after=after), limit=REMEMBERED_RUNS, order_by="update_timestamp"
         )
+        keys = instance.all_asset_keys()
+        subjects = list_subjects(connectors, keys)
         for record in records:
             for name, kind in find_work(record.dagster_run, jobs):
-                self._note(name, _make_run(record, kind))
+                self._note(name, _make_run(record, name, kind, subjects.get((name, kind), {})))
         self._since, self._connectors = began, frozenset(connectors)
         restores = self._list_restores(connectors, jobs)
         ended: dict[str, list[EndedRun]] = defaultdict(list)
         for (name, kind), run in sorted(self._last.items()):
             ended[name].append(EndedRun(kind, run.ended_at, run.seconds, run.is_success))
-        self._told = {run.run_id: self._read_error(instance, run.run_id) for run in self._failed.values()}
+        failures = self._list_failures(connectors)
+        proofs = self._proofs.read(instance, connectors, keys)
         return {
-            name: RunHistory(self._describe_failed(name), tuple(ended[name]), tuple(restores[name]))
+            name: RunHistory(tuple(failures[name]), tuple(ended[name]), tuple(restores[name]), proofs.get(name, {}))
             for name in connectors
         }
 
@@ -88,27 +97,44 @@ class RunHistories:
         for run in self._instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
             for name, kind in find_work(run, jobs):
                 if kind == "restore":
-                    found[name].append(RunningRestore(run.run_id, _find_restore_id(run, name)))
+                    given = read_how(run, name_restored_op(name)).get("restore_id")
+                    # the id in its config, or that of the first run of its retries
+                    restore_id = str(given or run.root_run_id or run.run_id)
+                    found[name].append(RunningRestore(run.run_id, restore_id))
         return found
 
     def _note(self, connector: str, run: _Run) -> None:
         last = self._last.get((connector, run.kind))
         if last is None or run.ended_at >= last.ended_at:
             self._last[connector, run.kind] = run
-        if run.is_success:
-            known = self._succeeded.get((connector, run.kind), run.ended_at)
-            self._succeeded[connector, run.kind] = max(known, run.ended_at)
-        elif connector not in self._failed or run.ended_at >= self._failed[connector].ended_at:
-            self._failed[connector] = run
+        for topic in run.touched:
+            noted = self._failed if topic in run.failed else self._succeeded
+            before = noted.get((connector, run.kind, topic))
+            if before is None or run.ended_at >= before.ended_at:
+                noted[connector, run.kind, topic] = run
 
-    def _describe_failed(self, connector: str) -> FailedRun | None:
-        run = self._failed.get(connector)
-        if run is None:
-            return None
-        error, message = self._told[run.run_id]
-        over = self._succeeded.get((connector, run.kind))
-        is_over = over is not None and over > run.ended_at
-        return FailedRun(run.run_id, run.kind, run.ended_at, error, message, is_over)
+    def _list_failures(self, connectors: Iterable[str]) -> Mapping[str, Sequence[FailedRun]]:
+        """List the runs that failed and of which something was not done since, and the last one that is over."""
+        topics: dict[tuple[str, _Run], set[str]] = defaultdict(set)
+        over: dict[str, _Run] = {}
+        for (connector, kind, topic), run in self._failed.items():
+            later = self._succeeded.get((connector, kind, topic))
+            if later is None or later.ended_at <= run.ended_at:
+                topics[connector, run].add(topic)
+            elif connector not in over or run.ended_at > over[connector].ended_at:
+                over[connector] = run
+        for connector, run in over.items():
+            topics.setdefault((connector, run), set())
+        runs = {run.run_id for _, run in topics}
+        self._errors = {each: self._errors.get(each) or read_run_error(self._instance, each) for each in runs}
+        found: dict[str, list[FailedRun]] = {name: [] for name in connectors}
+        for (connector, run), still in topics.items():
+            error, message = self._errors[run.run_id]
+            names = tuple(sorted(filter(None, still or run.failed)))
+            if connector in found:
+                failed = FailedRun(run.run_id, run.kind, run.ended_at, error, message, not still, names)
+                found[connector].append(failed)
+        return {name: sorted(each, key=lambda run: run.ended_at, reverse=True) for name, each in found.items()}
 
     @cached_property
     def _instance(self) -> dg.DagsterInstance:
@@ -123,26 +149,26 @@ class RunHistories:
             raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
         return found
 
-    def _read_error(self, instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:
-        """Return the class of the error that ended a run, and its message. It is read once."""
-        if run_id in self._told:
-            return self._told[run_id]
-        return read_run_error(instance, run_id)
 
-
-def _find_restore_id(run: dg.DagsterRun, connector: str) -> str:
-    """Return the id under which the run restores: the one in its config, or that of the first run of its retries."""
-    ops = run.run_config.get("ops")
-    op = ops.get(name_restored_op(connector)) if isinstance(ops, Mapping) else None
-    config = op.get("config") if isinstance(op, Mapping) else None
-    how = config.get("how") if isinstance(config, Mapping) else None
-    given = how.get("restore_id") if isinstance(how, Mapping) else None
-    return str(given or run.root_run_id or run.run_id)
-
-
-def _make_run(record: dg.RunRecord, kind: str) -> _Run:
+def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[str, str]) -> _Run:
+    """Make what counts of the run. `topics` are those of the connector by the digests of their assets."""
     run = record.dagster_run
     ended = record.end_time or record.update_timestamp.replace(tzinfo=timezone.utc).timestamp()
     seconds = None if record.start_time is None else max(0.0, ended - record.start_time)
-    ended_at = datetime.fromtimestamp(ended, timezone.utc)
-    return _Run(run.run_id, kind, ended_at, seconds, run.status is dg.DagsterRunStatus.SUCCESS)
+    picked = {
+        digest_key(key): "".join(key.path[2:])
+        for key in run.asset_selection or ()
+        if key.path[0] == connector and len(key.path) > 1 and KIND_OF_GROUP.get(key.path[1]) == kind
+    }
+    touched = picked or topics or {"": ""}
+    failed = {touched[digest] for digest in find_failed_assets(run, touched)}
+    is_success = run.status is dg.DagsterRunStatus.SUCCESS
+    return _Run(
+        run.run_id,
+        kind,
+        datetime.fromtimestamp(ended, timezone.utc),
+        seconds,
+        is_success,
+        frozenset(touched.values()),
+        frozenset(failed if failed or is_success else touched.values()),
+    )

@@ -69,6 +69,11 @@ TOPIC_METRICS = (
         lambda t: t.oldest_incomplete.timestamp() if t.oldest_incomplete else None,
     ),
     TopicMetric(
+        "last_proven_timestamp_seconds",
+        "When records of the topic last came back: a verified restore, or a deep verification. Absent if never.",
+        lambda t: t.proof.at.timestamp() if t.proof else None,
+    ),
+    TopicMetric(
         "unresolved_offsets",
         "Offsets that could not be archived, and that nobody has decided about.",
         lambda t: t.unresolved_offsets,

@@ -124,4 +124,6 @@ class _Reading:
 def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:
     if why or health.connector not in read:
         return replace(health, history_error=why or "it was read before this connector was there")
-    return replace(health, history=read[health.connector])
+    history = read[health.connector]
+    topics = tuple(replace(topic, proof=history.proofs.get(topic.topic)) for topic in health.topics)
+    return replace(health, history=history, topics=topics)

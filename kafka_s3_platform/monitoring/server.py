@@ -30,6 +30,9 @@ from kafka_s3_platform.monitoring.overview import load_named
 from kafka_s3_platform.monitoring.status_page import PageLinks, render_status_page
 from kafka_s3_platform.text import escape_unprintable
 
+MOST_FILTER = 249
+"""Kafka has no longer names of topics."""
+
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; "
@@ -77,9 +80,11 @@ def make_app(
     With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
     """
 
-    def show_page(seen: Seen, request: Request) -> Response:  # noqa: ARG001
+    def show_page(seen: Seen, request: Request) -> Response:
+        wanted = request.query_params.get("topic", "")[:MOST_FILTER]
+        page = render_status_page(seen, links, datetime.now(timezone.utc), interval, wanted)
         # as a whole: a name is no more to be trusted than an error
-        return HTMLResponse(escape_unprintable(render_status_page(seen, links, datetime.now(timezone.utc), interval)))
+        return HTMLResponse(escape_unprintable(page))
 
     def tell_health(seen: Seen, request: Request) -> Response:  # noqa: ARG001
         body = json.dumps(describe_health(seen), indent=2)

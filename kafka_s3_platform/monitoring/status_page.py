@@ -3,7 +3,8 @@
 Every piece is a `Markup`, as in a restore's report: names and errors cannot become HTML.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
@@ -18,11 +19,12 @@ from kafka_s3_platform.model.health import (
     Level,
     RunningRestore,
     TopicHealth,
-    group_errors,
+    format_place,
 )
 from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import Seen
-from kafka_s3_platform.text import escape_unprintable
+from kafka_s3_platform.text import escape_unprintable, format_size
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
 MOST_ROWS = 30
@@ -41,6 +43,8 @@ ul.now { list-style: none; padding: 0; } ul.now li { padding: 6px 0 6px 12px; ma
 li.mark, li.alarm { white-space: pre-line; }
 .text { white-space: pre-line; overflow-wrap: anywhere; margin: 4px 0 0; }
 .soft { color: var(--soft); } .foot { margin-top: 16px; }
+main { max-width: 1260px; } .tiles { margin-top: 16px; } .filter { margin: 0 0 8px; }
+details { margin: 8px 0; } summary { cursor: pointer; }
 .one { white-space: nowrap; } td.name { overflow-wrap: anywhere; }
 progress { width: 100%; height: 12px; accent-color: var(--blue); }
 @media (max-width: 760px) {
@@ -52,9 +56,24 @@ progress { width: 100%; height: 12px; accent-color: var(--blue); }
 }
 """)
 _NOTHING = Markup()
-_RISKS = {Level.FINE: ("good", "no"), Level.WARN: ("part", "warns"), Level.FAIL: ("bad", "fails")}
+_RISKS = {Level.FINE: ("good", "no"), Level.WARN: ("part", "soon"), Level.FAIL: ("bad", "yes")}
 _UNKNOWN = ("bad", "not known")
 _BADGE = Markup('<span class="badge {}">{}</span>')
+_FILTER = Markup(
+    '<form class="filter"><input name="topic" value="{}" aria-label="Topic or connector"> '
+    "<button>Filter topics</button></form>\n"
+)
+_GROUP = Markup(
+    '<details{}><summary><b>{}</b> <span class="soft">{}</span></summary>\n'
+    '<table class="cards"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></details>\n'
+)
+_HEADS = Markup(
+    '<th>Topic</th><th>At risk</th><th class="n">Lag</th><th>Newest complete hour</th><th>Oldest not complete</th>'
+    "<th>Last proven</th><th>More</th>"
+)
+MOST_OPEN = 60
+"""Up to so many topics, the tables of all connectors are open."""
+
 _SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
 
 
@@ -89,17 +108,16 @@ class PageLinks:
         return self.show_place(f"runbook.md#{(find_code(error) or ErrorCode.OTHER).anchor}")
 
 
-def render_status_page(seen: Seen, links: PageLinks, now: datetime, interval: float) -> str:
-    """Render the page. A browser loads it again after each `interval`, in seconds."""
-    topics = [(each, topic) for each in seen.connectors for topic in each.topics]
-    topics.sort(key=lambda pair: (-_rank(pair[1]), pair[0].connector, pair[1].topic))
+def render_status_page(seen: Seen, links: PageLinks, now: datetime, interval: float, wanted: str = "") -> str:
+    """Render the page, with the topics whose names hold `wanted`. A browser loads it again each `interval` seconds."""
     parts = [
         Markup('<meta http-equiv="refresh" content="{}">\n').format(max(5, round(interval))),
         _render_head(seen, now, interval),
         _render_now(seen, links, now),
-        _render_topics(topics, seen, links, now),
         _render_restores(seen.connectors, links),
         _render_failed(seen.connectors, links, now),
+        _render_tiles(seen.connectors),
+        _render_topics(seen, links, now, wanted),
         _render_foot(links),
     ]
     return str(PAGE.format(title=_judge(seen)[1] + " - Kafka-S3", style=_STYLE, body=_NOTHING.join(parts)))
@@ -119,9 +137,9 @@ def _judge(seen: Seen) -> tuple[str, str]:
     unknown = ranks.count(2) + sum(bool(each.error) for each in seen.connectors)
     if seen.error:
         return "bad", "not known"
-    said = [f"{ranks.count(3)} fail"] if ranks.count(3) else []
+    said = [f"{ranks.count(3)}"] if ranks.count(3) else []
     said += [f"{unknown} not known"] if unknown else []
-    said += [f"{ranks.count(1)} warn"] if ranks.count(1) else []
+    said += [f"{ranks.count(1)} soon"] if ranks.count(1) else []
     if not said:
         return ("good", "nothing is at risk") if topics else ("plan", "no topic is archived")
     return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {', '.join(said)}"
@@ -130,10 +148,10 @@ def _judge(seen: Seen) -> tuple[str, str]:
 def _render_head(seen: Seen, now: datetime, interval: float) -> Markup:
     colour, words = _judge(seen)
     topics = sum(len(each.topics) for each in seen.connectors)
-    when = "no look has ended yet"
+    when = "the first check is running"
     if seen.looked_at is not None:
         age = max(0.0, (now - seen.looked_at).total_seconds())
-        when = f"looked at {seen.looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago"
+        when = f"last check {seen.looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago"
     return Markup(
         '<div class="head"><h1>Kafka-S3 archive</h1><span class="badge big {}">{}</span></div>\n'
         '<p class="way">{} connector(s), {} topic(s); {}, again every {} s. All times are UTC.</p>\n'
@@ -141,86 +159,93 @@ def _render_head(seen: Seen, now: datetime, interval: float) -> Markup:
 
 
 def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
-    """Render what somebody has to look at, the worst first. It is empty on a good day."""
+    """Render what somebody has to look at, the nearest loss first. It is empty on a good day."""
     rows: list[tuple[str, Markup]] = []
     if seen.error:
         good = max((each.looked_at for each in seen.good.values()), default=None)
-        last = f"The last good look was {_describe_age(good, now)} ago." if good else "There was no good look yet."
+        last = f"The last full check was {_describe_age(good, now)} ago." if good else "There was no full check yet."
         rows.append(("alarm", Markup("{}. {}").format(_shorten(seen.error).removesuffix("."), last)))
-    for each in seen.connectors:
-        rows += _list_silence(each, seen, now)
-    rows += _list_risks(seen.connectors, Level.FAIL, links)
-    for each in seen.connectors:
-        rows += _list_unknown(each, seen, links, now)
+    for concern in list_concerns(seen.connectors):
+        place = links.show_place(AT_RISK_PLACE)
+        last = ""
+        if concern.kind in {"silent", "unknown"}:
+            place = links.show_runbook(concern.says) if concern.kind == "unknown" else _NOTHING
+            last = _tell_last(concern.connector, seen, now)
+        says = concern.text.removeprefix(f"{concern.place}: ")
+        row = Markup('<b>{}</b>: {} {} <span class="soft">{}</span>').format(concern.place, _shorten(says), place, last)
+        rows.append(("mark" if concern.kind == "warns" else "alarm", row))
     own = {reason.says for reason in seen.reasons if reason.check not in {"reachable", "at_risk"}}
     rows += [("alarm", Markup("{}").format(_shorten(says))) for says in sorted(own)]
-    rows += _list_risks(seen.connectors, Level.WARN, links)
     if not rows:
         return _NOTHING
     items = _render_each(Markup('<li class="{}">{}</li>\n'), rows[:MOST_ROWS])
     more = Markup('<li class="soft">and {} more: the table has them</li>').format(len(rows) - MOST_ROWS)
     more = more if len(rows) > MOST_ROWS else _NOTHING
-    return _SECTION.format("What needs somebody", Markup('<ul class="now">{}{}</ul>').format(items, more))
+    return _SECTION.format("Needs attention", Markup('<ul class="now">{}{}</ul>').format(items, more))
 
 
-def _list_risks(connectors: Sequence[ConnectorHealth], level: Level, links: PageLinks) -> Iterator[tuple[str, Markup]]:
-    place = links.show_place(AT_RISK_PLACE)
-    for each in connectors:
-        for topic in each.topics:
-            if topic.risk is not None and topic.risk.level is level:
-                name = f"{each.connector}/{topic.topic}"
-                colour = "alarm" if level is Level.FAIL else "mark"
-                yield colour, Markup("<b>{}</b>: {} {}").format(name, _shorten(topic.risk.says), place)
-
-
-def _list_silence(found: ConnectorHealth, seen: Seen, now: datetime) -> Iterator[tuple[str, Markup]]:
-    """Tell first what is down: it is the cause of much below it, and heals by itself when it answers again."""
-    for what, is_up in (("Kafka cluster", found.is_kafka_up), ("object store", found.is_store_up)):
-        if is_up is False:
-            row = Markup("<b>{}</b>: its {} does not answer, so nothing is archived. {}")
-            yield "alarm", row.format(found.connector, what, _tell_last(found, seen, now))
-
-
-def _list_unknown(found: ConnectorHealth, seen: Seen, links: PageLinks, now: datetime) -> Iterator[tuple[str, Markup]]:
-    row = Markup('<b>{}</b>: not known: {} {} <span class="soft">{}</span>')
-    last = _tell_last(found, seen, now)
-    if found.error:
-        yield "alarm", row.format(found.connector, _shorten(found.error), links.show_runbook(found.error), last)
-    for error, topics in group_errors(found.topics).items():
-        others = f" and {len(topics) - 1} more topic(s)" if len(topics) > 1 else ""
-        name = f"{found.connector}/{topics[0]}{others}"
-        yield "alarm", row.format(name, _shorten(error), links.show_runbook(error), last)
-
-
-def _tell_last(found: ConnectorHealth, seen: Seen, now: datetime) -> str:
-    good = seen.good.get(found.connector)
+def _tell_last(connector: str, seen: Seen, now: datetime) -> str:
+    good = seen.good.get(connector)
     if good is None:
-        return "Never since this server began was everything known."
-    return f"Everything was known {_describe_age(good.looked_at, now)} ago."
+        return "Not one full check of it since this server began."
+    return f"Last full check {_describe_age(good.looked_at, now)} ago."
 
 
-def _render_topics(
-    topics: Sequence[tuple[ConnectorHealth, TopicHealth]], seen: Seen, links: PageLinks, now: datetime
-) -> Markup:
-    if not topics:
-        return _SECTION.format("Topics", Markup('<p class="soft">There are none.</p>'))
-    heads = ("Connector", "Topic", "At risk", "n Lag", "Newest complete hour", "Oldest not complete", "More")
-    head = _NOTHING.join(
-        Markup('<th class="{}">{}</th>').format("n" if h.startswith("n ") else "", h.removeprefix("n ")) for h in heads
+def _render_tiles(connectors: Sequence[ConnectorHealth]) -> Markup:
+    """Render what the archive holds. Topics of which it is not known are counted, and not added as nothing."""
+    topics = [topic for each in connectors for topic in each.topics]
+    totals = [topic.totals for topic in topics if topic.totals is not None]
+    proofs = [topic.proof.at for topic in topics if topic.proof is not None]
+    if not totals and not proofs:
+        return _NOTHING
+    unknown = f", of {len(topics) - len(totals):,} topics not known" if len(totals) < len(topics) else ""
+    tiles = (
+        (f"{sum(each.records for each in totals):,}", f"records archived{unknown}"),
+        (format_size(sum(each.segment_bytes for each in totals)), f"in {sum(t.segments for t in totals):,} objects"),
+        (f"{len(proofs):,} of {len(topics):,}", "topics were proven to come back"),
+        (f"{min(proofs):%Y-%m-%d}" if proofs else "never", "the oldest of their last proofs"),
     )
-    known = {(name, topic.topic): topic for name, good in seen.good.items() for topic in good.topics}
-    rows = _NOTHING.join(
-        _render_topic(each.connector, topic, known.get((each.connector, topic.topic)), links, now)
-        for each, topic in topics
+    each = Markup('<div class="tile"><b>{}</b><span>{}</span></div>\n')
+    return Markup('<div class="tiles">\n{}</div>\n').format(_NOTHING.join(each.format(*tile) for tile in tiles))
+
+
+def _render_topics(seen: Seen, links: PageLinks, now: datetime, wanted: str) -> Markup:
+    """Render a table of each connector. Of many, those without a fault are closed, and those with one are first."""
+    topics = [(each, _find_topics(each, wanted)) for each in seen.connectors]
+    topics = [(each, shown) for each, shown in topics if shown]
+    count = sum(len(shown) for _, shown in topics)
+    form = _FILTER.format(wanted)
+    if not count:
+        none = f"No name of a topic or connector holds {wanted!r}." if wanted else "There are none."
+        return _SECTION.format("Topics", Markup('{}<p class="soft">{}</p>').format(form, none))
+    topics.sort(key=lambda pair: (-max(map(_rank, pair[1])), pair[0].connector))
+    parts = []
+    for each, shown in topics:
+        known = (
+            {topic.topic: topic for topic in seen.good[each.connector].topics} if each.connector in seen.good else {}
+        )
+        rows = _NOTHING.join(_render_topic(each, t, known.get(t.topic), links, now) for t in shown)
+        bad = sum(_rank(topic) > 0 for topic in shown)
+        is_open = Markup(" open") if wanted or count <= MOST_OPEN else _NOTHING
+        told = f"{len(shown):,} topic{'s' * (len(shown) > 1)}{f', {bad:,} not well' if bad else ''}"
+        parts.append(_GROUP.format(is_open, each.connector, told, _HEADS, rows))
+    return _SECTION.format("Topics", form + _NOTHING.join(parts))
+
+
+def _find_topics(found: ConnectorHealth, wanted: str) -> list[TopicHealth]:
+    wanted = wanted.casefold()
+    topics = [t for t in found.topics if wanted in f"{found.connector}/{t.topic}".casefold()]
+    return sorted(
+        topics, key=lambda t: (-_rank(t), math.inf if t.retention_left is None else t.retention_left, t.topic)
     )
-    table = Markup('<table class="cards"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>')
-    return _SECTION.format("Topics", table.format(head, rows))
 
 
 def _render_topic(
-    connector: str, topic: TopicHealth, known: TopicHealth | None, links: PageLinks, now: datetime
+    of: ConnectorHealth, topic: TopicHealth, known: TopicHealth | None, links: PageLinks, now: datetime
 ) -> Markup:
     """Render a row. `known` is what was found of the topic when everything was known last."""
+    connector = of.connector
+    proof = f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never" if of.history else "not known"
     colour, words = _UNKNOWN if topic.risk is None else _RISKS[topic.risk.level]
     assets = Markup(" · ").join(
         (
@@ -230,16 +255,17 @@ def _render_topic(
         )
     )
     return Markup(
-        '<tr><td class="name" data-of="Connector">{}</td><td class="name" data-of="Topic">{}</td>'
+        '<tr><td class="name" data-of="Topic">{}</td>'
         '<td data-of="At risk">{}</td><td class="n" data-of="Lag">{}</td><td data-of="Newest complete hour">{}</td>'
-        '<td data-of="Oldest not complete">{}</td><td data-of="More">{}</td></tr>\n'
+        '<td data-of="Oldest not complete">{}</td><td class="one" data-of="Last proven">{}</td>'
+        '<td class="one" data-of="More">{}</td></tr>\n'
     ).format(
-        connector,
         topic.topic,
         _BADGE.format(colour, words),
         "not known" if topic.lag is None else f"{topic.lag:,}",
         _render_newest(topic, known, now),
         _render_hour(topic.oldest_incomplete, "none" if topic.is_known else "not known", now),
+        Markup('<span class="soft">{}</span>').format(proof),
         assets,
     )
 
@@ -257,7 +283,7 @@ def _render_hour(hour: datetime | None, otherwise: str, now: datetime) -> Markup
     if hour is None:
         return Markup('<span class="soft">{}</span>').format(otherwise)
     age = _describe_age(hour + HOUR, now)
-    row = Markup('<span class="one">{}</span> <span class="soft one">ended {} ago</span>')
+    row = Markup('<span class="one">{} <span class="soft">{} ago</span></span>')
     return row.format(f"{hour:%Y-%m-%d %H:%M}", age)
 
 
@@ -286,7 +312,7 @@ def _render_restore(connector: str, restore: RunningRestore, links: PageLinks) -
 
 
 def _render_failed(connectors: Sequence[ConnectorHealth], links: PageLinks, now: datetime) -> Markup:
-    failed = [(each.connector, each.history.failed) for each in connectors if each.history and each.history.failed]
+    failed = [(each.connector, run) for each in connectors if each.history for run in each.history.failures]
     failed.sort(key=lambda pair: (pair[1].is_over, -pair[1].ended_at.timestamp()))
     parts = [_render_error(connector, run, links, now) for connector, run in failed]
     unknown = dict.fromkeys(each.history_error for each in connectors if each.history_error)
@@ -297,9 +323,9 @@ def _render_failed(connectors: Sequence[ConnectorHealth], links: PageLinks, now:
 
 
 def _render_error(connector: str, run: FailedRun, links: PageLinks, now: datetime) -> Markup:
-    badge = _BADGE.format("pale", "a later run succeeded") if run.is_over else _BADGE.format("bad", "failed")
+    badge = _BADGE.format("pale", "over: later runs succeeded") if run.is_over else _BADGE.format("bad", "failed")
     return Markup('<div class="text"><b>{}</b>: {} {} {} ago, {} {}</div><p class="text">{}</p>\n').format(
-        connector,
+        format_place(connector, run.topics),
         run.kind,
         badge,
         _describe_age(run.ended_at, now),

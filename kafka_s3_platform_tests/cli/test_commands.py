@@ -1,5 +1,6 @@
 """The commands on real Kafka, S3 and Spark, as a script calls them."""
 
+import json
 import shlex
 import signal
 import subprocess
@@ -110,14 +111,17 @@ def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     to_target = ["--topic", topic, "--to-topic", target, "--create-topic"]
     planned = parsed(kafka_s3("restore", "c", *to_target, "--dry-run", "--json"))
     assert (planned["records"], planned["dry_run"], planned["refusals"]) == (6, True, [])
+    assert last_proof(kafka_s3) is None
     window = ["--from", "2026-01-01T13:00", "--restore-id", "mine"]
     restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
     assert (restored["records"], restored["verified"], restored["restore_id"]) == (4, True, "mine")
     assert [len(records_of(kafka_settings, target, p)) for p in (0, 1)] == [2, 2]
     assert shown_hours(kafka_s3, topic) == set(), "a restore is of no hour"
+    assert last_proof(kafka_s3) == ("restore", 4)
 
     [verified] = parsed(kafka_s3("verify", "c", "--deep", "--json"))["topics"]
     assert (verified["ok"], verified["record_count"], verified["deep"]) == (True, 6, True)
+    assert last_proof(kafka_s3) == ("deep verification", 6)
     [cleaned] = parsed(kafka_s3("vacuum", "c", "--dry-run", "--json"))["topics"]
     assert (cleaned["removed"], cleaned["aborted_uploads"]) == ([], [])
     [looked_at] = parsed(kafka_s3("vacuum", "c", "--index-put-back", "--json"))["topics"]
@@ -126,6 +130,13 @@ def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     runs = runs_of(kafka_s3)
     assert {archived["run_id"], rest["run_id"], compacted["run_id"], restored["run_id"]} <= runs.keys()
     assert set(runs.values()) == {dg.DagsterRunStatus.SUCCESS}
+
+
+def last_proof(kafka_s3: KafkaS3) -> tuple[str, int] | None:
+    """How the only topic was proven last, and by how many records."""
+    [connector] = json.loads(kafka_s3("health", "--json").stdout)["connectors"]
+    [found] = connector["topics"]
+    return found["last_proven"] and (found["last_proven"]["how"], found["last_proven"]["records"])
 
 
 def runs_of(kafka_s3: KafkaS3) -> dict[str, dg.DagsterRunStatus]:

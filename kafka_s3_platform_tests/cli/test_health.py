@@ -40,6 +40,7 @@ def test_a_late_topic_is_at_risk_until_it_is_archived(kafka_s3_without_spark: Ka
     [topic] = connector["topics"]
     assert (topic["at_risk"], topic["lag"], topic["oldest_incomplete_hour"]) == ("no", 0, None)
     assert topic["newest_complete_hour"] == ago(config, 1).isoformat()
+    assert topic["last_proven"] is None, "that all is archived is no proof that it comes back"
 
 
 def test_what_cannot_be_looked_at_stops_no_other_connector(
@@ -74,10 +75,10 @@ def test_the_run_that_failed_last_is_told_with_its_error(
     with dg.DagsterInstance.from_config(str(kafka_s3_without_spark.folder / "dagster")) as instance:
         failed = run(absent, "archive__c", topic_of(absent).key("hourly"), [hour], instance=instance)
     [connector] = json.loads(kafka_s3_without_spark("health", "--json").stdout)["connectors"]
-    error = connector["last_error"]
+    [error] = connector["errors"]
     assert (error["run_id"], error["kind"], error["error"]) == (failed.run_id, "archive", "MissingTopicError")
     assert absent.topics[0] in error["message"]
-    assert (error["code"], error["is_over"]) == ("KS-KAFKA-TOPIC", False)
+    assert (error["code"], error["is_over"], error["topics"]) == ("KS-KAFKA-TOPIC", False, [*absent.topics])
 
 
 def test_without_an_instance_of_dagster_the_last_error_is_not_known(
@@ -87,8 +88,8 @@ def test_without_an_instance_of_dagster_the_last_error_is_not_known(
     environment = {k: v for k, v in make_environment(kafka_s3_without_spark.folder).items() if k != "DAGSTER_HOME"}
     monkeypatch.setattr("kafka_s3_platform_tests.cli.conftest.make_environment", lambda _: environment)
     [connector] = parsed(kafka_s3_without_spark("health", "--json"))["connectors"]
-    assert (connector["is_well"], connector["last_error"]) == (True, None)
-    assert "no instance of Dagster" in connector["last_error_unknown"]
+    assert (connector["is_well"], connector["errors"]) == (True, None)
+    assert "no instance of Dagster" in connector["errors_unknown"]
 
 
 def test_a_name_that_no_file_declares_is_told(kafka_s3_without_spark: KafkaS3) -> None:

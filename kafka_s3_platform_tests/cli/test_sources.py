@@ -74,7 +74,9 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     again = parsed(kafka_s3("restore", "c", "--restore-id", "mine", "--create-topic", "--json"))
     assert (again["already_finished"], again["sent_records"]) == (True, 5)
 
-    later = parsed(kafka_s3("restore", "c", "--restore-id", "later", "--after", "mine", "--json"))
+    nothing = kafka_s3("restore", "c", "--restore-id", "later", "--after", "mine", "--json")
+    assert nothing.returncode == 3, nothing.stderr[:3000]
+    later = json.loads(nothing.stdout)
     assert (later["records"], later["objects"], later["after"], later["verified"]) == (0, 0, "mine", True)
 
     assert (

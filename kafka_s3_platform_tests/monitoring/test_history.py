@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
+from kafka_s3_platform.defs.restore.proof import make_deep_proof
 from kafka_s3_platform.monitoring.history import RunHistories
 
 
@@ -20,10 +21,12 @@ def instance(dagster_yaml: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         yield found
 
 
-def end_run(instance: dg.DagsterInstance, job: str, kind: DagsterEventType, *picked: str) -> str:
+def end_run(instance: dg.DagsterInstance, job: str, kind: DagsterEventType, *picked: str, **run_config: object) -> str:
     """A run that began and ended so."""
-    selection = frozenset([dg.AssetKey([*picked])]) if picked else None
-    run = dg.DagsterRun(job_name=job, status=dg.DagsterRunStatus.STARTED, asset_selection=selection)
+    selection = frozenset(dg.AssetKey(each.split("/")) for each in picked) or None
+    run = dg.DagsterRun(
+        job_name=job, status=dg.DagsterRunStatus.STARTED, asset_selection=selection, run_config=run_config
+    )
     instance.add_run(run)
     for each in (DagsterEventType.RUN_START, kind):
         event = dg.DagsterEvent(event_type_value=each.value, job_name=job, message=f"{each.value} of {job}")
@@ -33,29 +36,86 @@ def end_run(instance: dg.DagsterInstance, job: str, kind: DagsterEventType, *pic
 
 def test_each_look_adds_what_has_ended_since(instance: dg.DagsterInstance) -> None:
     histories = RunHistories()
-    assert histories.read(["c", "other"])["c"].failed is None
-    failed = end_run(instance, "archive__c", DagsterEventType.RUN_FAILURE)
+    assert not histories.read(["c", "other"])["c"].failures
+    failed = end_run(instance, "archive__c", DagsterEventType.RUN_FAILURE, "c/hourly/t")
     end_run(instance, "__ASSET_JOB", DagsterEventType.RUN_FAILURE, "c")  # an asset of others has the connector's name
-    history = histories.read(["c", "other"])["c"]
-    assert history.failed is not None
-    assert (history.failed.run_id, history.failed.kind, history.failed.is_over) == (failed, "archive", False)
-    assert history.failed.message.endswith("of archive__c")
+    [failure] = histories.read(["c", "other"])["c"].failures
+    assert (failure.run_id, failure.kind, failure.topics, failure.is_over) == (failed, "archive", ("t",), False)
+    assert failure.message.endswith("of archive__c")
 
-    end_run(instance, "compact__c", DagsterEventType.RUN_SUCCESS)
-    end_run(instance, "archive__c", DagsterEventType.RUN_CANCELED)
+    end_run(instance, "compact__c", DagsterEventType.RUN_SUCCESS, "c/daily/t")
+    end_run(instance, "archive__c", DagsterEventType.RUN_CANCELED, "c/hourly/t")
+    end_run(instance, "archive__c", DagsterEventType.RUN_SUCCESS, "c/hourly/u")
     found = histories.read(["c", "other"])
-    assert found["c"].failed == history.failed, "the end of another kind of run, or its cancellation, heals nothing"
-    assert found["other"].failed is None
+    assert found["c"].failures == (failure,), "another kind of run, a cancellation and another topic heal nothing"
+    assert not found["other"].failures
     assert not found["other"].ended
 
     # as Dagster's UI names a run of picked assets
-    end_run(instance, "__ASSET_JOB", DagsterEventType.RUN_SUCCESS, "c", "hourly", "t")
+    end_run(instance, "__ASSET_JOB", DagsterEventType.RUN_SUCCESS, "c/hourly/t")
     healed = histories.read(["c", "other"])["c"]
-    assert healed.failed is not None
-    assert healed.failed.is_over
+    assert [each.is_over for each in healed.failures] == [True]
     assert {(run.kind, run.is_success) for run in healed.ended} == {("archive", True), ("compact", True)}
     assert all(run.seconds is not None and 0 <= run.seconds < 60 for run in healed.ended)
     assert RunHistories().read(["c"])["c"] == healed, "a server that begins now knows the same"
+
+
+def test_a_failure_hides_no_other_one_and_is_over_topic_by_topic(instance: dg.DagsterInstance) -> None:
+    end_run(instance, "archive__c", DagsterEventType.RUN_FAILURE, "c/hourly/t", "c/hourly/u")
+    end_run(instance, "restore__c", DagsterEventType.RUN_FAILURE, "c/restored/t")
+    end_run(instance, "archive__c", DagsterEventType.RUN_SUCCESS, "c/hourly/t")
+    history = RunHistories().read(["c"])["c"]
+    assert {(each.kind, each.topics, each.is_over) for each in history.failures} == {
+        ("archive", ("u",), False),
+        ("restore", ("t",), False),
+    }
+    of_u = history.find_failure("u")
+    assert of_u is not None
+    assert of_u.kind == "archive"
+    assert history.find_failure("v") is None
+
+
+DRY_RUN = {"ops": {"restored__c": {"config": {"how": {"dry_run": True}}}}}
+
+
+def test_a_dry_run_is_neither_a_success_nor_a_failure_of_a_restore(instance: dg.DagsterInstance) -> None:
+    end_run(instance, "restore__c", DagsterEventType.RUN_FAILURE, "c/restored/t")
+    for end in (DagsterEventType.RUN_SUCCESS, DagsterEventType.RUN_FAILURE):
+        end_run(instance, "restore__c", end, "c/restored/t", **DRY_RUN)
+    history = RunHistories().read(["c"])["c"]
+    assert [each.is_over for each in history.failures] == [False]
+    assert [(each.kind, each.is_success) for each in history.ended] == [("restore", False)]
+
+
+def restored(**metadata: bool | int) -> dg.AssetMaterialization:
+    about: dict[str, bool | int] = {
+        "verified": True,
+        "records": 80,
+        "dry_run": False,
+        "already_finished": False,
+        **metadata,
+    }
+    return dg.AssetMaterialization(dg.AssetKey(["c", "restored", "t"]), metadata=about)
+
+
+def test_a_topic_is_proven_by_what_was_compared_and_by_nothing_later_that_was_not(
+    instance: dg.DagsterInstance,
+) -> None:
+    histories = RunHistories()
+    instance.report_runless_asset_event(restored(verified=False))
+    instance.report_runless_asset_event(restored(records=0))
+    assert not histories.read(["c"])["c"].proofs
+    instance.report_runless_asset_event(restored())
+    for without in ({"verified": False}, {"records": 0}, {"dry_run": True}, {"already_finished": True}):
+        instance.report_runless_asset_event(restored(**without))
+    proof = histories.read(["c"])["c"].proofs["t"]
+    assert (proof.how, proof.records) == ("restore", 80)
+
+    instance.report_runless_asset_event(make_deep_proof(dg.AssetKey(["c", "restored", "t"]), 500))
+    deep = histories.read(["c"])["c"].proofs["t"]
+    assert (deep.how, deep.records) == ("deep verification", 500)
+    assert deep.at > proof.at
+    assert RunHistories().read(["c"])["c"].proofs == {"t": deep}
 
 
 def test_a_connector_whose_file_is_mended_later_has_its_earlier_runs(
@@ -65,6 +125,5 @@ def test_a_connector_whose_file_is_mended_later_has_its_earlier_runs(
     failed = end_run(instance, "archive__late", DagsterEventType.RUN_FAILURE)
     histories = RunHistories()
     histories.read(["c"])
-    found = histories.read(["c", "late"])["late"].failed
-    assert found is not None
+    [found] = histories.read(["c", "late"])["late"].failures
     assert found.run_id == failed

@@ -115,7 +115,7 @@ def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour()
     # as the last ones of many topics, after Kafka did not answer for some in a row
     found = ConnectorHealth("c", NOON, (TopicHealth("t", kafka_error="Kafka does not answer"),))
     page = render_status_page(Seen((found,)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
-    assert page.count(">not known</span>") == 3, "of the risk, and of both hours"
+    assert page.count(">not known</span>") == 4, "of the risk, of both hours and of the proof"
 
 
 def test_what_is_not_known_and_what_failed_link_the_runbook_by_their_codes() -> None:
@@ -123,8 +123,8 @@ def test_what_is_not_known_and_what_failed_link_the_runbook_by_their_codes() -> 
     defect = FailedRun("s", "archive", NOON, "", "ZeroDivisionError: division by zero", is_over=False)
     silent = TopicHealth("t", kafka_error="topic t: [KS-KAFKA-DOWN] no answer")
     found = (
-        ConnectorHealth("c", NOON, (silent,), history=RunHistory(failed)),
-        ConnectorHealth("d", NOON, history=RunHistory(defect)),
+        ConnectorHealth("c", NOON, (silent,), history=RunHistory((failed,))),
+        ConnectorHealth("d", NOON, history=RunHistory((defect,))),
     )
     page = render_status_page(Seen(found), PageLinks("http://dagster", "/docs", "/hours"), NOON, 30.0)
     linked = re.findall(r'href="/docs/runbook\.md#([^"]+)"', page)

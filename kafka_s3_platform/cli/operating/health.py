@@ -1,6 +1,7 @@
 """`kafka-s3 health`."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -10,12 +11,22 @@ from kafka_s3_platform.cli.connector_files.names import connectors_argument
 from kafka_s3_platform.cli.output import Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.defs.archive.risk import describe_time
 from kafka_s3_platform.errors import find_code
-from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, group_errors
+from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
 from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
 
 LOOK_SECONDS = 30.0
-_HEAD = ("CONNECTOR", "TOPIC", "AT RISK", "LAG", "NEWEST COMPLETE HOUR", "OLDEST NOT COMPLETE", "LAST ERROR")
+_HEAD = (
+    "CONNECTOR",
+    "TOPIC",
+    "AT RISK",
+    "LAG",
+    "NEWEST COMPLETE HOUR (UTC)",
+    "OLDEST NOT COMPLETE",
+    "LAST PROVEN",
+    "LAST ERROR",
+)
 _NUMBERS = (3,)
 _WORDS = {Level.FINE: "no", Level.WARN: "warns", Level.FAIL: "fails"}
 UNKNOWN = "not known"
@@ -46,8 +57,8 @@ def make_document(found: ConnectorHealth) -> dict[str, Any]:
         "is_well": found.is_well,
         "error": found.error or None,
         "topics": [_make_topic(topic, found.looked_at) for topic in found.topics],
-        "last_error": _make_error(found.history.failed) if found.history and found.history.failed else None,
-        "last_error_unknown": None if found.history else (found.history_error or UNKNOWN),
+        "errors": [_make_error(failed) for failed in found.history.failures] if found.history else None,
+        "errors_unknown": None if found.history else (found.history_error or UNKNOWN),
     }
 
 
@@ -64,6 +75,7 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
         "oldest_incomplete_age_seconds": (now - oldest - HOUR).total_seconds() if oldest else None,
         "retention_left_seconds": topic.retention_left,
         "unresolved_offsets": topic.unresolved_offsets,
+        "last_proven": None if topic.proof is None else asdict(topic.proof) | {"at": topic.proof.at.isoformat()},
         "kafka_error": topic.kafka_error or None,
         "store_error": topic.store_error or None,
     }
@@ -77,6 +89,7 @@ def _make_error(failed: FailedRun) -> dict[str, Any]:
         "error": failed.error or None,
         "code": find_code(failed.message),
         "message": failed.message,
+        "topics": failed.topics,
         "is_over": failed.is_over,
     }
 
@@ -86,17 +99,19 @@ def _format_lines(found: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
         yield "there are no connectors that archive"
         return
     yield from align_columns([_HEAD, *(row for each in found for row in _format_rows(each))], _NUMBERS)
+    yield from (concern.text for concern in list_concerns(found))
     for each in found:
         yield from _explain(each)
     yield _judge(found)
 
 
 def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
-    error = _format_error(found)
+    failures = found.history.failures if found.history else ()
+    error = _format_error(found, next(iter(failures), None))
     if found.error:
-        yield (found.connector, "", UNKNOWN, "", "", "", error)
+        yield (found.connector, "", UNKNOWN, "", "", "", "", error)
     elif not found.topics:
-        yield (found.connector, "no topic", "", "", "", "", error)
+        yield (found.connector, "no topic", "", "", "", "", "", error)
     for topic in found.topics:
         yield (
             found.connector,
@@ -105,7 +120,8 @@ def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
             UNKNOWN if topic.lag is None else f"{topic.lag:,}",
             _format_newest(topic),
             _format_oldest(topic, found.looked_at),
-            error,
+            UNKNOWN if found.history is None else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
+            _format_error(found, found.history.find_failure(topic.topic) if found.history else None),
         )
 
 
@@ -122,44 +138,35 @@ def _format_oldest(topic: TopicHealth, now: datetime) -> str:
     return "none" if topic.is_known else UNKNOWN
 
 
-def _format_error(found: ConnectorHealth) -> str:
+def _format_error(found: ConnectorHealth, failed: FailedRun | None) -> str:
     if found.history is None:
         return UNKNOWN
-    failed = found.history.failed
     if failed is None:
         return "none"
     return f"{failed.kind}, {failed.ended_at:%m-%d %H:%M}{', over' if failed.is_over else ''}"
 
 
 def _explain(found: ConnectorHealth) -> Iterator[str]:
-    """Say what is at risk, what is not known and why, and what failed."""
-    if found.error:
-        yield f"{found.connector}: not known: {found.error}"
+    """Say what could not be archived, and which runs failed."""
     for topic in found.topics:
-        yield from _explain_topic(found.connector, topic)
-    for error, topics in group_errors(found.topics).items():
-        others = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
-        yield f"{found.connector}/{topics[0]}{others}: not known: {error}"
+        if topic.unresolved_offsets:
+            listed = f"kafka-s3 resolve {found.connector} --topic {topic.topic}"
+            count = f"{topic.unresolved_offsets:,} offset(s)"
+            yield f"{found.connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
     if found.history is None and found.history_error:
         yield f"{found.connector}: which runs failed is not known: {found.history_error}"
-    failed = found.history.failed if found.history else None
-    if failed is not None and not failed.is_over:
-        yield f"{found.connector}: run {failed.run_id} ({failed.kind}) failed: {failed.message}"
-
-
-def _explain_topic(connector: str, topic: TopicHealth) -> Iterator[str]:
-    if topic.risk is not None and topic.risk.says:
-        yield f"{connector}/{topic.topic}: {topic.risk.says}"
-    if topic.unresolved_offsets:
-        listed = f"kafka-s3 resolve {connector} --topic {topic.topic}"
-        count = f"{topic.unresolved_offsets:,} offset(s)"
-        yield f"{connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
+    for failed in found.history.failures if found.history else ():
+        if not failed.is_over:
+            place = format_place(found.connector, failed.topics)
+            yield f"{place}: run {failed.run_id} ({failed.kind}) failed: {failed.message}"
 
 
 def _judge(found: Sequence[ConnectorHealth]) -> Verdict:
     topics = [topic for each in found for topic in each.topics]
     at_risk = sum(topic.risk is not None and topic.risk.level is not Level.FINE for topic in topics)
-    unknown = sum(not topic.is_known for topic in topics) + sum(bool(each.error) for each in found)
+    unknown = sum(not topic.is_known for topic in topics)
+    broken = sum(bool(each.error) for each in found)
     if all(each.is_well for each in found):
         return Verdict(f"nothing is at risk: {len(topics)} topic(s)", is_good=True)
-    return Verdict(f"{at_risk} of {len(topics)} topic(s) at risk, {unknown} not known", is_good=False)
+    more = f"; of {broken} connector{'s' * (broken > 1)} nothing is known" if broken else ""
+    return Verdict(f"{at_risk} of {len(topics)} topic(s) at risk, {unknown} not known{more}", is_good=False)

@@ -1,5 +1,6 @@
 """Which checks fail: topics of one connector together, and all connectors whose cluster or store is silent together."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -8,19 +9,23 @@ import dagster as dg
 
 from kafka_s3_platform.defs.alerts.incidents import Finding
 from kafka_s3_platform.defs.archive.checks import ERROR
-from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK, SILENT_METADATA
+from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK, SILENT_METADATA
 from kafka_s3_platform.defs.file_checks import FILES_KEY
 from kafka_s3_platform.instance.failed_checks import list_failed_checks
 
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """A check that fails. `silent` names the server that does not answer, if that is why."""
+    """A check that fails. `silent` names the server that does not answer, if that is why.
+
+    `lost_at` is when Kafka may delete what is not archived, in seconds since the epoch, infinite if that is not near.
+    """
 
     key: dg.AssetCheckKey
     at: datetime
     says: str
     silent: str
+    lost_at: float = math.inf
 
     @property
     def connector(self) -> str:
@@ -33,12 +38,14 @@ def read_failed_checks(instance: dg.DagsterInstance, known: Collection[dg.AssetC
     for evaluation, at in list_failed_checks(instance):
         if evaluation.severity == ERROR and evaluation.asset_check_key in known:
             silent = evaluation.metadata.get(SILENT_METADATA)
+            lost_at = evaluation.metadata.get(LOST_METADATA)
             found.append(
                 FailedCheck(
                     evaluation.asset_check_key,
                     datetime.fromtimestamp(at, timezone.utc),
                     evaluation.description or "",
                     "" if silent is None else str(silent.value),
+                    math.inf if lost_at is None else float(str(lost_at.value)),
                 )
             )
     return sorted(found, key=lambda check: check.key.to_user_string())
@@ -51,6 +58,7 @@ def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
         key = f"outage {check.silent}" if check.silent else name_check_finding(check.key)
         groups.setdefault(key, []).append(check)
     for key, group in groups.items():
+        group.sort(key=lambda check: check.lost_at)
         first = group[0]
         since = min(check.at for check in group)
         if first.silent:
@@ -64,7 +72,21 @@ def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
             title = f"connector {first.connector}: check {first.key.name} fails"
             advice = _AT_RISK if first.key.name == RISK_CHECK else _OTHER.format(first.connector)
             topics = tuple(check.key.asset_key.path[-1] for check in group)
-            yield Finding(key, "check", title, first.connector, topics, since, first.says, advice, is_healing=False)
+            yield Finding(key, "check", title, first.connector, topics, since, _fold(group), advice, is_healing=False)
+
+
+def _fold(group: Sequence[FailedCheck]) -> str:
+    """Return what is said of the topics, once for all of which the same is said, the nearest loss first."""
+    said: dict[str, list[str]] = {}
+    for check in group:
+        said.setdefault(check.says, []).append(check.key.asset_key.path[-1])
+    if len(group) == 1:
+        return group[0].says
+    return "\n".join(f"{_name(topics)}: {says}" for says, topics in said.items())
+
+
+def _name(topics: Sequence[str]) -> str:
+    return topics[0] + (f" and {len(topics) - 1:,} more" if len(topics) > 1 else "")
 
 
 def name_check_finding(key: dg.AssetCheckKey) -> str:

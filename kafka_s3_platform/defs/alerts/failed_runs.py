@@ -143,7 +143,7 @@ def _note(
     picked = {digest_key(key) for key in run.asset_selection or ()}
     touched = names.keys() & picked if picked else set(names)
     # what it failed to do is in the same state as before, or a worse one
-    reasons = _find_reasons(run, touched)
+    reasons = find_failed_assets(run, touched)
     again = {digest for each in failed if each.run_id != run.run_id for digest in _split(each.once)} & reasons.keys()
     told = {digest for each in failed for digest in _split(each.failing)} & reasons.keys()
     healing = {digest for digest, reason in reasons.items() if kind in ASKED_AGAIN and reason in {"", "transient"}}
@@ -156,8 +156,8 @@ def _note(
     return [*left, replace(new, once="".join(sorted(once)), failing="".join(sorted(failing)))]
 
 
-def _find_reasons(run: dg.DagsterRun, touched: Collection[str]) -> dict[str, str]:
-    """Return how each of these failed. It is empty if the run was killed, or ended by a defect."""
+def find_failed_assets(run: dg.DagsterRun, touched: Collection[str]) -> dict[str, str]:
+    """Return how each of these failed, by its digest. It is empty if the run was killed, or ended by a defect."""
     if run.status == dg.DagsterRunStatus.SUCCESS:
         return {}
     told = read_failed(run.tags, KINDS)

@@ -23,7 +23,9 @@ def find_risk(backlog: Backlog) -> Risk:
         found.append(Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {told}"))
     found += _find_unreliable(backlog)
     level = max((risk.level for risk in found), default=Level.FINE)
-    return Risk(level, " ".join(risk.says for risk in found), _find_hours(backlog))
+    hours, left = _find_hours(backlog), find_retention_left(backlog)
+    lost_at = None if hours is None or left is None else backlog.now + timedelta(seconds=left.seconds)
+    return Risk(level, " ".join(risk.says for risk in found), hours, lost_at)
 
 
 def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:
@@ -115,7 +117,7 @@ def _find_age_risk(backlog: Backlog) -> Iterator[Risk]:
         yield Risk(
             level,
             f"{len(backlog.hours_left):,} hour(s) are not archived or not complete. The oldest, "
-            f"{backlog.topic.hours.key(hour)}, ended {describe_time(age.total_seconds())} ago.",
+            f"{hour:%Y-%m-%d %H:%M} UTC, ended {describe_time(age.total_seconds())} ago.",
         )
 
 

@@ -28,6 +28,9 @@ RISK_CHECK = "at_risk"
 SILENT_METADATA = "does_not_answer"
 """Names the server, if the check fails because it has not answered for some minutes. Alerts tell it once for all."""
 
+LOST_METADATA = "lost_at"
+"""From when on Kafka may delete the oldest record that is not archived. Alerts name the nearest loss first."""
+
 _HOURS_METADATA = ("hours_at_risk_from", "hours_at_risk_to")
 
 RUN_SECONDS = 3_600.0
@@ -46,6 +49,7 @@ def make_evaluation(
         description=risk.says or None,
         metadata={
             **({} if silence is None else {SILENT_METADATA: _name_server(topic, silence)}),
+            **({} if risk.lost_at is None else {LOST_METADATA: _show_time(risk.lost_at)}),
             **({} if risk.hours is None else dict(zip(_HOURS_METADATA, map(_show_time, risk.hours), strict=True))),
         },
     )

@@ -14,6 +14,7 @@ from kafka_s3_platform.defs.restore.form import describe_form, name_restored_op
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.defs.work import NOTHING_TAG
 from kafka_s3_platform.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
         asset=key,
         description="The last restore sent all that was asked for, and found each record once in the target: the "
         "archive has no gap there, and no object or record was skipped or left out. It warns with the numbers "
-        "otherwise, and fails if nothing was restored or nothing was verified. Records that transforms leave out are "
-        "not missing. A dry run is no restore, and changes nothing here.",
+        "otherwise, also if there was no record to restore, and fails if nothing was restored or nothing was verified. "
+        "Records that transforms leave out are not missing. A dry run is no restore, and changes nothing here.",
     )
 
 
@@ -98,11 +99,13 @@ def yield_outcome(
         yield dg.AssetObservation(key, metadata=metadata)
     else:
         yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+    if not report.record_count and verdict.kind != "bad":
+        context.instance.add_run_tags(context.run.run_id, {NOTHING_TAG: "true"})
     if not report.dry_run:
         evaluation = dg.AssetCheckEvaluation(
             asset_key=key,
             check_name=RESTORED_CHECK,
-            passed=verdict.kind not in {"part", "bad"},
+            passed=verdict.kind == "good",
             description=f"{report.to_topic}: {verdict.text}",
             metadata={name: metadata[name] for name in _JUDGED},
             severity=dg.AssetCheckSeverity.ERROR if verdict.kind == "bad" else dg.AssetCheckSeverity.WARN,
