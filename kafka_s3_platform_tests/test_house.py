@@ -1,9 +1,9 @@
-"""The house rules that no linter knows: small folders, one meaning a name, none that says `partition` alone."""
+"""The house rules that no linter knows: a size for each room, small folders, one meaning a name."""
 
 import ast
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,59 @@ from kafka_s3_platform_tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "kafka_s3_platform"
 TESTS = REPOSITORY / "kafka_s3_platform_tests"
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 MAX_FILES = 20
+MIN_LINES = 120
+"""Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
+
+ROOMS: Mapping[str, tuple[int, int]] = {
+    ".": (1_000, 12),
+    "archive": (3_480, 21),
+    "avro": (2_540, 14),
+    "cli": (4_200, 42),
+    "config": (9_330, 49),
+    "converters": (4_070, 22),
+    "defs": (8_150, 72),
+    "formats": (6_320, 58),
+    "instance": (760, 10),
+    "java": (980, 9),
+    "kafka": (5_760, 36),
+    "layouts": (820, 11),
+    "local": (1_150, 11),
+    "model": (2_730, 21),
+    "monitoring": (1_990, 14),
+    "partitioners": (1_010, 7),
+    "reading": (1_210, 6),
+    "restore": (11_860, 86),
+    "segments": (840, 7),
+    "sources": (2_860, 19),
+    "spark": (1_470, 12),
+    "store": (4_670, 23),
+    "transforms": (1_930, 13),
+    "upkeep": (2_810, 21),
+}
+"""How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
+
+HABITS: Mapping[str, int] = {
+    "# noqa: ARG": 71,
+    "a comprehension in another": 169,
+    "a private module of Dagster": 43,
+    "a vague name": 1_958,
+    "a, b = x, y": 54,
+}
+"""How often the package may do what is hard to read. The aim is 0."""
+
+SLACK = 60
+"""So many lines fewer than it may have, and a room is held to what it has."""
+
+VAGUE = frozenset(
+    {
+        *("found", "told", "said", "says", "known", "kept", "left", "seen", "asked", "wanted"),
+        *("given", "each", "made", "held", "stored", "settled", "cut", "whole", "look"),
+    }
+)
+"""Names of variables, parameters and fields that say nothing of what they name."""
+
 PASSED_ON = ("cli", "plugins.py")
 """The command line's functions are called as its commands are, which are what they run; `plugins` passes names on."""
 
@@ -30,6 +82,41 @@ def public_names(module: ast.Module) -> Iterator[str]:
                 yield node.name
             case ast.Assign(targets=[ast.Name(id=name)]) if name[0].isupper() and not name.isupper():
                 yield name
+
+
+def test_each_room_keeps_to_its_size() -> None:
+    sizes: dict[str, list[int]] = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        inside = path.relative_to(PACKAGE).parts
+        sizes[inside[0] if len(inside) > 1 else "."].append(len(path.read_text().splitlines()))
+    rooms = {room: (sum(lines), len(lines)) for room, lines in sorted(sizes.items())}
+    allowed = {room: ROOMS.get(room, (0, 0)) for room in rooms}
+    larger = {room for room, size in rooms.items() if size[0] > allowed[room][0] or size[1] > allowed[room][1]}
+    smaller = {room for room, size in rooms.items() if size[0] + SLACK < allowed[room][0] or size[1] < allowed[room][1]}
+    assert {room: rooms[room] for room in larger} == {}, "raise what the room may have, if it must be"
+    assert {room: rooms[room] for room in smaller} == {}, "lower what the room may have, lest it grow again"
+    assert sum(lines for lines, _ in rooms.values()) >= MIN_LINES * sum(files for _, files in rooms.values())
+
+
+def test_no_habit_that_is_hard_to_read_grows() -> None:
+    counts = Counter(habit for path, module in modules() for habit in habits(path, module))
+    assert dict(counts) == HABITS
+
+
+def habits(path: str, module: ast.Module) -> Iterator[str]:
+    yield from ["# noqa: ARG"] * (PACKAGE / path).read_text().count("noqa: ARG")
+    for node in ast.walk(module):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(), *_], value=ast.Tuple()):
+                yield "a, b = x, y"
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                inner = (child for child in ast.walk(node) if child is not node)
+                if len(node.generators) > 1 or any(isinstance(child, COMPREHENSIONS) for child in inner):
+                    yield "a comprehension in another"
+            case ast.ImportFrom(module=str(name)) if re.match(r"dagster[\w.]*\._", name):
+                yield "a private module of Dagster"
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) if name in VAGUE:
+                yield "a vague name"
 
 
 @pytest.mark.parametrize("root", [PACKAGE, TESTS], ids=["package", "tests"])
