@@ -17,7 +17,20 @@ from kafka_s3_platform_tests.config.sentences.files import file_of, resolve, wit
 
 OF_JAVA = ("Belongs to the Java client.", "OpenSSL does this by its own rules.", "Keys and values are read")
 JAVAS = [key.name.replace("*", "x") for key in WITHOUT_MEANING_PROPERTIES if key.doc.startswith(OF_JAVA)]
-SAMPLES = ("1000", "true", "PLAIN", "PLAINTEXT", "none", "default", "use_all_dns_ips", "/etc/me.keytab", "any", "all", "5", "x")
+SAMPLES = (
+    "1000",
+    "true",
+    "PLAIN",
+    "PLAINTEXT",
+    "none",
+    "default",
+    "use_all_dns_ips",
+    "/etc/me.keytab",
+    "any",
+    "all",
+    "5",
+    "x",
+)
 
 
 @pytest.mark.parametrize("name", JAVAS)
