@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import dagster as dg
 import pytest
@@ -18,7 +19,7 @@ from kafka_s3_platform.cli.take_over import take_over
 from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY, KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import Lab, free_ports
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, until
 from kafka_s3_platform_tests.support import Sent, produce
 
@@ -27,24 +28,25 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def code_server(kafka_s3: KafkaS3) -> Iterator[GrpcServerCodeLocationOrigin]:
-    """The platform's definitions, served as in a deployment."""
-    [port] = free_ports(1)
+    """The platform's definitions, served at a socket, as in a deployment."""
     command = [str(Path(sys.executable).with_name("dagster")), "code-server", "start", "-m"]
     given = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_S3_", "DAGSTER_"))}
     env = {**given, "DAGSTER_HOME": str(kafka_s3.folder / "dagster"), "PYTHONPATH": str(REPOSITORY)}
-    server = subprocess.Popen(
-        [*command, "kafka_s3_platform.definitions", "-p", str(port), "-h", "127.0.0.1"],
-        cwd=kafka_s3.folder,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield GrpcServerCodeLocationOrigin("127.0.0.1", port)
-    finally:
-        server.terminate()
-        # it lets calls that are under way end, for 60 s
-        server.wait(90)
+    with TemporaryDirectory() as folder:
+        socket = f"{folder}/code-location.sock"
+        server = subprocess.Popen(
+            [*command, "kafka_s3_platform.definitions", "--socket", socket],
+            cwd=kafka_s3.folder,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield GrpcServerCodeLocationOrigin("localhost", socket=socket)
+        finally:
+            server.terminate()
+            # it lets calls that are under way end, for 60 s
+            server.wait(90)
 
 
 class Served:

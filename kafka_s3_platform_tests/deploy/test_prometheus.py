@@ -106,7 +106,7 @@ def test_every_metric_of_the_alerts_and_the_dashboard_is_exposed(exposed: str) -
     assert types - named == {
         *("kafka_s3_build_info", "kafka_s3_last_run_timestamp_seconds", "kafka_s3_running_restores"),
         *("kafka_s3_look_duration_seconds", "kafka_s3_last_look_timestamp_seconds"),
-        "kafka_s3_last_good_look_timestamp_seconds",
+        *("kafka_s3_last_good_look_timestamp_seconds", "kafka_s3_last_proven_timestamp_seconds"),
     }, "for whoever looks closer"
 
 
