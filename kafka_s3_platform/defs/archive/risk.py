@@ -17,13 +17,14 @@ def find_risk(backlog: Backlog) -> Risk:
 
     A topic that is not archived until somebody decides fails at once. Raises PlatformError where Kafka does not answer.
     """
-    found = [*_find_retention_risk(backlog), *_find_age_risk(backlog)]
+    left = find_retention_left(backlog)
+    found = [*_find_retention_risk(backlog, left), *_find_age_risk(backlog)]
     if backlog.failures:
         told = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
         found.append(Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {told}"))
     found += _find_unreliable(backlog)
     level = max((risk.level for risk in found), default=Level.FINE)
-    hours, left = _find_hours(backlog), find_retention_left(backlog)
+    hours = _find_hours(backlog, left)
     lost_at = None if hours is None or left is None else backlog.now + timedelta(seconds=left.seconds)
     return Risk(level, " ".join(risk.says for risk in found), hours, lost_at)
 
@@ -72,9 +73,8 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
     )
 
 
-def _find_hours(backlog: Backlog) -> tuple[datetime, datetime] | None:
+def _find_hours(backlog: Backlog, left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
     """Return [from, to) of the hours whose records Kafka soon deletes, if they are not archived. None without any."""
-    left = find_retention_left(backlog)
     settings = backlog.topic.config.archive
     if left is None or not left.is_age_known or _find_level(settings, left) is Level.FINE:
         return None
@@ -83,8 +83,7 @@ def _find_hours(backlog: Backlog) -> tuple[datetime, datetime] | None:
     return oldest, backlog.now - kept * (1 - settings.risk_retention_warn) + timedelta(milliseconds=1)
 
 
-def _find_retention_risk(backlog: Backlog) -> Iterator[Risk]:
-    left = find_retention_left(backlog)
+def _find_retention_risk(backlog: Backlog, left: RetentionLeft | None) -> Iterator[Risk]:
     if left is None:
         return
     level = _find_level(backlog.topic.config.archive, left)
