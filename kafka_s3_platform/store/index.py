@@ -184,7 +184,7 @@ class ConnectorSnapshot:
         self._topics: dict[str, IndexSnapshot] = {}
         self._segments: dict[tuple[str, str, SegmentFilter], pa.Table] = {}
         self._chunks: dict[tuple[frozenset[str], SegmentFilter], Mapping[str, frozenset[StoredChunk]]] = {}
-        self._out_of_range: dict[datetime, pa.Table] = {}
+        self._out_of_range: tuple[datetime, pa.Table] | None = None
         self._late: dict[datetime, Mapping[str, tuple[int, int]]] = {}
         self._hours: dict[datetime, Mapping[str, Mapping[datetime, tuple[int, int]]]] = {}
 
@@ -255,11 +255,14 @@ class ConnectorSnapshot:
             self._segments[topic, kind, wanted] = rows
 
     def read_out_of_range(self, since: datetime) -> pa.Table:
-        """Return the rows of live segments, of all topics, whose records were before a start hour from `since` on."""
-        if since not in self._out_of_range:
+        """Return the rows of live segments, of all topics, whose records were before a start hour from `since` on.
+
+        There are earlier ones among them if somebody has asked for these.
+        """
+        if self._out_of_range is None or since < self._out_of_range[0]:
             terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
-            self._out_of_range[since] = self._read("segments", terms)
-        return self._out_of_range[since]
+            self._out_of_range = since, self._read("segments", terms)
+        return self._out_of_range[1]
 
     def list_chunks(self, topic: str, kinds: Collection[str], wanted: SegmentFilter) -> frozenset[StoredChunk]:
         """Return the hours or days of the segments that the filter wants. They are read of all topics at once."""
@@ -462,7 +465,7 @@ class IndexSnapshot:
         self.whole = whole
         self.version: int = whole.version
         self._months: dict[str, IndexState] = {}
-        self._out_of_range: dict[datetime, tuple[Segment, ...]] = {}
+        self._out_of_range: tuple[datetime, tuple[Segment, ...]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -497,14 +500,14 @@ class IndexSnapshot:
         )
 
     def _list_out_of_range(self, hour: datetime) -> tuple[Segment, ...]:
-        # by days, so that a search through hours asks seldom
-        since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
-        if since not in self._out_of_range:
+        if self._out_of_range is None or hour < self._out_of_range[0]:
+            # by days, so that a search back through hours asks seldom
+            since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
             with self._made_of_rows():
                 rows = self.whole.read_out_of_range(since)
                 mine = rows.filter(pc.equal(rows.column("topic"), self.index.topic))
-                self._out_of_range[since] = tuple(decode_segments(mine))
-        return self._out_of_range[since]
+                self._out_of_range = since, tuple(decode_segments(mine))
+        return self._out_of_range[1]
 
     def _read_month(self, month: str) -> IndexState:
         if month not in self._months:
