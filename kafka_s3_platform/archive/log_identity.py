@@ -231,7 +231,7 @@ class ArchivedLogs:
         later = RangeSet(
             scan.offsets
             for scan in self.state.scans
-            if scan.kafka_partition == kafka_partition and (scan.leader_epoch or 0) > (look.leader_epoch or 0)
+            if scan.kafka_partition == kafka_partition and _may_be_later(scan.leader_epoch, look.leader_epoch)
         )
         given_up_before = RangeSet(
             gap.offsets
@@ -266,6 +266,10 @@ class ArchivedLogs:
         # The leader of then may have followed another log before that end. What is archived was found to be shared.
         archived = self.state.coverage(frontier.kafka_partition).end_offset or frontier.log_start_offset
         return min(divergence.end_offset, archived)
+
+
+def _may_be_later(one: int | None, other: int | None) -> bool:
+    return one is None or other is None or one > other
 
 
 def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
