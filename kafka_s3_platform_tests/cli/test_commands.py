@@ -132,6 +132,18 @@ def test_archive_compact_restore_verify_and_vacuum_one_after_the_other(
     assert set(runs.values()) == {dg.DagsterRunStatus.SUCCESS}
 
 
+def test_a_verification_counts_also_if_dagster_cannot_record_it(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent()])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic)
+    assert kafka_s3("archive", "c", "--until-now").returncode == 0
+    (kafka_s3.folder / "dagster" / "dagster.yaml").write_text("storage: {sqlite: {base_dir: /proc/nowhere}}\n")
+    verified = kafka_s3("verify", "c", "--deep", "--json")
+    assert verified.returncode == 0, verified.stderr
+    assert json.loads(verified.stdout)["topics"][0]["ok"]
+    assert "c: Dagster could not record the verification" in verified.stderr
+
+
 def last_proof(kafka_s3: KafkaS3) -> tuple[str, int] | None:
     """How the only topic was proven last, and by how many records."""
     [connector] = json.loads(kafka_s3("health", "--json").stdout)["connectors"]
