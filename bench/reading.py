@@ -31,7 +31,7 @@ from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.reading.dataset import find_objects
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
 
 Query = Callable[[], tuple[int, ...]]
 """Returns how many records it found, and perhaps more."""
@@ -73,6 +73,9 @@ def main() -> None:
             keys = [segment.key for segment in find_objects(NAME, None, EVERY_SEGMENT).segments]
             queries = list_queries(stack, keys, copy_objects(Path(folder) / "copies", keys), asked.records)
         compare(queries, asked.records, asked.rounds)
+        if not asked.formats:
+            chosen = find_objects(NAME, None, SegmentFilter(kafka_partitions=frozenset({0}))).segments
+            compare(list_choices(asked.records), sum(segment.record_count for segment in chosen), asked.rounds)
 
 
 def archive(folder: Path, name: str, topic: str, more: Mapping[str, str] = {}) -> None:
@@ -158,6 +161,23 @@ def list_queries(stack: StackSettings, keys: list[str], copies: list[str], recor
             "a Python data source, out of memory": lambda: query_spark(spark, spark.read.format("memory").load()),
             "read.parquet, local copies": lambda: query_spark(spark, spark.read.parquet(*copies)),
         },
+    }
+
+
+def list_choices(records: int) -> Queries:
+    """Return two queries of Spark for one kafka partition: a condition opens all objects, an option those chosen."""
+    spark = start_spark(records)
+    columns = "value BINARY, offset BIGINT, partition INT"
+
+    def load(**options: str) -> Any:
+        reader = spark.read.format("kafka_archive").option("connector", NAME).options(**options)
+        return reader.schema(columns).load()
+
+    return {
+        "Spark": {
+            "one kafka partition, by a condition": lambda: query_spark(spark, load().where("partition = 0")),
+            "one kafka partition, by an option": lambda: query_spark(spark, load(kafkaPartitions="0")),
+        }
     }
 
 
