@@ -46,8 +46,7 @@ class TopicDescription:
     """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself.
 
     `operations` are Kafka's names of what the admin client's principal may do with it, None where the cluster does not
-    say; `acls` None where they are unknown; `replication_factor` is the least of its kafka partitions; `replicas` is
-    kafka partition -> ids of the brokers that hold it.
+    say; `acls` None where they are unknown; `replication_factor` is the least of its kafka partitions.
     """
 
     topic: str
@@ -57,7 +56,6 @@ class TopicDescription:
     acls: tuple[TopicAcl, ...] | None = None
     operations: frozenset[str] | None = None
     replication_factor: int | None = None
-    replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     configs_in_force: Mapping[str, str] = field(default_factory=dict)
     """Those set on the topic, and the broker's defaults."""
 
@@ -284,7 +282,6 @@ def _build_description(
         acls=acls,
         operations=found.operations,
         replication_factor=min(map(len, found.replicas.values()), default=None),
-        replicas=found.replicas,
         configs_in_force=_read_values(entries),
     )
 

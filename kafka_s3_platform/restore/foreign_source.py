@@ -14,10 +14,8 @@ from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, check_decoding
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
 from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_known, save_known
-from kafka_s3_platform.restore.preflight.checks import measure_room
 from kafka_s3_platform.restore.preflight.foreign_times import check_times
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
-from kafka_s3_platform.restore.preflight.space import describe_space
 from kafka_s3_platform.restore.preflight.target import (
     PreflightFinding,
     check_newest,
@@ -111,7 +109,7 @@ class ForeignSource:
             self._check_outgoing(goal)
         trials = self._make_trials(request, plan, goals)
         store = ObjectStore(request.config.store)
-        found = [*_check_objects(request, plan, goals), *try_first_records(trials, store, is_begun=is_begun)]
+        found = [*_check_objects(request, plan), *try_first_records(trials, store, is_begun=is_begun)]
         known = read_known(request, self.after, ObjectStore(request.config.restore_store))
         found += [] if known is None else _find_other_targets(known, goals)
         return Checked(tuple(found), tuple(o.key for o in plan.objects if o.is_cold))
@@ -196,11 +194,9 @@ def _find_other_targets(known: Known, goals: Sequence[Goal]) -> Iterator[Preflig
                 )
 
 
-def _check_objects(request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+def _check_objects(request: RestoreRequest, plan: ForeignPlan) -> Iterator[PreflightFinding]:
     if not plan.objects:
         yield make_remark("there are no objects to restore")
-    if goals:
-        yield describe_space(plan.object_bytes, measure_room(goals[0].request, goals[0].target))
     yield from describe_cold(plan.objects)
     yield from map(make_remark, plan.notes)
     yield from map(make_doubt, plan.doubts)

@@ -14,7 +14,6 @@ from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import MissingTopicError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.client import Reasons, open_producer
-from kafka_s3_platform.kafka.disk_space import measure_disk_space
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import Attempt
@@ -74,16 +73,6 @@ def test_asking_for_a_topic_does_not_create_it_where_brokers_would(cluster: Clus
         open_producer(cluster.kafka, Reasons(), {}, {}).list_topics(producer_asks, timeout=10)
         time.sleep(1)
         assert not {admin_asks, producer_asks} & admin.topics()
-
-
-def test_every_broker_tells_its_free_space(cluster: Cluster) -> None:
-    with ClusterAdmin(cluster.kafka) as admin:
-        found = measure_disk_space(cluster.kafka, admin.describe_cluster().addresses)
-    assert [(broker, space.reason, bool(space.usable_bytes)) for broker, space in sorted(found.items())] == [
-        (1, "", True),
-        (2, "", True),
-        (3, "", True),
-    ]
 
 
 class WhileOneDies(InProcessRunner):

@@ -12,7 +12,7 @@ from typing import final
 
 from kafka_s3_platform.kafka.fetch import protocol as wire
 from kafka_s3_platform.kafka.fetch import sasl
-from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer, LogDir
+from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer
 from kafka_s3_platform.model.offsets import TopicPartition
 
 # Every answer begins with its length, in four bytes.
@@ -121,14 +121,6 @@ class BrokerConnection:
         found = wire.read_fetch_answer(self._receive(self._record_bytes, _RECORD_SECONDS))
         self.unanswered -= 1
         return found
-
-    def log_dirs(self) -> tuple[int, list[LogDir]]:
-        """Return Kafka's error code and the broker's log directories. UnsupportedError if the broker tells no sizes."""
-        self._send(wire.API_VERSIONS, b"")
-        if not wire.supports_api(self._receive(), wire.DESCRIBE_LOG_DIRS):
-            raise UnsupportedError("it tells no sizes of its volumes, as brokers before Kafka 3.3 do not")
-        self._send(wire.DESCRIBE_LOG_DIRS, wire.write_log_dirs_request())
-        return wire.read_log_dirs(self._receive())
 
     def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
         """Delete offsets of a group, at its coordinator. Return what `wire.read_offset_delete_errors` does."""

@@ -1,9 +1,8 @@
 """Kafka's protocol as far as we speak it ourselves: what fetching needs, and what librdkafka has no call for.
 
-Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2, ApiVersions 0, DescribeLogDirs 4, OffsetDelete 0. Source:
-Apache Kafka documentation, "Kafka Protocol Guide"; for the bytes of volumes KIP-827. All numbers are big endian;
-compact strings, bytes and arrays begin with their length plus one as an unsigned varint, and structures end with tagged
-fields.
+Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2, OffsetDelete 0. Source: Apache Kafka
+documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and arrays begin with their
+length plus one as an unsigned varint, and structures end with tagged fields.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -20,8 +19,6 @@ METADATA = (3, 9)
 FETCH = (1, 12)
 SASL_HANDSHAKE = (17, 1)
 SASL_AUTHENTICATE = (36, 2)
-API_VERSIONS = (18, 0)
-DESCRIBE_LOG_DIRS = (35, 4)
 OFFSET_DELETE = (47, 0)
 CLIENT_ID = "kafka-s3-platform"
 # The isolation level: no records behind the last stable offset, and a list of aborted transactions.
@@ -33,7 +30,7 @@ _FETCH_PLACE = Struct(">iiqiqi")
 _EPOCH_END = Struct(">iq")
 _NO_TAGS = b"\0"
 # Versions without the compact strings and tagged fields of KIP-482.
-_WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, API_VERSIONS, OFFSET_DELETE})
+_WITHOUT_TAGS = frozenset({SASL_HANDSHAKE, OFFSET_DELETE})
 # No answer has more items in one array. A broker has 4,000 kafka partitions; 8 MiB of batches are at most 60,000
 # aborted transactions.
 _MOST_ITEMS = 200_000
@@ -44,14 +41,6 @@ _MOST_SHIFT = 28
 _DIVERGING_EPOCH = 0
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class LogDir:
-    """A log directory of a broker: what the volume that it is in can take, -1 where the broker does not tell."""
-
-    error_code: int
-    usable_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +95,6 @@ def write_authenticate_request(token: bytes) -> bytes:
     return _write_unsigned(len(token) + 1) + token + _NO_TAGS
 
 
-def write_log_dirs_request() -> bytes:
-    """Write a request for the broker's log directories, and for no topic in them."""
-    return b"\1" + _NO_TAGS
-
-
 def write_offset_delete_request(group: str, topic: str, kafka_partitions: Collection[int]) -> bytes:
     """Write a request to remove the offsets that a group has committed of some kafka partitions."""
     numbers = b"".join(_write_number(p) for p in (len(kafka_partitions), *kafka_partitions))
@@ -151,22 +135,6 @@ def read_authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
     error = answer.number(2)
     answer.data()
     return error, bytes(answer.data())
-
-
-def supports_api(frame: memoryview, api: tuple[int, int]) -> bool:
-    """Whether an ApiVersions answer names this version of a request."""
-    answer = _Answer(frame, flexible=False)
-    if answer.number(2):
-        return False
-    ranges = [(answer.number(2), answer.number(2), answer.number(2)) for _ in range(answer.number(4))]
-    return any(key == api[0] and first <= api[1] <= last for key, first, last in ranges)
-
-
-def read_log_dirs(frame: memoryview) -> tuple[int, list[LogDir]]:
-    """Read the error code of a DescribeLogDirs answer, and the log directories."""
-    answer = _Answer(frame)
-    answer.number(4)
-    return answer.number(2), list(answer.array(_read_log_dir))
 
 
 def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
@@ -258,29 +226,6 @@ def _read_place_leader(answer: _Answer) -> tuple[int, int]:
         list(answer.array(lambda a: a.number(4)))
     answer.tags()
     return kafka_partition, leader_id
-
-
-def _read_log_dir(answer: _Answer) -> LogDir:
-    error = answer.number(2)
-    answer.data()
-    for _ in answer.array(_skip_log_dir_topic):
-        pass
-    answer.number(8)
-    usable = answer.number(8)
-    answer.tags()
-    return LogDir(error, usable)
-
-
-def _skip_log_dir_topic(answer: _Answer) -> None:
-    answer.data()
-    for _ in answer.array(_skip_log_dir_place):
-        pass
-    answer.tags()
-
-
-def _skip_log_dir_place(answer: _Answer) -> None:
-    answer.take(4 + 8 + 8 + 1)
-    answer.tags()
 
 
 def _read_fetched_topic(answer: _Answer) -> list[FetchAnswer]:

@@ -15,7 +15,6 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.restore.preflight.checks import (
     Target,
-    check_room,
     describe_if_there,
     look_at_target,
     raise_refusals,
@@ -45,8 +44,7 @@ def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) ->
     Raises:
         PreflightError: the defaults of its brokers, which only the new topic shows, would not keep the records.
     """
-    room = check_room(request, plan, created)
-    raise_refusals(request, [*check_configs(request, plan, created.configs, {}), *room])
+    raise_refusals(request, list(check_configs(request, plan, created.configs, {})))
 
 
 def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:

@@ -9,11 +9,9 @@ from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
 from kafka_s3_platform.kafka.advice import LOWER_TIMEOUT
-from kafka_s3_platform.kafka.disk_space import DiskSpace, measure_disk_space
 from kafka_s3_platform.kafka.produce.transactional_producer import read_transaction_timeout_ms
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.preflight.space import Room, check_space
 from kafka_s3_platform.restore.preflight.target import (
     PreflightFinding,
     TargetConfigs,
@@ -97,7 +95,7 @@ def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) ->
         *_check_schema_mapping(request),
         *_check_found_target(request, plan, target),
         *_check_rights_and_acls(request, plan, target),
-        *check_room(request, plan, target),
+        *_describe_size(plan),
         *_check_source(request, plan, target),
         *_find_loops(request, target),
     ]
@@ -215,22 +213,12 @@ def _check_rights_and_acls(request: RestoreRequest, plan: TargetPlan, target: Ta
     yield from check_acls(request, plan, target.acls)
 
 
-def check_room(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Ask each broker whether it has room."""
-    if not plan.objects or plan.record_bytes is None:
-        return
-    spaces = measure_room(request, target)
-    if target.description is None:
-        configs, _ = make_topic_configs(request, plan, target.configs.now, target.not_taken)
-        room = Room(spaces, {}, request.replication_factor, configs)
-    else:
-        room = Room(spaces, target.description.replicas, None, target.configs.configs)
-    yield from check_space(request, plan, room)
-
-
-def measure_room(request: RestoreRequest, target: Target) -> dict[int, DiskSpace]:
-    """Return the room of each broker of the target's cluster, by its id."""
-    return measure_disk_space(request.target_kafka, target.cluster.addresses if target.cluster else {})
+def _describe_size(plan: TargetPlan) -> Iterator[PreflightFinding]:
+    if plan.objects and plan.record_bytes is not None:
+        yield make_remark(
+            f"{plan.to_topic} gets up to {plan.largest_bytes:,} bytes of keys, values and headers for each replica,"
+            f" before compression"
+        )
 
 
 def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:

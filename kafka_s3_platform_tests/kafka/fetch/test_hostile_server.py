@@ -1,16 +1,17 @@
 """What is no broker, or a hostile one, on the port of a broker: it costs little memory and no more than its time."""
 
 import struct
+from collections.abc import Mapping
 
 import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.disk_space import measure_disk_space
 from kafka_s3_platform.kafka.fetch import protocol as wire
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
-from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
 from kafka_s3_platform_tests.hostile.servers import MIB, costing, drips, sends, serving
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
@@ -24,8 +25,8 @@ def test_what_is_no_broker_costs_no_memory_and_is_named(security: dict[str, str]
         settings = KafkaSettings(
             bootstrap_servers=f"127.0.0.1:{port}", common={k: SecretStr(v) for k, v in security.items()}
         )
-        [space] = measure_disk_space(settings, {1: ("127.0.0.1", port)}).values()
-        assert "this may be no broker" in space.reason
+        with pytest.raises(ValueError, match="this may be no broker"):
+            find_leader(port, settings.properties("consumer"))
         with (
             FetchReader(settings, "t", answer_seconds=2) as reader,
             pytest.raises(BrokerUnavailableError, match=f"127.0.0.1:{port}"),
@@ -34,19 +35,26 @@ def test_what_is_no_broker_costs_no_memory_and_is_named(security: dict[str, str]
 
 
 def test_an_answer_of_ten_megabytes_is_too_large_before_authentication() -> None:
-    settings = KafkaSettings(bootstrap_servers="any", common={k: SecretStr(v) for k, v in SASL.items()})
-    with serving(sends(struct.pack(">i", 10 * MIB))) as port, costing(2, 10):
-        [space] = measure_disk_space(settings, {1: ("127.0.0.1", port)}).values()
-    assert "65,536 are the most" in space.reason
+    with (
+        serving(sends(struct.pack(">i", 10 * MIB))) as port,
+        costing(2, 10),
+        pytest.raises(ValueError, match="65,536 are the most"),
+    ):
+        find_leader(port, SASL)
 
 
-def test_a_broker_that_sends_a_byte_now_and_then_is_given_the_time_of_one_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("kafka_s3_platform.kafka.disk_space.ANSWER_SECONDS", 1.0)
-    with serving(drips(struct.pack(">i", 1000))) as port, costing(2, 5):
-        [space] = measure_disk_space(KafkaSettings(bootstrap_servers="any"), {1: ("127.0.0.1", port)}).values()
-    assert "took too long" in space.reason
+def test_a_broker_that_sends_a_byte_now_and_then_is_given_the_time_of_one_answer() -> None:
+    with (
+        serving(drips(struct.pack(">i", 1000))) as port,
+        costing(2, 5),
+        pytest.raises(OSError, match="took too long"),
+    ):
+        find_leader(port, {}, seconds=1)
+
+
+def find_leader(port: int, properties: Mapping[str, str], seconds: float = 5) -> None:
+    with BrokerConnection("127.0.0.1", port, properties, seconds) as connection:
+        connection.leader(TopicPartition("t", 0))
 
 
 @pytest.mark.parametrize(
