@@ -83,7 +83,7 @@ format: setup ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix
 
 tables: setup ## Write the tables of the docs from the rows of keys, formats and codecs
-	$(BIN)/python -m kafka_s3_platform.config.reference
+	$(BIN)/python -m bench.tables
 
 bench: setup ## Measure archive and restore against their floors
 	$(BIN)/python -m bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale)

@@ -22,7 +22,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "archive": (3_480, 21),
     "avro": (2_540, 14),
     "cli": (4_200, 42),
-    "config": (9_330, 49),
+    "config": (9_100, 47),
     "converters": (4_070, 22),
     "defs": (8_150, 72),
     "formats": (6_320, 58),
