@@ -1,13 +1,13 @@
-# Needs python3 (3.10 to 3.13), java (17 or newer) and make. Everything else goes into .venv, .local and ~/.cache/kafka-s3-stack.
+# Needs python3 (3.11 to 3.13), java (17 or newer) and make. Everything else goes into .venv, .local and ~/.cache/kafka-s3-stack.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(or $(KAFKA_S3_LOCAL_DATA_DIR),.local)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-strip-extras --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long chaos worlds fuzz lint tables bench bench-peers bench-growth outage up down clean format lock
+.PHONY: help setup demo dev test test-long newest chaos worlds fuzz lint tables bench bench-peers bench-growth outage up down clean format lock
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ setup: .venv/prepared-$(JAVA_ID) ## Install everything into .venv, as locked (th
 
 # Build tools first: a package that comes as source only (PySpark) must not fetch others, unlocked, to be built.
 .venv/dependencies: requirements-build.lock requirements.lock
-	$(PYTHON) -c 'import sys; (3, 10) <= sys.version_info < (3, 14) or sys.exit("Python 3.10 to 3.13 is needed")'
+	$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("Python 3.11 to 3.13 is needed")'
 	$(PYTHON) -m venv --clear .venv
 	@echo "installing the locked dependencies into .venv: some minutes the first time"
 	$(INSTALL) --require-hashes --requirement requirements-build.lock
@@ -62,6 +62,16 @@ test: setup ## Run all tests but the long ones, with real Kafka and S3
 
 test-long: setup ## Run the long tests: all attacks end to end, many seeds, many drawn examples
 	$(TEST) -m "long or hypothesis" --hypothesis-profile long
+
+NEWEST ?= python3.13
+IMPORT_ALL := import importlib, pkgutil, kafka_s3_platform as package; names = [module.name for module in \
+	pkgutil.walk_packages(package.__path__, "kafka_s3_platform.") if not module.name.endswith("__main__")]; \
+	[importlib.import_module(name) for name in names]; print(len(names), "modules were imported")
+
+newest: setup ## Import every module with the newest Python that is supported: NEWEST=python3.13
+	$(BIN)/uv venv --quiet --clear --python $(NEWEST) .local/newest
+	VIRTUAL_ENV=.local/newest $(BIN)/uv pip install --quiet --require-hashes --requirement requirements-deploy.lock
+	PYTHONPATH=$(CURDIR) .local/newest/bin/python -c '$(IMPORT_ALL)'
 
 chaos: setup ## Archive under seeded lies of broker and store, or kill restores (KILLS=1): SEED=1 RUNS=300
 	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(KILLS),--kills) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))

@@ -31,7 +31,8 @@ code, by which `docs/runbook.md` says more.
 import errno
 import re
 from collections.abc import Iterator
-from enum import Enum, unique
+from enum import StrEnum, unique
+from typing import Self
 
 from kafka_s3_platform.text import escape_unprintable, make_anchor
 
@@ -43,7 +44,7 @@ HEAL_OBJECT = (
 
 
 @unique
-class ErrorCode(str, Enum):
+class ErrorCode(StrEnum):
     """Names a kind of errors for people and searches: what the user sees, and what the runbook has a section for.
 
     A code stays what it is; a new kind gets a new one. `meaning` is the sentence in the section's heading.
@@ -51,7 +52,7 @@ class ErrorCode(str, Enum):
 
     meaning: str
 
-    def __new__(cls, code: str, meaning: str) -> "ErrorCode":  # noqa: PYI034 - `Self` came with Python 3.11
+    def __new__(cls, code: str, meaning: str) -> Self:
         member = str.__new__(cls, code)
         member._value_ = code
         member.meaning = meaning

@@ -7,8 +7,8 @@ from pathlib import Path
 FOLDER = str(Path(os.__file__).parent)
 """The folder that such a process works in: that of the standard library.
 
-Python imports from its working directory first (`-m`, `-c`), so that a `resource.py` which somebody left in the user's
-folder would run. Python 3.11 can leave that out (`-P`), Python 3.10 cannot.
+Python imports from its working directory first (`-m`, `-c`), and libraries read their settings there: a `resource.py`
+that somebody left in the user's folder would run.
 """
 
 

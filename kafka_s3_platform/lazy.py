@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class lazy_property(Generic[T]):  # noqa: N801 - it is used as `property` is
-    """As `functools.cached_property`, without the lock of Python 3.10 and 3.11, which all instances of a class share.
+    """As `functools.cached_property`, without the lock of Python 3.11, which all instances of a class share.
 
     Under that lock, one store that hangs would hold up the reading of all others. Two threads may find the same twice.
     """

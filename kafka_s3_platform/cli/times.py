@@ -11,7 +11,7 @@ from kafka_s3_platform.config.keys.values import move_to_zone
 def parse_time(option: str, text: str, zone: ZoneInfo) -> datetime:
     """Parse an ISO 8601 time to UTC; without a UTC offset it is in `zone`. UsageError if it is no such time."""
     try:
-        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        found = datetime.fromisoformat(text)
     except ValueError as err:
         raise click.UsageError(f"{option} {text}: not an ISO 8601 time, such as 2013-01-31T15:00") from err
     try:

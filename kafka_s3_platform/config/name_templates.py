@@ -127,10 +127,9 @@ class NameTemplate:
         for at, part in enumerate(self.parts):
             if isinstance(part, str):
                 # Where the text between two `any` is found first, it is found for good: the second `any` takes what
-                # else the first could take. A pattern that tried all places, for many `any`, would never end. (An
-                # atomic group says the same; Python 3.10 has none.)
+                # else the first could take. A pattern that tried all places, for many `any`, would never end.
                 if self.parts[at - 1 : at] == (_ANY,) and self.parts[at + 1 : at + 2] == (_ANY,):
-                    found[-1] = f"(?=(?P<any{at}>{found[-1]}?{re.escape(part)}))(?P=any{at})"
+                    found[-1] = f"(?>{found[-1]}?{re.escape(part)})"
                 else:
                     found.append(re.escape(part))
                 continue

@@ -3,6 +3,7 @@
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from threading import Condition
+from typing import Self
 
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.segment_writer import SegmentWriter
@@ -33,7 +34,7 @@ class SegmentUploads:
         self._count = 0
         self._bytes = 0
 
-    def __enter__(self) -> "SegmentUploads":  # noqa: PYI034 - typing.Self came with Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

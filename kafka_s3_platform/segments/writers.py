@@ -5,7 +5,7 @@ Each bucket has one writer. The number of open writers and their memory are limi
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class SegmentWriters:
         self._open_bytes = 0
         self._refused: dict[tuple[str | None, str], str | None] = {}
 
-    def __enter__(self) -> "SegmentWriters":  # noqa: PYI034 - typing.Self came with Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

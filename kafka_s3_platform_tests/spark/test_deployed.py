@@ -77,7 +77,7 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
 
     Neither Spark nor its workers run what lies in the working directory or above it.
     """
-    strangers = write_strangers(tmp_path) if sys.version_info >= (3, 11) else None  # 3.10 cannot leave the folder out
+    strangers = write_strangers(tmp_path)
     arguments, seen, conf, modes, said = looked_at(
         tmp_path,
         {
@@ -88,7 +88,7 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
             "spark.executorEnv.SEEN": "yes",
         },
     )
-    assert strangers is None or not strangers.exists()
+    assert not strangers.exists()
     assert (conf["spark.app.name"], conf["spark.master"], seen) == ("mine", "local[1]", "yes")
     assert conf["spark.authenticate.secret"] == SECRET
     assert "StreamCorruptedException" in said, "who is not asked for the secret is heard by Java's deserializer"

@@ -156,7 +156,7 @@ def _open_flights() -> pa.Table:
 
 
 def _make_flight(row: dict[str, Any]) -> Flight:
-    moment = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
+    moment = datetime.fromisoformat(row["time_hour"])
     headers: list[tuple[str, str | bytes | None]] = [("origin", row["origin"].encode())]
     if row["dep_time"] is None:
         headers.append(("cancelled", None))

@@ -67,7 +67,7 @@ def read_offsets(name: str, given: Mapping[str, int]) -> "Offsets":
 def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
     """Return an ISO 8601 time, in UTC; one without a UTC offset is a time of `zone`. ConfigError where it is none."""
     try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text)
     except ValueError as err:
         raise ConfigError(f"{name} {text!r} is no ISO 8601 time, such as 2013-01-31T15:00; correct it") from err
     try:

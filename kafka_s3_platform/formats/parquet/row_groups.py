@@ -73,8 +73,8 @@ class RowGroups:
 
     def _end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
         """Return the end of the records from `start` on that the open row group takes, and whether they fill it."""
-        by_bytes = np.searchsorted(np.cumsum(sizes[start:]), self._max_bytes - self.buffered_bytes) + 1
-        end = start + int(min(by_bytes, self._max_records - self._records))
+        by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), self._max_bytes - self.buffered_bytes)) + 1
+        end = start + min(by_bytes, self._max_records - self._records)
         return min(end, len(sizes)), end <= len(sizes)
 
     def _hold(self, batch: pa.RecordBatch, size: int) -> None:

@@ -45,7 +45,7 @@ def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: n
         pos += 1
         value |= np.uint64(byte & 0x7F) << shift
         if byte < 128:
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), pos
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), pos  # type: ignore[return-value]
         shift += np.uint64(7)
     return 0, -1
 

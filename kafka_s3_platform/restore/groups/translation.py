@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from itertools import groupby
 
 import numpy as np
@@ -12,7 +12,7 @@ from kafka_s3_platform.model.segment import CommittedOffset
 from kafka_s3_platform.restore.groups.restored import Restored
 
 
-class Precision(str, Enum):
+class Precision(StrEnum):
     """How precise a translated offset is.
 
     `EXACT`: from there on the group reads each record that it had not read, as far as the source is archived, once and
