@@ -1,10 +1,10 @@
-"""Reads the records that Aiven's S3 sink writes: value, key, offset, timestamp, headers in csv, JSON, Avro or Parquet.
+"""Reads the records of Aiven's S3 sink: value, key, offset, timestamp, headers in csv, JSON, Avro or Parquet.
 
 In csv, keys, header keys and header values are base64, and so is the value unless
 `format.output.fields.value.encoding` is `none`; timestamps are epoch ms; an empty key or value may have been null or
-empty. In JSON, timestamps are ISO 8601, and bytes are base64. In Avro and Parquet, headers are a map, which cannot hold
-two headers of one name. Each record has exactly the fields that `format.output.fields` names. Source: the writers of
-Aiven's cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
+empty. In JSON, timestamps are ISO 8601, and bytes are base64. In Avro and Parquet, headers are a map: no two of a
+record have one name. Each record has exactly the fields of `format.output.fields`. Source: the writers of Aiven's
+cloud-storage-connectors-for-apache-kafka, `commons`, package `output`.
 """
 
 import base64
@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder(float_hook=read_number).decode
 # What msgspec takes for an element of an array, besides its bytes.
 _ELEMENT_BYTES = 64
 _INT64 = range(-(2**63), 2**63)
-_HINT = "format.output.fields and format.output.envelope have to say what the sink wrote"
+_HINT = "set format.output.fields and format.output.envelope as the sink had them"
 _BARE_RECORD = "connector_records"
 AivenRow = Mapping[str, Any]
 
@@ -93,11 +93,11 @@ class AivenReader:
         self._is_bare = bool(settings.bare) and kind != "csv"
         paths = {"offset": settings.offset_field, "timestamp": settings.timestamp_field}
         self._paths = {name: path.split(".") for name, path in paths.items() if path}
-        held = (name for name in self._fields if name not in self._paths)
-        self._members = tuple(dict.fromkeys([*held, *(path[0] for path in self._paths.values())]))
+        plain_fields = (name for name in self._fields if name not in self._paths)
+        self._members = tuple(dict.fromkeys([*plain_fields, *(path[0] for path in self._paths.values())]))
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Those that cannot be read are `bad`.
+        """Return the records in batches. Unreadable ones are `bad`.
 
         Raises:
             IntegrityError: the object is damaged or cut off.
@@ -120,14 +120,14 @@ class AivenReader:
             yield _build_batch(rows, self._payload_of(rows), bad)
 
     def _payload_of(self, rows: Sequence[AivenRow]) -> Callable[[str], Payload]:
-        """Return a function that makes a payload of the keys, or of the values, of rows of texts."""
+        """Return a function from the name of a field, key or value, to its payload in rows of texts."""
 
         def payload(name: str) -> Payload:
-            found = [row.get(name) for row in rows]
+            values = [row.get(name) for row in rows]
             is_bytes = self._kind == "csv" or name in self._settings.base64
             if is_bytes:
-                return build_bytes_payload(pa.array(found, pa.binary()))
-            return build_json_payload(found)
+                return build_bytes_payload(pa.array(values, pa.binary()))
+            return build_json_payload(values)
 
         return payload
 
@@ -151,10 +151,10 @@ class AivenReader:
         if body.count(b",") > most // _ELEMENT_BYTES:
             raise build_limit_error(self._key, f"may have more than {most // _ELEMENT_BYTES:,} elements", "block.bytes")
         try:
-            found = msgspec.json.decode(body, type=list[msgspec.Raw])
+            elements = msgspec.json.decode(body, type=list[msgspec.Raw])
         except (msgspec.MsgspecError, RecursionError) as err:
             raise build_damage_error(self._key, f"is no array of JSON: {err}") from err
-        return map(bytes, found)
+        return map(bytes, elements)
 
     def _bare_row(self, line: bytes) -> AivenRow:
         if why := find_fault(line, self._limits.depth):
@@ -165,10 +165,10 @@ class AivenReader:
         if why := find_fault(line, self._limits.depth):
             raise ValueError(f"it {why}")
         try:
-            found = _new_line_decoder(self._members, bool(self._paths)).decode(line)
+            record = _new_line_decoder(self._members, bool(self._paths)).decode(line)
         except msgspec.ValidationError as err:
             raise ValueError(f"{err}; {_HINT}") from err
-        texts = {name: bytes(getattr(found, f"f{at}")) for at, name in enumerate(self._members)}
+        texts = {name: bytes(getattr(record, f"f{at}")) for at, name in enumerate(self._members)}
         if missing := [name for name, text in texts.items() if not text]:
             raise ValueError(f"it has no {', '.join(missing)}; {_HINT}")
         row: dict[str, Any] = {name: self._part(name, texts[name]) for name in ("key", "value") if name in texts}
@@ -186,18 +186,18 @@ class AivenReader:
         return text
 
     def _at(self, name: str, value: Any) -> Any:
-        """Return the value that the rest of a field's path leads to. `value` is where the path begins."""
+        """Follow a field's path from `value`, the first step's value, to its end."""
         for step in self._paths.get(name, ())[1:]:
             if not isinstance(value, Mapping) or step not in value:
                 raise ValueError(f"it has no {'.'.join(self._paths[name])}, which archive.source.{name}.field names")
             value = value[step]
         return value
 
-    def _headers(self, found: Any) -> Any:
+    def _headers(self, headers: Any) -> Any:
         """Return headers of JSON. If their values were bytes, these are base64 and are decoded."""
-        if not found or "headers" not in self._settings.base64:
-            return found
-        pairs = found.items() if isinstance(found, Mapping) else ((h["key"], h["value"]) for h in found)
+        if not headers or "headers" not in self._settings.base64:
+            return headers
+        pairs = headers.items() if isinstance(headers, Mapping) else ((h["key"], h["value"]) for h in headers)
         return [
             {"key": key, "value": None if value is None else _decode_base64(value.encode())} for key, value in pairs
         ]
@@ -213,7 +213,7 @@ class AivenReader:
         names = self._fields
         at = self._fields.index("value") if "value" in self._fields else len(self._fields)
         before = line.split(b",", at)
-        behind = [found for rest in before[at:] for found in rest.rsplit(b",", len(names) - at - 1)]
+        behind = [field for rest in before[at:] for field in rest.rsplit(b",", len(names) - at - 1)]
         texts = [*before[:at], *behind] if at < len(names) else before
         if len(texts) != len(names):
             raise ValueError(f"{len(texts)} fields instead of {len(names)}")
@@ -233,7 +233,7 @@ class AivenReader:
         return text
 
     def _empty(self, name: str) -> bytes | None:
-        """Return what an empty key or value means by `archive.source.csv.empty`.
+        """Read an empty key or value by `archive.source.csv.empty`.
 
         Raises:
             ValueError: the setting refuses it, or an empty value has none: a tombstone would delete the key.
@@ -241,7 +241,7 @@ class AivenReader:
         meant = self._settings.csv_empty
         if meant == "refuse" or (meant is None and name == "value"):
             raise ValueError(
-                f"its {name} is empty, and may have been null or empty: archive.source.csv.empty=null or =empty says it"
+                f"its {name} is empty, and may have been null or empty: set archive.source.csv.empty=null or =empty"
             )
         return b"" if meant == "empty" else None
 
@@ -250,8 +250,8 @@ class AivenReader:
             reader: BatchReader = AvroReader(self._source, self._key, self._limits)
         else:
             reader = ParquetReader(self._source, self._key, limits=self._limits)
-        for found in reader.batches():
-            yield self._of_records(found)
+        for batch in reader.batches():
+            yield self._of_records(batch)
 
     def _of_records(self, batch: ReadBatch) -> ReadBatch:
         fields = AvroFields(batch.value.schemas[0], self._limits)
@@ -294,13 +294,13 @@ class AivenReader:
         if missing or others:
             what = f"no {', '.join(missing)}" if missing else f"fields that are not named, {', '.join(others[:10])}"
             raise IntegrityError(
-                f"object {self._key} has {what}, where its connector's file says records of {', '.join(self._fields)}:"
+                f"object {self._key} has {what}, but its connector's file names records of {', '.join(self._fields)}:"
                 f" {_HINT}"
             )
 
     def _paths_of(self, row: AivenRow, unit: int) -> AivenRow:
-        found = {name: self._at(name, row[path[0]]) for name, path in self._paths.items()}
-        return {name: convert_to_ms(value, unit) if name == "timestamp" else value for name, value in found.items()}
+        values = {name: self._at(name, row[path[0]]) for name, path in self._paths.items()}
+        return {name: convert_to_ms(value, unit) if name == "timestamp" else value for name, value in values.items()}
 
 
 def _build_batch(rows: Sequence[AivenRow], payload: Callable[[str], Payload], bad: Mapping[int, str]) -> ReadBatch:
@@ -318,7 +318,7 @@ def _build_batch(rows: Sequence[AivenRow], payload: Callable[[str], Payload], ba
 
 
 def _check_row(row: AivenRow) -> AivenRow:
-    """Return the row with values that its columns can hold. Raise one of `VALUE_ERRORS` for any other value."""
+    """Check that the columns can hold the row's values. Raise one of `VALUE_ERRORS` if not."""
     numbers = {name: _check_int64(name, row.get(name)) for name in ("offset", "timestamp")}
     return {**row, **numbers, "headers": _read_headers(row.get("headers"))}
 
@@ -329,10 +329,10 @@ def _check_int64(name: str, value: Any) -> int | None:
     return value
 
 
-def _read_headers(found: Any) -> list[dict[str, Any]] | None:
-    if not found:
+def _read_headers(headers: Any) -> list[dict[str, Any]] | None:
+    if not headers:
         return None
-    pairs = found.items() if isinstance(found, Mapping) else ((h["key"], h["value"]) for h in found)
+    pairs = headers.items() if isinstance(headers, Mapping) else ((h["key"], h["value"]) for h in headers)
     return [{"key": _read_name(key), "value": encode_header_value(value)} for key, value in pairs]
 
 

@@ -28,25 +28,25 @@ class Headers:
 
 
 def read_strings(column: pa.Array) -> Strings:
-    """Take a binary or string array apart. Leave out bytes that belong to a null."""
+    """Take a binary or string array apart. Leave out the bytes of nulls."""
     lengths, start, end = _count_lengths(column)
-    held = column
+    present = column
     if end - start != lengths[lengths > 0].sum():
-        held = column.drop_null()
-        _, start, end = _count_lengths(held)
-    data = held.buffers()[2] if len(held) else None
+        present = column.drop_null()
+        _, start, end = _count_lengths(present)
+    data = present.buffers()[2] if len(present) else None
     return Strings(lengths, memoryview(data)[start:end] if data is not None else memoryview(b""))
 
 
 def read_headers(column: pa.ListArray) -> Headers:
-    """Take an array of headers apart. Leave out elements that belong to a null list."""
+    """Take an array of headers apart. Leave out the elements of null lists."""
     counts, _, _ = _count_lengths(column)
     keys, values = column.flatten().flatten()
     return Headers(counts, read_strings(keys), read_strings(values))
 
 
 def _count_lengths(column: pa.Array) -> tuple[Int64s, int, int]:
-    """Return the lengths of the values of a variable-size array, where the first begins and where the last ends."""
+    """Return the lengths of the values of a variable-size array, the start of the first and the end of the last."""
     if not len(column):
         return np.empty(0, np.int64), 0, 0
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

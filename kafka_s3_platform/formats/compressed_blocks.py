@@ -1,4 +1,4 @@
-"""Decompresses streams that no library of ours reads piece by piece: snappy's framings, Hadoop's snappy and LZ4.
+"""Decompresses formats that our libraries cannot read piece by piece: snappy's framings, Hadoop's snappy and LZ4.
 
 Sources: snappy's framing format, snappy-java's SnappyInputStream (xerial), Hadoop's BlockDecompressorStream.
 """
@@ -13,7 +13,7 @@ from kafka_s3_platform.config.codecs import SNAPPY_FRAMES, XERIAL
 from kafka_s3_platform.model.limits import ReadLimits
 
 MOST_EMPTY_STREAMS = 10_000
-"""How many empty streams, or parts of one, an object or a block may hold: each takes time and yields nothing."""
+"""An object or a block may hold so many empty streams, or empty parts of one: each takes time and yields nothing."""
 
 _READ_BYTES = 262_144
 # By snappy's framing format: the bytes of a chunk at most, the types of chunks with data (compressed, plain), and the
@@ -83,14 +83,14 @@ def read_hadoop_blocks(codec: str, source: _Source, limits: ReadLimits) -> Itera
     """
     empty = 0
     while head := _read_up_to(source, 4):
-        left = int.from_bytes(_require_bytes(head, 4), "big")
-        if left > limits.block_bytes:
-            raise ValueError(f"a block of {left:,} bytes, more than archive.read.max.block.bytes allows")
-        empty = _count_empty(empty, head if left else b"")
-        while left:
-            stored = _read_block(source, int.from_bytes(_read_exactly(source, 4), "big"), limits)
-            body = HADOOP[codec](stored, left)
-            left -= len(body)
+        remaining = int.from_bytes(_require_bytes(head, 4), "big")
+        if remaining > limits.block_bytes:
+            raise ValueError(f"a block of {remaining:,} bytes, more than archive.read.max.block.bytes allows")
+        empty = _count_empty(empty, head if remaining else b"")
+        while remaining:
+            piece = _read_block(source, int.from_bytes(_read_exactly(source, 4), "big"), limits)
+            body = HADOOP[codec](piece, remaining)
+            remaining -= len(body)
             empty = _count_empty(empty, body)
             yield body
 
@@ -105,13 +105,13 @@ def _decompress_raw_snappy(data: bytes, most: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(data)
     # snappy takes as much memory as the data claim to become, so the claim is checked first.
     if size > min(most, _SNAPPY_MOST * len(data)):
-        raise ValueError(f"{len(data):,} bytes that say they come to {size:,}")
+        raise ValueError(f"{len(data):,} bytes that claim to become {size:,}")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def _decompress_raw_lz4(data: bytes, most: int) -> bytes:
-    found = bytearray(min(most, _LZ4_MOST * len(data)))
-    return bytes(found[: cramjam.lz4.decompress_block_into(data, found)])
+    output = bytearray(min(most, _LZ4_MOST * len(data)))
+    return bytes(output[: cramjam.lz4.decompress_block_into(data, output)])
 
 
 def _count_empty(before: int, body: bytes) -> int:
@@ -131,10 +131,10 @@ def _read_up_to(source: _Source, size: int) -> bytes:
     """Return `size` bytes, or fewer at the end of the stream."""
     # In pieces: a damaged stream may claim a size that it does not have.
     parts = []
-    left = size
-    while left and (part := source.read(min(left, _READ_BYTES))):
+    remaining = size
+    while remaining and (part := source.read(min(remaining, _READ_BYTES))):
         parts.append(part)
-        left -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 

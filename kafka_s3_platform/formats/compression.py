@@ -56,9 +56,9 @@ class Compressor(Protocol):
 
 
 class CompressedSink:
-    """A sink that compresses into another. The same bytes give the same bytes, however they are written.
+    """Compresses into another sink. The same bytes give the same bytes, however they are written.
 
-    The compressor gets pieces of `CHUNK_BYTES`, because its output depends on where the input is cut. gzip's header
+    The compressor gets pieces of `CHUNK_BYTES`, because its output depends on the bounds of its input. gzip's header
     holds no file name and no time.
     """
 
@@ -69,7 +69,7 @@ class CompressedSink:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes that wait to be compressed."""
+        """The bytes not yet compressed."""
         return len(self._pending)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -82,13 +82,13 @@ class CompressedSink:
             if len(self._pending) == CHUNK_BYTES:
                 self._compress(memoryview(bytes(self._pending)))
                 self._pending.clear()
-        whole = len(view) - len(view) % CHUNK_BYTES
-        for start in range(0, whole, CHUNK_BYTES):
+        full_bytes = len(view) - len(view) % CHUNK_BYTES
+        for start in range(0, full_bytes, CHUNK_BYTES):
             self._compress(view[start : start + CHUNK_BYTES])
-        self._pending += view[whole:]
+        self._pending += view[full_bytes:]
 
     def close(self) -> None:
-        """Write the bytes that are still buffered, and end the stream. The sink below stays open."""
+        """Write the buffered bytes, and end the stream. The sink below stays open."""
         self._compress(memoryview(bytes(self._pending)))
         self._pending.clear()
         self._send(self._compressor.flush())
@@ -112,10 +112,10 @@ class _Stored:
 
 
 def _new_compressor(codec: str, level: int | None) -> Compressor:
-    found = COMPRESSION.get(codec)
-    if found is None or found.new_compressor is None:
+    line_codec = COMPRESSION.get(codec)
+    if line_codec is None or line_codec.new_compressor is None:
         raise ConfigError(f"no codec '{codec}' for lines and bytes; there are {', '.join(LINE_CODECS)}")
-    return found.new_compressor(level)
+    return line_codec.new_compressor(level)
 
 
 def _new_gzip(level: int | None) -> Compressor:
@@ -139,31 +139,31 @@ def decompress_lines(
         source: the object.
         key: its key, for errors.
         limits: how much an object may ask for.
-        named: the codec that the object's name or the connector file names, or `none`. Empty: neither names one.
+        named: the codec in the object's name or the connector file, or `none`. Empty: neither names one.
         as_named: values may begin with any bytes, so only `named` decides.
 
     Raises:
-        IntegrityError: the stream is damaged or cut off, does not have the codec that is named, or holds no lines.
+        IntegrityError: the stream is damaged or cut off, is not of the named codec, or holds no lines.
     """
     start = source.read(READ_BYTES)
     codec = _find_codec(start, key, named, as_named=as_named)
-    pieces = _name_damage(COMPRESSION[codec].decompress(_Behind(start, source), limits), key, codec)
+    pieces = _name_damage(COMPRESSION[codec].decompress(_PrefixedSource(start, source), limits), key, codec)
     if as_named:
         return pieces
     return _refuse_containers(pieces, key, "" if codec == "none" else f" inside of {codec}")
 
 
 def _find_codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
-    found = find_codec(start)
+    codec = find_codec(start)
     if named == "lz4" and start[1:4] == SKIPPED_FRAME:
-        found = named  # LZ4 and zstd begin the frames that readers skip alike
-    if as_named and found and not named:
+        codec = named  # LZ4 and zstd begin the frames that readers skip alike
+    if as_named and codec and not named:
         raise IntegrityError(
-            f"object {key} begins as {found} does: whether it is compressed, or its first value is, nothing tells. Set "
-            f"s3.compression.type={found}, or none"
+            f"object {key} begins as {codec} does: whether it is compressed, or its first value is, nothing tells. Set "
+            f"s3.compression.type={codec}, or none"
         )
-    if found and (named == found or not as_named):
-        return found
+    if codec and (named == codec or not as_named):
+        return codec
     if named in {"", "none"}:
         return "none"
     # Hadoop's blocks have no signature. They begin with a size in big-endian, whose first byte is 0 below 16 MB.
@@ -189,7 +189,7 @@ def _name_damage(pieces: Iterator[bytes], key: str, codec: str) -> Iterator[byte
 
 
 def _refuse_containers(pieces: Iterator[bytes], key: str, inside: str) -> Iterator[bytes]:
-    """Pass the pieces on. Raise IntegrityError if their first bytes show a file that holds no lines."""
+    """Pass the pieces on. Raise IntegrityError if their first bytes show a file of another kind."""
     head = b""
     for piece in pieces:
         head += piece
@@ -209,7 +209,7 @@ _UNREAD = (
 )
 
 
-class _Behind(io.RawIOBase):
+class _PrefixedSource(io.RawIOBase):
     """A source whose first bytes `start` have been read already."""
 
     def __init__(self, start: bytes, source: IO[bytes]) -> None:
@@ -220,12 +220,12 @@ class _Behind(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        found = self._start
+        data = self._start
         self._start = b""
-        if size >= len(found) or size < 0:
-            return found or self._source.read(size)
-        self._start = found[size:]
-        return found[:size]
+        if size >= len(data) or size < 0:
+            return data or self._source.read(size)
+        self._start = data[size:]
+        return data[:size]
 
 
 class _Decompressor(Protocol):
@@ -243,7 +243,7 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes | memoryview, max_length: int) -> bytes: ...
 
 
-def _decompress_members(new_decompressor: Callable[[], _Decompressor], source: _Behind) -> Iterator[bytes]:
+def _decompress_members(new_decompressor: Callable[[], _Decompressor], source: _PrefixedSource) -> Iterator[bytes]:
     """Decompress streams in a row. Raise EOFError if the last one is cut off."""
     stream = new_decompressor()
     size = FIRST_BYTES
@@ -261,9 +261,9 @@ def _decompress_members(new_decompressor: Callable[[], _Decompressor], source: _
             come = 0
         # In growing pieces: the decompressor copies all bytes after its stream, and there may be a million streams.
         piece = data[at : at + size]
-        found = stream.decompress(piece, CHUNK_BYTES)
-        come += len(found)
-        yield found
+        output = stream.decompress(piece, CHUNK_BYTES)
+        come += len(output)
+        yield output
         # A few bytes may expand a lot, so the output comes in pieces too.
         while not (stream.needs_input or stream.eof):
             yield stream.decompress(b"", CHUNK_BYTES)
@@ -279,7 +279,7 @@ def _decompress_members(new_decompressor: Callable[[], _Decompressor], source: _
 def decompress_frames(codec: str, source: pa.NativeFile) -> Iterator[bytes]:
     """Decompress with Arrow, and yield pieces of at most `CHUNK_BYTES`.
 
-    python-zstandard either returns the whole content at once, or does not notice that a stream is cut off.
+    python-zstandard either returns the whole content at once, or does not notice the lack of a stream's end.
     """
     with pa.CompressedInputStream(source, codec) as stream:
         # Not `read`: if that fails, it never frees the bytes that it has taken for the piece.
@@ -289,9 +289,9 @@ def decompress_frames(codec: str, source: pa.NativeFile) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class LineCodec:
-    """How to decompress objects of lines and bytes, and how to compress them if they are written with the codec."""
+    """Decompresses objects of lines and bytes, and compresses them if they are written with the codec."""
 
-    decompress: Callable[[_Behind, ReadLimits], Iterator[bytes]]
+    decompress: Callable[[_PrefixedSource, ReadLimits], Iterator[bytes]]
     new_compressor: Callable[[int | None], Compressor] | None = None
 
 

@@ -1,4 +1,4 @@
-"""The errors for objects that are damaged, or that exceed a limit."""
+"""Builds the errors for damaged objects, and for objects beyond a limit."""
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 
@@ -9,7 +9,7 @@ def build_damage_error(key: str, what: str) -> IntegrityError:
 
 
 def build_limit_error(key: str, what: str, limit: str) -> IntegrityError:
-    """Return the error for an object that exceeds the limit `archive.read.max.<limit>`."""
+    """Return the error for an object beyond the limit `archive.read.max.<limit>`."""
     return IntegrityError(
         f"object {key} {what}, which is more than archive.read.max.{limit} allows. It is damaged, or made to use up "
         f"memory or time; if it is what it should be, set that key higher"
@@ -17,6 +17,6 @@ def build_limit_error(key: str, what: str, limit: str) -> IntegrityError:
 
 
 def add_remedy(error: IntegrityError) -> IntegrityError:
-    """Return the same error for an object that this platform wrote: it also tells, once, how to heal the object."""
+    """Return the error with the remedy for an object of this platform, once."""
     text = str(error)
     return IntegrityError(text if HEAL_OBJECT in text else f"{text}; {HEAL_OBJECT}")

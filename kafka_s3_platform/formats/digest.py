@@ -26,10 +26,10 @@ class RecordDigest:
         if not batch.num_rows:
             return
         self._count += batch.num_rows
-        found = read_headers(batch.column("headers"))
-        self._add("header_counts", _pack_numbers(found.counts))
-        self._add_strings("header_key", found.keys)
-        self._add_strings("header_value", found.values)
+        headers = read_headers(batch.column("headers"))
+        self._add("header_counts", _pack_numbers(headers.counts))
+        self._add_strings("header_key", headers.keys)
+        self._add_strings("header_value", headers.values)
         self._add_strings("key", read_strings(batch.column("key")))
         self._add_strings("value", read_strings(batch.column("value")))
         self._add("timestamp", _pack_numbers(batch.column("timestamp").cast(pa.int64()).to_numpy()))
@@ -39,10 +39,10 @@ class RecordDigest:
         parts = [self._count.to_bytes(8, "little"), *(h.digest() for h in self._hashes.values())]
         return xxhash.xxh3_128(b"".join(parts)).hexdigest()
 
-    def _add_strings(self, name: str, found: Strings) -> None:
-        self.record_bytes += len(found.data)
-        self._add(f"{name}_lengths", _pack_numbers(found.lengths))
-        self._add(f"{name}_data", found.data)
+    def _add_strings(self, name: str, strings: Strings) -> None:
+        self.record_bytes += len(strings.data)
+        self._add(f"{name}_lengths", _pack_numbers(strings.lengths))
+        self._add(f"{name}_data", strings.data)
 
     def _add(self, component: str, data: bytes | memoryview) -> None:
         self._hashes[component].update(data)

@@ -18,7 +18,7 @@ _MOST = 2**63 - 1
 
 
 class FieldReader:
-    """Reads the values of `reader`, with the offsets and timestamps from the fields that `settings` name."""
+    """Reads the values of `reader`, with offsets and timestamps from the fields in `settings`."""
 
     def __init__(self, reader: BatchReader, settings: SourceSettings) -> None:
         self._reader = reader
@@ -40,7 +40,7 @@ class FieldReader:
 
 def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], int], bad: dict[int, str]) -> Int64s:
     """Read the numbers of a field. A record without one is added to `bad`, and has the number -1."""
-    found = np.full(len(batch), -1, np.int64)
+    numbers = np.full(len(batch), -1, np.int64)
     for row, value in enumerate(batch.value.field(path.split("."))):
         try:
             if value is MISSING:
@@ -48,10 +48,10 @@ def _read_numbers(batch: ReadBatch, name: str, path: str, read: Callable[[Any], 
             number = read(value)
             if isinstance(value, bool | float) or not (0 <= number <= _MOST or number == NO_TIMESTAMP):
                 raise ValueError(f"has {value!r:.40} as its {path}")
-            found[row] = number
+            numbers[row] = number
         except VALUE_ERRORS as err:
             bad.setdefault(row, f"record {row + 1} {err}, which archive.source.{name}.field names")
-    return found
+    return numbers
 
 
 def _read_time(unit: int, value: Any) -> int:

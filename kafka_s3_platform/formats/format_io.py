@@ -1,4 +1,4 @@
-"""What each format provides: the module that its row in `config/formats.py` names holds a `FORMAT_IO`."""
+"""The reader and the writer of each format: the `FORMAT_IO` of the module in its row of `config/formats.py`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class RecordWriter(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes that are held in memory."""
+        """The bytes in memory."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class RecordWriter(Protocol):
         ...
 
     def close(self, facts: Mapping[str, str]) -> None:
-        """Write the records that are still buffered, and `facts` if the format has a place for them.
+        """Write the buffered records, and `facts` if the format has a place for them.
 
         The sink stays open.
         """
@@ -68,7 +68,7 @@ class RecordWriter(Protocol):
 
 
 class RecordObject(Protocol):
-    """An object that holds whole records."""
+    """An object of whole records."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the records in batches of `RECORD_SCHEMA`. Raise IntegrityError if the object is damaged."""
@@ -88,7 +88,7 @@ class WriteRequest:
 
     @property
     def required_schema(self) -> Schema:
-        """Return the schema of the values, for a format that needs one.
+        """Return the schema of the values, for formats that require one.
 
         Raises:
             UnwritableSchemaError: the values have none.
@@ -108,19 +108,19 @@ class ReadRequest:
     Attributes:
         source: the object, opened.
         key: its key, for errors.
-        layout: how objects are written.
-        settings: how objects are read, by the source connector's file.
-        part: the part of the records that it holds.
+        layout: the layout of written objects.
+        settings: the settings for reading, from the source connector's file.
+        part: the part of the records in it.
         format_name: its format.
-        codec: the codec that the connector file names. Empty: the file names none.
+        codec: the codec in the connector file. Empty: the file names none.
         topic: the topic of its records, from its name.
         kafka_partition: the kafka partition of its records, from its name.
         is_own: this platform wrote it.
         may_end_open: no separator has to follow the last record.
         any_bytes: its separator can be trusted, so values may be any bytes.
         is_wrapped: a column `value` without others holds the value itself.
-        limits: how much an object may ask for.
-        ends_open: takes whether no separator follows the last record, where none has to.
+        limits: limits of what an object may ask for.
+        ends_open: called with True if no separator follows the last record, and none has to.
     """
 
     source: Any
@@ -142,10 +142,10 @@ class ReadRequest:
 
 @dataclass(frozen=True)
 class FormatIO:
-    """How a format is written and read back.
+    """Writes and reads objects of one format.
 
     Attributes:
-        new_writer: None for a format that is only read.
+        new_writer: None for read-only formats.
         new_reader: reads values, keys or headers. None for our envelopes.
         new_record_reader: reads whole records, from an object with a key. None for all formats but our envelopes.
         find_unsafe: finds values that would be read back as something else. None: there are none.
@@ -167,5 +167,5 @@ def load_format_io(row: Format) -> FormatIO:
 
 @cache
 def _load_module(name: str) -> FormatIO:
-    found: FormatIO = import_module(f"kafka_s3_platform.formats.{name}").FORMAT_IO
-    return found
+    format_io: FormatIO = import_module(f"kafka_s3_platform.formats.{name}").FORMAT_IO
+    return format_io

@@ -1,7 +1,7 @@
 """Keeps the offsets of an object's records as text beside the object, if its format holds values alone.
 
 `17+3,1,2` means: from offset 17 on 3 records, 1 offset without a record, 2 records. These are 17, 18, 19, 21 and 22.
-If it is shorter, the text is `z` and the zlib stream of that text in base64.
+If that is shorter, `z` and the zlib stream of this text in base64 take its place.
 """
 
 import base64
@@ -125,9 +125,9 @@ def _find_bounds(plain: str) -> Int64s:
 def _unpack_text(text: str, most_bytes: int) -> str:
     unpacker = zlib.decompressobj()
     try:
-        found = unpacker.decompress(base64.b64decode(text, validate=True), most_bytes)
+        plain = unpacker.decompress(base64.b64decode(text, validate=True), most_bytes)
     except (zlib.error, binascii.Error) as err:
         raise ValueError(f"{text[:40]!r} is no list of offsets: {err}") from err
     if not unpacker.eof:
         raise ValueError(f"the list of offsets is cut off, or comes to more than {most_bytes:,} bytes")
-    return found.decode("ascii", "replace")
+    return plain.decode("ascii", "replace")

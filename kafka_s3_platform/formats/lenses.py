@@ -1,7 +1,7 @@
 """Reads the envelopes of Lenses' S3 sink: key, value, headers and metadata of a record, in JSON, Avro or Parquet.
 
-In JSON, keys and values that were bytes are base64, and the member `keyIsArray` or `valueIsArray` is true then. In Avro
-and Parquet, the schema of an object has no field for a value (a key, headers) that its records lack. Headers are a map.
+In JSON, keys and values of bytes are base64, and the member `keyIsArray` or `valueIsArray` is true then. In Avro and
+Parquet, the schema of an object has no field for a value (a key, headers) if its records lack it. Headers are a map.
 Source: Lenses' stream-reactor, `SchemalessEnvelopeTransformer` and `EnvelopeWithSchemaTransformer`.
 """
 
@@ -45,7 +45,7 @@ _ABSENT = msgspec.Raw()
 
 
 class _Metadata(msgspec.Struct, frozen=True, gc=False):
-    """Where a record was in Kafka, and its timestamp."""
+    """A record's place in Kafka, and its timestamp."""
 
     offset: int = _UNKNOWN_OFFSET
     timestamp: int | None = None
@@ -111,7 +111,7 @@ class LensesReader:
         self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Those that cannot be read are `bad`.
+        """Return the records in batches. Unreadable ones are `bad`.
 
         Raises:
             IntegrityError: the object is damaged or cut off.
@@ -123,27 +123,27 @@ class LensesReader:
     def _of_lines(self) -> Iterator[ReadBatch]:
         pieces = read_pieces(self._source, self._key, self._codec, self._limits)
         for lines in batch_values(split_lines(pieces, LINE, self._key, self._limits, open_end=True)):
-            found = list[_Row]()
+            rows = list[_Row]()
             bad = dict[int, str]()
             for at, line in enumerate(lines):
                 try:
-                    found.append(self._json_row(line))
+                    rows.append(self._json_row(line))
                 except (*VALUE_ERRORS, msgspec.MsgspecError) as err:
-                    found.append(_Row())
+                    rows.append(_Row())
                     bad[at] = f"is no record in Lenses' envelope: {err}"
-            value, key = (_build_json_payload([getattr(row, part) for row in found], bad) for part in ("value", "key"))
-            yield _build_batch(found, value, key, bad)
+            value, key = (_build_json_payload([getattr(row, part) for row in rows], bad) for part in ("value", "key"))
+            yield _build_batch(rows, value, key, bad)
 
     def _json_row(self, line: bytes) -> _Row:
         if why := find_fault(line, self._limits.depth):
             raise ValueError(f"it {why}")
-        found = _line(line)
-        if not bytes(found.value):
+        record = _line(line)
+        if not bytes(record.value):
             raise ValueError("it has no member value")
-        headers = self._headers(bytes(found.headers))
-        key = _read_json_part(found.key, found.keyIsArray)
-        value = _read_json_part(found.value, found.valueIsArray)
-        return _Row(key, value, headers, self._checked(found.metadata))
+        headers = self._headers(bytes(record.headers))
+        key = _read_json_part(record.key, record.keyIsArray)
+        value = _read_json_part(record.value, record.valueIsArray)
+        return _Row(key, value, headers, self._checked(record.metadata))
 
     def _headers(self, text: bytes) -> list[dict[str, Any]] | None:
         if text in {b"", b"null", b"{}"}:
@@ -158,60 +158,60 @@ class LensesReader:
             return None
         if not text.startswith(b'"'):
             return text
-        found = msgspec.json.decode(text, type=str)
+        string = msgspec.json.decode(text, type=str)
         if self._are_base64:
-            return base64.b64decode(found, validate=True)
-        return found.encode()
+            return base64.b64decode(string, validate=True)
+        return string.encode()
 
-    def _checked(self, found: _Metadata) -> _Metadata:
-        said = found.topic, found.partition
+    def _checked(self, metadata: _Metadata) -> _Metadata:
+        origin = metadata.topic, metadata.partition
         place = self._place.topic, self._place.kafka_partition
-        if any(mine is not None and mine != other for mine, other in zip(said, place, strict=True)):
-            raise ValueError(f"it is of {said[0]}-{said[1]}, its object's name says {place[0]}-{place[1]}")
-        for number in (found.offset, found.timestamp or 0):
+        if any(mine is not None and mine != other for mine, other in zip(origin, place, strict=True)):
+            raise ValueError(f"it is of {origin[0]}-{origin[1]}, but its object's name is of {place[0]}-{place[1]}")
+        for number in (metadata.offset, metadata.timestamp or 0):
             if not -(2**63) <= number < 2**63:
                 raise ValueError(f"{number!r:.40} is no offset or timestamp")
-        return found
+        return metadata
 
     def _of_objects(self) -> Iterator[ReadBatch]:
         if self._kind == "avro":
             reader: BatchReader = AvroReader(self._source, self._key, self._limits)
         else:
             reader = ParquetReader(self._source, self._key, limits=self._limits)
-        for found in reader.batches():
-            yield self._of_records(found.value)
+        for batch in reader.batches():
+            yield self._of_records(batch.value)
 
-    def _of_records(self, found: Payload) -> ReadBatch:
-        fields = AvroFields(found.schemas[0], self._limits)
-        held = fields.schemas
-        if not held.keys() & {"key", "value", "headers", "metadata"}:
+    def _of_records(self, payload: Payload) -> ReadBatch:
+        fields = AvroFields(payload.schemas[0], self._limits)
+        schemas = fields.schemas
+        if not schemas.keys() & {"key", "value", "headers", "metadata"}:
             raise build_damage_error(self._key, "holds no records in Lenses' envelope")
-        if "value" not in held and not self._has_values:
+        if "value" not in schemas and not self._has_values:
             raise build_damage_error(
                 self._key,
                 "has no field `value`: its records had none, or values were not kept. Where they were, say so with"
                 " 'store.envelope.fields.value'=true in the PROPERTIES of the KCQL (format.output.fields=value)",
             )
         try:
-            columns = fields.columns(pa.array(found.raw))
+            columns = fields.columns(pa.array(payload.raw))
             around = {
-                name: decode_column(columns[name], held[name]) for name in ("headers", "metadata") if name in held
+                name: decode_column(columns[name], schemas[name]) for name in ("headers", "metadata") if name in schemas
             }
-            rows = [self._row({name: around[name][at] for name in around}) for at in range(len(found))]
+            rows = [self._row({name: around[name][at] for name in around}) for at in range(len(payload))]
         except VALUE_ERRORS as err:
             raise build_damage_error(self._key, f"holds no records in Lenses' envelope: {err}") from err
-        value, key = (_decode_avro(columns.get(p), held.get(p), len(rows)) for p in ("value", "key"))
+        value, key = (_decode_avro(columns.get(p), schemas.get(p), len(rows)) for p in ("value", "key"))
         return _build_batch(rows, value, key, {})
 
     def _row(self, row: Mapping[str, Any]) -> _Row:
         metadata = msgspec.convert(row.get("metadata") or {}, _Metadata)
-        found = row.get("headers") or {}
-        headers = [{"key": name, "value": encode_header_value(value)} for name, value in found.items()]
+        header_map = row.get("headers") or {}
+        headers = [{"key": name, "value": encode_header_value(value)} for name, value in header_map.items()]
         return _Row(None, None, headers or None, self._checked(metadata))
 
 
 def _read_json_part(raw: msgspec.Raw, is_array: bool) -> Any:
-    """Return the JSON of a member as bytes, or its decoded bytes as a bytearray, so that the two differ."""
+    """Return the JSON of a member as bytes, or its decoded bytes as a bytearray, so the two differ."""
     text = bytes(raw)
     if text in {b"", b"null"}:
         return None
@@ -232,15 +232,15 @@ def _build_json_payload(parts: Sequence[Any], bad: dict[int, str]) -> Payload:
 
 
 def _decode_avro(column: pa.BinaryArray | None, schema: Schema | None, count: int) -> Payload:
-    """Return a payload of the schema that the data had in Kafka. Lenses makes each schema a union with null."""
+    """Return a payload of the schema of the data in Kafka. Lenses makes each schema a union with null."""
     if column is None or schema is None:
         return build_bytes_payload(pa.nulls(count, pa.binary()))
     branches = schema.avro
     if isinstance(branches, list) and len(branches) == 2 and "null" in branches:
-        own = next(branch for branch in branches if branch != "null")
+        definition = next(branch for branch in branches if branch != "null")
         # Arrow's kernel that slices bytes fails for nulls.
         data = [None if one is None else one[_BRANCH_BYTES:] for one in column.to_pylist()]
-        return build_datum_payload(pa.array(data, pa.binary()), Schema(json.dumps(own)))
+        return build_datum_payload(pa.array(data, pa.binary()), Schema(json.dumps(definition)))
     return build_datum_payload(column, schema)
 
 

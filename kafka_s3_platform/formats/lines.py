@@ -1,4 +1,4 @@
-"""Writes formats whose records follow each other, each ended by a separator: a buffer for each batch, compressed."""
+"""Writes formats of records in a row, each ended by a separator: a buffer for each batch, compressed."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ LINE = b"\n"
 
 
 class LinesWriter:
-    """Writes the buffer that `framed` makes of each batch.
+    """Writes the buffer that `framed` makes of each batch, compressed.
 
     Such a file has no place for facts. They become the object's metadata.
     """
@@ -36,7 +36,7 @@ class LinesWriter:
         self._sink.write(self._framed(batch))
 
     def close(self, facts: Mapping[str, str]) -> None:  # noqa: ARG002
-        """Write the bytes that are still buffered. The sink stays open."""
+        """Write the buffered bytes. The sink stays open."""
         self._sink.close()
 
 
@@ -49,23 +49,23 @@ def end_values(values: pa.BinaryArray, separator: bytes = LINE) -> memoryview:
 
 
 def holds_separator(values: pa.BinaryArray, separator: bytes) -> Mask:
-    """Return which values would be read back as something else, because the separator begins in them.
+    """Return True for values in which the separator begins: they would be read back as something else.
 
     A null is False.
     """
     if _is_absent(separator[:1], values):
         return np.zeros(len(values), bool)
     # Searched with the separator after each value: a value may end with the first bytes of the separator.
-    found = pc.find_substring(pc.binary_join_element_wise(values, b"", separator), separator)
-    return _to_mask(pc.less(found, pc.binary_length(values)))
+    positions = pc.find_substring(pc.binary_join_element_wise(values, b"", separator), separator)
+    return _to_mask(pc.less(positions, pc.binary_length(values)))
 
 
 def holds_inner_line_break(values: pa.BinaryArray) -> Mask:
-    """Return which values would be read back as several lines. A break at the end of a value ends its line."""
+    """Return True for values of several lines. A break at the end of a value ends its line."""
     if _is_absent(LINE, values):
         return np.zeros(len(values), bool)
-    found = pc.find_substring(values, LINE)
-    return _to_mask(pc.and_(pc.greater_equal(found, 0), pc.less(pc.add(found, 1), pc.binary_length(values))))
+    positions = pc.find_substring(values, LINE)
+    return _to_mask(pc.and_(pc.greater_equal(positions, 0), pc.less(pc.add(positions, 1), pc.binary_length(values))))
 
 
 def _is_absent(sought: bytes, values: pa.BinaryArray) -> bool:

@@ -28,7 +28,7 @@ class MergeSource:
 def merge_by_offset(sources: Sequence[MergeSource]) -> Iterator[pa.RecordBatch]:
     """Merge the records of all `sources` by offset, into batches as `cut_batches` makes them.
 
-    Records that only one source can hold are not copied. Memory: a batch of each source whose offsets overlap.
+    Records that only one source can hold are not copied. Memory: a batch of each overlapping source.
 
     Raises:
         IntegrityError: two sources hold one offset, or an offset is out of order or outside the range of its source.
@@ -103,7 +103,7 @@ class _Cursor:
         return self._batch.slice(start, self._row - start)
 
     def fill(self) -> bool:
-        """Read the next batch if the current one is used up. Return whether records are left."""
+        """Read the next batch if the current one is used up. Return False if no records are left."""
         while self._row == len(self._offsets):
             batch = next(self._batches, None)
             if batch is None:

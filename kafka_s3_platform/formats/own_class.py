@@ -1,4 +1,4 @@
-"""A user's own format: a Python class, given by its dotted name, that writes objects, reads them, or both."""
+"""Writes and reads a user's own format: a Python class, named by its dotted path."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from kafka_s3_platform.formats.reading import ReadBatch, batch_values, build_byt
 
 
 class OwnClassReader:
-    """Reads an object with the class method `read(source, key, layout)`, which returns the bytes of each value."""
+    """Reads an object with the class method `read(source, key, layout)` -> the bytes of each value."""
 
     def __init__(self, request: ReadRequest) -> None:
         kind: Any = load_class(request.format_name, FORMAT_READER)

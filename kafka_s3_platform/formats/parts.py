@@ -1,4 +1,4 @@
-"""The three objects that Connect's S3 sink can make from records: their values, their keys, their headers.
+"""Makes the three objects of Connect's S3 sink from records: their values, their keys, their headers.
 
 Source: Confluent S3 sink, `store.kafka.keys` and `store.kafka.headers`.
 """
@@ -25,11 +25,11 @@ HEADERS_SCHEMA = Schema(
 """The schema of a record's headers: key and value as text, as the sink writes them. It is the same for all topics."""
 
 HEADER_DATA_URI = "data:application/x-kafka-header;base64,"
-"""What a header's value begins with in our objects if it was no UTF-8, or a text that begins so: a URI of RFC 2397."""
+"""Prefix of a header's value in our objects if it was not UTF-8, or had this prefix already: a URI of RFC 2397."""
 
 
 class UnwritableRecordsError(PermanentError):
-    """Records that the format cannot hold. Nothing of their batch was written: leave them out and write the rest."""
+    """The format cannot hold some records. Nothing of their batch was written: leave them out and write the rest."""
 
     code = ErrorCode.ARCHIVE_RECORD
 
@@ -47,7 +47,7 @@ class UnwritableSchemaError(PermanentError):
 def build_unwritable_error(
     batch: ConnectBatch, objects: Sequence[Any], format_name: str, encode: Callable[[Any], object]
 ) -> UnwritableRecordsError:
-    """Return the error that names the records whose object `encode` refuses.
+    """Build the error for the records whose objects `encode` refuses.
 
     It has refused all objects together before, so each is tried alone.
     """
@@ -81,7 +81,7 @@ def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
     """Return the payload if it has no nulls.
 
     Raises:
-        IntegrityError: it has some, which would look like empty values in its format.
+        IntegrityError: it has some. They would look like empty values in its format.
     """
     nulls = payload.is_null
     if nulls.any():
@@ -93,18 +93,18 @@ def require_no_null(batch: ConnectBatch, payload: Payload) -> Payload:
 
 
 def find_payload(batch: ConnectBatch, part: ObjectPart) -> Payload:
-    """Return the payload that an object of this part holds."""
+    """Return the payload for an object of this part."""
     match part:
         case "value":
             return batch.value
         case "key":
             return batch.key
-    objects = [_convert_headers(found) for found in batch.records.column("headers").to_pylist()]
+    objects = [_convert_headers(headers) for headers in batch.records.column("headers").to_pylist()]
     return Payload(None, np.zeros(batch.num_rows, np.int32), [HEADERS_SCHEMA], objects)
 
 
 def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
-    """Return the bytes of each value or key, without the frame that it came in. None may be null.
+    """Return the bytes of each value or key, without its frame. None may be null.
 
     Raises:
         UnwritableRecordsError: a value is neither bytes nor text.
@@ -119,7 +119,7 @@ def read_part_bytes(batch: ConnectBatch, part: ObjectPart) -> pa.BinaryArray:
 
 
 def read_plain_bytes(payload: Payload) -> pa.BinaryArray:
-    """Return the values that are written unchanged: bytes and text.
+    """Return the values to write unchanged: bytes and text.
 
     All other values are null here. They become JSON, or fail.
     """
@@ -139,8 +139,8 @@ def encode_bytes(value: Any) -> bytes:
     raise TypeError(f"a value of type {type(value).__name__} is neither bytes nor text")
 
 
-def _convert_headers(found: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:
-    return [{"key": header["key"], "value": _make_header_text(header["value"])} for header in found or ()]
+def _convert_headers(headers: list[dict[str, Any]] | None) -> list[dict[str, str | None]]:
+    return [{"key": header["key"], "value": _make_header_text(header["value"])} for header in headers or ()]
 
 
 def _make_header_text(value: bytes | None) -> str | None:
@@ -154,7 +154,7 @@ def _make_header_text(value: bytes | None) -> str | None:
 
 
 def decode_header_text(text: str) -> bytes:
-    """Return the bytes of a header's value that this platform wrote as text. ValueError: it did not write this."""
+    """Return the bytes of a header's value from a text of this platform. ValueError: it did not write this."""
     if text.startswith(HEADER_DATA_URI):
         return base64.b64decode(text.removeprefix(HEADER_DATA_URI), validate=True)
     return text.encode()

@@ -1,4 +1,4 @@
-"""What readers of objects return: payloads, batch by batch."""
+"""Defines the results of reading an object: payloads, batch by batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ _Value = TypeVar("_Value", bytes, bytes | None, tuple[Any, ...])
 
 @dataclass(frozen=True)
 class ReadBatch:
-    """Records of an object in their order. A part that the object does not hold is None.
+    """Records of an object in their order. A part is None if the object does not hold it.
 
     Attributes:
         value: the values.
-        bad: the rows that cannot be read, each with its reason. Their payloads mean nothing.
+        bad: the unreadable rows, each with its reason. Their payloads mean nothing.
         key: the keys.
         headers: a column of `RECORD_SCHEMA`.
         offsets: the offsets in Kafka. -1: unknown.
@@ -68,7 +68,7 @@ class BatchReader(Protocol):
     """Reads the records of one object."""
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Those that cannot be read are `bad`.
+        """Return the records in batches. Unreadable ones are `bad`.
 
         Raises:
             IntegrityError: the object as a whole is damaged.
@@ -112,7 +112,7 @@ def read_pieces(
     connector file names one. `as_named`: its values may begin with any bytes; see `decompress_lines`.
 
     Raises:
-        IntegrityError: the stream is damaged or cut off, does not have the codec that is named, or holds no lines.
+        IntegrityError: the stream is damaged or cut off, is not of the named codec, or holds no lines.
     """
     suffixes = ((name, row.suffix) for name, row in READ_CODECS.items())
     named = next((name for name, suffix in suffixes if suffix and key.endswith(suffix)), codec)
@@ -122,15 +122,15 @@ def read_pieces(
 def batch_values(
     values: Iterable[_Value], size_of: Callable[[Any], int] = lambda value: 0 if value is None else len(value)
 ) -> Iterator[list[_Value]]:
-    """Group values into lists of at most `BATCH_RECORDS`. A list also ends with the value that makes `BATCH_BYTES`."""
-    held: list[_Value] = []
+    """Group values into lists of at most `BATCH_RECORDS`. A list also ends at `BATCH_BYTES`."""
+    batch: list[_Value] = []
     size = 0
     for value in values:
-        held.append(value)
+        batch.append(value)
         size += size_of(value)
-        if len(held) == BATCH_RECORDS or size >= BATCH_BYTES:
-            yield held
-            held = []
+        if len(batch) == BATCH_RECORDS or size >= BATCH_BYTES:
+            yield batch
+            batch = []
             size = 0
-    if held:
-        yield held
+    if batch:
+        yield batch

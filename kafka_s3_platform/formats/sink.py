@@ -1,10 +1,10 @@
-"""The sink that every format writes to."""
+"""Defines the sink of every writer."""
 
 from typing import Protocol
 
 
 class Sink(Protocol):
-    """A file of bytes that can be written."""
+    """A writable file of bytes."""
 
     @property
     def closed(self) -> bool: ...

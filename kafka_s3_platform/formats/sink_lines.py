@@ -1,4 +1,4 @@
-"""Decodes what sinks write: base64 in place of bytes, the line `null` in place of a null, values of headers."""
+"""Decodes lines of sinks: base64 in place of bytes, the line `null` in place of a null, values of headers."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -65,14 +65,14 @@ class NullLines:
 
 
 class JsonTexts:
-    """Reads the values of `reader`, bytes in a format that holds any, as the texts of JSON that a sink made of them."""
+    """Reads the values of `reader`, bytes in a format for any bytes, as the texts of JSON made by a sink."""
 
     def __init__(self, reader: BatchReader, depth: int) -> None:
         self._reader = reader
         self._depth = depth
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Values that are no JSON are `bad`. Errors of `reader` pass through."""
+        """Return the records in batches. Values that are not JSON are `bad`. Errors of `reader` pass through."""
         at = 0
         for batch in self._reader.batches():
             lines = [b"" if line is None else line for line in pa.array(batch.value.raw).to_pylist()]
@@ -91,7 +91,7 @@ class Base64Lines:
         self._reader = reader
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the records in batches. Those that are no base64 are `bad`. Errors of `reader` pass through."""
+        """Return the records in batches. Lines that are not base64 are `bad`. Errors of `reader` pass through."""
         at = 0
         for batch in self._reader.batches():
             values = list[bytes | None]()
@@ -108,24 +108,24 @@ class Base64Lines:
 
 
 class HeaderTexts:
-    """Reads the headers of `reader`, whose values are texts, and makes bytes of each with `decode`."""
+    """Reads the headers of `reader`, and makes bytes of their texts with `decode`."""
 
     def __init__(self, reader: BatchReader, decode: Callable[[str], bytes]) -> None:
         self._reader = reader
         self._decode = decode
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the headers in batches. Those that `decode` refuses are `bad`. Errors of `reader` pass through."""
+        """Return the headers in batches. Those refused by `decode` are `bad`. Errors of `reader` pass through."""
         for batch in self._reader.batches():
-            found = list[Any]()
+            headers = list[Any]()
             bad = dict(batch.bad)
             for row, one in enumerate(batch.value.objects):
-                found.append([])
+                headers.append([])
                 try:
-                    found[row] = self._read_headers(one)
+                    headers[row] = self._read_headers(one)
                 except (TypeError, ValueError, LookupError) as err:
                     bad[row] = f"headers of record {row + 1} are {err}"
-            yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], found), bad)
+            yield ReadBatch(Payload(None, np.zeros(len(batch), np.int32), [HEADERS_SCHEMA], headers), bad)
 
     def _read_headers(self, one: Any) -> list[dict[str, Any]]:
         headers = one["headers"] if isinstance(one, dict) else one
@@ -138,7 +138,7 @@ class HeaderTexts:
 
 
 def decode_base64_header(text: str) -> bytes:
-    """Decode the value of a header that the sink's ByteArrayConverter read."""
+    """Decode the value of a header from the sink's ByteArrayConverter."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as err:
@@ -146,7 +146,7 @@ def decode_base64_header(text: str) -> bytes:
 
 
 def encode_foreign_header(text: str) -> bytes:
-    """Return a text as UTF-8. Refuse one that only this platform writes: nothing proves what its bytes were."""
+    """Return a text as UTF-8. Refuse one that only this platform writes: nothing proves its original bytes."""
     if text.startswith(HEADER_DATA_URI):
         raise ValueError(
             f"not sure: the text {HEADER_DATA_URI}... is what this platform writes for bytes, and the object lacks the "

@@ -36,13 +36,13 @@ def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
     avro = AvroSchema(schema.avro)
     node: Any = avro.root
     for step in (*path, None):
-        found = avro.resolved(node)
-        if isinstance(found, list):
-            members = [avro.resolved(member) for member in avro.members(found)[0]]
+        definition = avro.resolved(node)
+        if isinstance(definition, list):
+            members = [avro.resolved(member) for member in avro.members(definition)[0]]
             if len({_IN_A_MILLISECOND.get(member.get("logicalType", "")) for member in members}) > 1:
                 raise ConfigError(f"the field {'.'.join(path)} holds times in several units: name another field")
-            found = members[0] if members else {}
+            definition = members[0] if members else {}
         if step is None:
-            return _IN_A_MILLISECOND.get(found.get("logicalType", ""), 1)
-        node = next((f["type"] for f in found.get("fields", ()) if f["name"] == step), "null")
+            return _IN_A_MILLISECOND.get(definition.get("logicalType", ""), 1)
+        node = next((f["type"] for f in definition.get("fields", ()) if f["name"] == step), "null")
     return 1

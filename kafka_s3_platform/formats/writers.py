@@ -25,15 +25,15 @@ def new_writer(sink: Sink, layout: LayoutSettings, part: ObjectPart, schema: Sch
     row = find_format(format_name)
     codec, level = find_part_codec(layout, part)
     row.check_codec(codec, level)
-    found = HEADERS_SCHEMA if part == "headers" else schema
+    part_schema = HEADERS_SCHEMA if part == "headers" else schema
     create = load_format_io(row).new_writer
     if create is None:
         raise ConfigError(f"the format {format_name} is only read: there are {', '.join(WRITTEN_FORMATS)}")
-    return create(WriteRequest(sink, layout, part, format_name, codec, level, found))
+    return create(WriteRequest(sink, layout, part, format_name, codec, level, part_schema))
 
 
 def find_unsafe_values(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
-    """Return which values would be read back from the layout's format as something else.
+    """Return True for values that would be read back from the layout's format as something else.
 
     Call it before the values are written. A null is never among them: `behavior.on.null.values` decides about nulls.
     """
@@ -41,7 +41,7 @@ def find_unsafe_values(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
 
 
 def find_unsafe_keys(batch: ConnectBatch, layout: LayoutSettings) -> Mask:
-    """Return which keys cannot be written beside the values: nulls, as in Connect, and those that are unsafe."""
+    """Return True for keys that cannot be written beside the values: nulls, as in Connect, and unsafe ones."""
     if layout.keys_format is None:
         return np.zeros(batch.num_rows, bool)
     mask: Mask = batch.key.is_null | _find_unsafe(batch.key, layout.keys_format, layout)
@@ -62,10 +62,10 @@ def find_extension(layout: LayoutSettings, part: ObjectPart) -> str:
     format_name = find_part_format(layout, part)
     row = find_format(format_name)
     if row.is_plugin:
-        own: str = getattr(load_class(format_name, FORMAT), "extension", "")
-        return own.removeprefix(".")
-    found = row.extension(find_part_codec(layout, part)[0], layout.bytes_extension)
-    return found if part == "value" else f"{_PART_NAMES[part]}.{found}"
+        extension: str = getattr(load_class(format_name, FORMAT), "extension", "")
+        return extension.removeprefix(".")
+    extension = row.extension(find_part_codec(layout, part)[0], layout.bytes_extension)
+    return extension if part == "value" else f"{_PART_NAMES[part]}.{extension}"
 
 
 def find_part_format(layout: LayoutSettings, part: ObjectPart) -> str:
@@ -74,12 +74,12 @@ def find_part_format(layout: LayoutSettings, part: ObjectPart) -> str:
     Raises:
         ConfigError: the format does not exist, or the part is not written.
     """
-    found = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part]
+    format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part]
     there = [row.name for row in WRITTEN_FORMATS.values() if part in row.parts]
-    is_own_class = found is not None and "." in found and find_format(found).is_plugin
-    if found is None or not (found in there or (part == "value" and is_own_class)):
-        raise ConfigError(f"there is no format {found} for the {part}: there are {', '.join(there)}")
-    return found
+    is_own_class = format_name is not None and "." in format_name and find_format(format_name).is_plugin
+    if format_name is None or not (format_name in there or (part == "value" and is_own_class)):
+        raise ConfigError(f"there is no format {format_name} for the {part}: there are {', '.join(there)}")
+    return format_name
 
 
 def find_part_codec(layout: LayoutSettings, part: ObjectPart) -> tuple[str, int | None]:
@@ -89,14 +89,14 @@ def find_part_codec(layout: LayoutSettings, part: ObjectPart) -> tuple[str, int 
     their format has the same codecs, else the default of their format. As in Connect, each kind of format has a key of
     its own: `avro.codec`, `s3.compression.type` or `parquet.codec`.
     """
-    own = {"value": layout.codec, "key": layout.keys_codec, "headers": layout.headers_codec}[part]
+    codec = {"value": layout.codec, "key": layout.keys_codec, "headers": layout.headers_codec}[part]
     format_name = find_part_format(layout, part)
-    if part == "value" or own == layout.codec:
+    if part == "value" or codec == layout.codec:
         return layout.codec, layout.codec_level
     row = find_format(format_name)
-    if own is None and row.codecs == find_format(layout.format).codecs:
+    if codec is None and row.codecs == find_format(layout.format).codecs:
         return layout.codec, layout.codec_level
-    return own or row.default_codec, None
+    return codec or row.default_codec, None
 
 
 _PART_NAMES = {"key": "keys", "headers": "headers"}

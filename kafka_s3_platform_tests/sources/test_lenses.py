@@ -145,7 +145,7 @@ def test_bytes_and_nulls_in_json_come_back_as_they_were() -> None:
     ("line", "why"),
     [
         (b'{"key":1,"metadata":{"offset":1}}', "it has no member value"),
-        (b'{"value":1,"metadata":{"offset":1,"topic":"other"}}', "it is of other-None, its object's name says"),
+        (b'{"value":1,"metadata":{"offset":1,"topic":"other"}}', "it is of other-None, but its object's name"),
         (b'{"value":1,"metadata":{"offset":"x"}}', "is no record in Lenses' envelope"),
         (b'{"value":"?","valueIsArray":true,"metadata":{}}', "is no record in Lenses' envelope"),
         (b"{", "is no JSON"),

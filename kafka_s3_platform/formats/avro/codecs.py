@@ -44,22 +44,22 @@ Decompress = Callable[[bytes, int], bytes]
 
 @dataclass(frozen=True)
 class AvroCodec:
-    """How to decompress blocks, and how to compress them if containers are written with the codec."""
+    """Decompresses blocks, and compresses them if containers are written with the codec."""
 
     decompress: Decompress
     new_compress: Callable[[int | None], Compress] | None = None
 
 
 def new_compress(codec: str, level: int | None) -> Compress:
-    """Return a function that compresses a block.
+    """Return a function to compress blocks with.
 
     Raises:
         ConfigError: containers are not written with the codec.
     """
-    found = AVRO_COMPRESSION.get(codec)
-    if found is None or found.new_compress is None:
+    avro_codec = AVRO_COMPRESSION.get(codec)
+    if avro_codec is None or avro_codec.new_compress is None:
         raise ConfigError(f"an Avro container has no codec '{codec}'; it has {', '.join(AVRO_CODECS)}")
-    return found.new_compress(level)
+    return avro_codec.new_compress(level)
 
 
 def _new_deflate(level: int | None) -> Compress:
@@ -96,43 +96,43 @@ def _decompress_snappy(data: bytes, most: int) -> bytes:
 def _decompress_deflate(data: bytes, most: int) -> bytes:
     """Decompress a raw deflate stream.
 
-    fastavro for Python leaves most of zlib's checksum after the stream. So bytes there have to be of that checksum.
+    fastavro for Python leaves most of zlib's checksum after the stream, so only bytes of it may follow.
     """
     stream = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE)
     body = _decompress_whole(stream, data, most)
     rest = bytes(stream.unused_data)
     if rest and not isal_zlib.adler32(body).to_bytes(4, "big").startswith(rest):
-        raise ValueError("a block is no whole deflate stream")
+        raise ValueError("a block is no complete deflate stream")
     return body
 
 
 def _decompress_streams(new_stream: Callable[[], Any], data: bytes, most: int) -> bytes:
     """Decompress bzip2 or xz: one stream, or several in a row."""
-    found = io.BytesIO()
-    left = most
+    output = io.BytesIO()
+    remaining = most
     at = 0
     empty = 0
     view = memoryview(data)
     while True:
         stream = new_stream()
         size = FIRST_BYTES
-        start = found.tell()
+        start = output.tell()
         # In growing pieces: the decompressor copies all bytes after its stream, and there may be a million streams.
         while not stream.eof:
             if at == len(data):
                 raise ValueError("a block ends in the middle of its compressed stream")
             piece = view[at : at + size]
-            left -= found.write(stream.decompress(piece, left + 1))
-            if left < 0:
+            remaining -= output.write(stream.decompress(piece, remaining + 1))
+            if remaining < 0:
                 raise TooLargeBlockError
             at = at + len(piece)
             size = min(2 * size, CHUNK_BYTES)
         at -= len(stream.unused_data)
-        empty += found.tell() == start
+        empty += output.tell() == start
         if empty > MOST_EMPTY_STREAMS:
             raise ValueError(f"more than {MOST_EMPTY_STREAMS:,} streams of a block are empty")
         if at == len(data):
-            return found.getvalue()
+            return output.getvalue()
 
 
 def _decompress_whole(stream: Any, data: bytes, most: int) -> bytes:
@@ -145,14 +145,14 @@ def _decompress_whole(stream: Any, data: bytes, most: int) -> bytes:
 
 
 def _decompress_zstd(data: bytes, most: int) -> bytes:
-    found = []
-    left = most
+    pieces = []
+    remaining = most
     for piece in decompress_frames("zstd", pa.BufferReader(data)):
-        found.append(piece)
-        left -= len(piece)
-        if left < 0:
+        pieces.append(piece)
+        remaining -= len(piece)
+        if remaining < 0:
             raise TooLargeBlockError
-    return found[0] if len(found) == 1 else b"".join(found)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 AVRO_COMPRESSION: Mapping[str, AvroCodec] = {

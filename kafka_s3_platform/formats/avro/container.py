@@ -64,7 +64,7 @@ class AvroContainer:
                 raise build_limit_error(self._key, f"has a block of more than {most:,} bytes", "block.bytes") from err
 
     def _pairs(self) -> Iterator[tuple[str, bytes]]:
-        left = self._limits.footer_bytes
+        remaining = self._limits.footer_bytes
         while count := self._long():
             # After a negative count comes the size of its pairs in bytes.
             if count < 0:
@@ -73,8 +73,8 @@ class AvroContainer:
                 texts = []
                 for _ in ("name", "value"):
                     size = self._long()
-                    left -= size + 1
-                    if left < 0:
+                    remaining -= size + 1
+                    if remaining < 0:
                         what = f"has more than {self._limits.footer_bytes:,} bytes of metadata"
                         raise build_limit_error(self._key, what, "footer.bytes")
                     texts.append(self._exactly(size))
@@ -95,7 +95,7 @@ class AvroContainer:
     def _exactly(self, size: int) -> bytes:
         if size < 0:
             raise ValueError(f"a length of {size}")
-        found = self._source.read(size)
-        if len(found) != size:
-            raise ValueError(f"it ends {size - len(found)} bytes too early")
-        return found
+        data = self._source.read(size)
+        if len(data) != size:
+            raise ValueError(f"it ends {size - len(data)} bytes too early")
+        return data

@@ -37,7 +37,7 @@ class AvroFields:
 
     def columns(self, records: pa.BinaryArray) -> Mapping[str, pa.BinaryArray]:
         """Return the data of each field. Raise ValueError if a record does not fit the schema."""
-        found: dict[str, list[bytes | None]] = {name: [] for name in self._data}
+        columns: dict[str, list[bytes | None]] = {name: [] for name in self._data}
         nulls = {name: encode_null(schema.avro) for name, schema in self.schemas.items()}
         for record in records.to_pylist():
             view = memoryview(record)
@@ -45,9 +45,9 @@ class AvroFields:
             for name, datum in self._data.items():
                 end = datum.end(view, start)
                 one = bytes(view[start:end])
-                found[name].append(None if one == nulls[name] else one)
+                columns[name].append(None if one == nulls[name] else one)
                 start = end
-        return {name: pa.array(data, pa.binary()) for name, data in found.items()}
+        return {name: pa.array(data, pa.binary()) for name, data in columns.items()}
 
 
 def decode_column(column: pa.BinaryArray, schema: Schema) -> list[Any]:

@@ -37,7 +37,7 @@ class AvroPartWriter:
             raise UnwritableRecordsError(list_failures(batch, "avro", err.reasons)) from err
 
     def close(self, facts: Mapping[str, str]) -> None:
-        """Write the records that are still buffered. The sink stays open."""
+        """Write the buffered records. The sink stays open."""
         self._writer.close(facts)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.formats.avro.container import AvroContainer
-from kafka_s3_platform.formats.avro.records import BATCH_OBJECTS, AvroRecords, CutRecords
+from kafka_s3_platform.formats.avro.records import BATCH_OBJECTS, AvroRecords, RecordSizes
 from kafka_s3_platform.formats.damage import build_damage_error
 from kafka_s3_platform.formats.reading import BATCH_BYTES, BATCH_RECORDS, ReadBatch, build_datum_payload
 from kafka_s3_platform.model.connect import Int64s, Schema
@@ -17,7 +17,7 @@ from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 
 class AvroReader:
-    """Reads values, keys or headers. `key` names the object in errors. The schema is the one that the object holds."""
+    """Reads values, keys or headers. `key` names the object in errors. The object holds the schema."""
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
         self._source = source
@@ -33,61 +33,61 @@ class AvroReader:
         blocks = self._blocks()
         while True:
             try:
-                found = next(blocks, None)
+                batch = next(blocks, None)
             except PlatformError:
                 raise
             except Exception as err:  # fastavro raises errors of any type for damaged data
                 raise build_damage_error(self._key, f"cannot be read as Avro: {type(err).__name__}: {err}") from err
-            if found is None:
+            if batch is None:
                 return
-            yield found
+            yield batch
 
     def _blocks(self) -> Iterator[ReadBatch]:
         container = AvroContainer(self._source, self._key, self._limits)
         schema = Schema(container.metadata["avro.schema"].decode())
-        cut = AvroRecords(json.loads(schema.text), self._key, self._limits)
-        held = list[bytes]()
+        avro_records = AvroRecords(json.loads(schema.text), self._key, self._limits)
+        bodies = list[bytes]()
         lengths = list[Int64s]()
         records = 0
         size = 0
         objects = 0
         for count, data in container.blocks():
-            for part, found in _cut_block(data, cut.records(data, count)):
-                held.append(part)
-                lengths.append(found.lengths)
-                records += len(found.lengths)
+            for part, sizes in _cut_block(data, avro_records.measure(data, count)):
+                bodies.append(part)
+                lengths.append(sizes.lengths)
+                records += len(sizes.lengths)
                 size += len(part)
-                objects += int(found.objects.sum())
+                objects += int(sizes.objects.sum())
                 if size >= BATCH_BYTES or records >= BATCH_RECORDS or objects >= BATCH_OBJECTS:
-                    yield _build_batch(held, lengths, schema)
-                    held = []
+                    yield _build_batch(bodies, lengths, schema)
+                    bodies = []
                     lengths = []
                     records = 0
                     size = 0
                     objects = 0
         if lengths:
-            yield _build_batch(held, lengths, schema)
+            yield _build_batch(bodies, lengths, schema)
 
 
-def _cut_block(data: bytes, found: CutRecords) -> Iterator[tuple[bytes, CutRecords]]:
-    """Cut a block of many records into portions that fit a batch, each of at least one record."""
-    count = len(found.lengths)
-    come = np.cumsum(found.objects)
+def _cut_block(data: bytes, sizes: RecordSizes) -> Iterator[tuple[bytes, RecordSizes]]:
+    """Cut a block of many records into portions for a batch, each of at least one record."""
+    count = len(sizes.lengths)
+    come = np.cumsum(sizes.objects)
     if count <= BATCH_RECORDS and come[-1:].sum() <= BATCH_OBJECTS:
-        yield data, found
+        yield data, sizes
         return
-    ends = np.concatenate([[0], np.cumsum(found.lengths)])
+    ends = np.concatenate([[0], np.cumsum(sizes.lengths)])
     start = 0
     while start < count:
-        before = come[start] - found.objects[start]
+        before = come[start] - sizes.objects[start]
         fitting = int(np.searchsorted(come, before + BATCH_OBJECTS, "right"))
         stop = min(max(fitting, start + 1), start + BATCH_RECORDS, count)
-        yield data[ends[start] : ends[stop]], CutRecords(found.lengths[start:stop], found.objects[start:stop])
+        yield data[ends[start] : ends[stop]], RecordSizes(sizes.lengths[start:stop], sizes.objects[start:stop])
         start = stop
 
 
-def _build_batch(held: list[bytes], lengths: list[Int64s], schema: Schema) -> ReadBatch:
+def _build_batch(bodies: list[bytes], lengths: list[Int64s], schema: Schema) -> ReadBatch:
     sizes = np.concatenate(lengths)
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(held))]
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(bodies))]
     return ReadBatch(build_datum_payload(pa.Array.from_buffers(pa.binary(), len(sizes), buffers), schema))

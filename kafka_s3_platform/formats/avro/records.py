@@ -1,9 +1,8 @@
-"""Finds where the records of Avro blocks end, in bounded memory.
+"""Finds the ends of records in Avro blocks, in bounded memory.
 
 fastavro crashes the process if data are some thousands of levels deep. It also makes as many objects as the data ask
-for: items that take no bytes cost nothing but their count. So fastavro reads only blocks where neither can happen:
-those that become few objects, of schemas that do not contain themselves and whose items all take bytes. For all other
-blocks, `Datum` walks through the bytes.
+for: items that take no bytes cost nothing but their count. So fastavro reads only blocks of few objects, by
+schemas without recursion and without items of no bytes. For all other blocks, `Datum` walks through the bytes.
 
 Measured: a record of 96 B and 10 fields takes 6.7 CPU microseconds with fastavro, and 14 with the walk.
 """
@@ -32,7 +31,7 @@ BATCH_OBJECTS = 1_048_576
 
 
 @dataclass(frozen=True)
-class CutRecords:
+class RecordSizes:
     """The bytes of each record, and about how many objects it becomes when it is decoded."""
 
     lengths: Int64s
@@ -70,22 +69,22 @@ class AvroRecords:
         # Each record takes a byte at least: those without any are all of one size.
         if records > len(data):
             raise ValueError(f"{records} records in a block of {len(data)} bytes")
-        found = self._decoded(data, records) if self.is_light(data) else self._walked(data, records)
-        if found[-1] != len(data):
-            raise ValueError(f"{len(data)} bytes in a block whose {records} records have {found[-1]}")
-        lengths: Int64s = np.diff(found)
+        ends = self._decoded(data, records) if self.is_light(data) else self._walked(data, records)
+        if ends[-1] != len(data):
+            raise ValueError(f"{len(data)} bytes in a block whose {records} records have {ends[-1]}")
+        lengths: Int64s = np.diff(ends)
         return lengths
 
-    def records(self, data: bytes, count: int) -> CutRecords:
-        """Return the lengths of the records of a block, and how many objects each becomes."""
+    def measure(self, data: bytes, count: int) -> RecordSizes:
+        """Return the length of each record of a block, and its number of objects."""
         lengths = self.lengths(data, count)
         objects = lengths * self._datum.density + self._datum.values
         if self._datum.has_light_items:
             objects += FEW_VALUES * self._items
-        return CutRecords(lengths, objects)
+        return RecordSizes(lengths, objects)
 
     def is_light(self, data: bytes) -> bool:
-        """Whether fastavro can read a block in bounded memory."""
+        """Return whether fastavro can read a block in bounded memory."""
         datum = self._datum
         is_plain = not (datum.is_recursive or datum.has_light_items)
         return is_plain and len(data) * max(datum.density, 1) <= _FEW_OBJECTS

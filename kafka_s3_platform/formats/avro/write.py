@@ -58,7 +58,7 @@ class AvroBlocks:
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of the block that is being filled."""
+        """The bytes of the unfinished block."""
         return len(self._pending)
 
     def add(self, bodies: bytes | memoryview, lengths: Int64s) -> None:
@@ -79,7 +79,7 @@ class AvroBlocks:
             start = end
 
     def close(self) -> None:
-        """Write the records that are still buffered. The sink stays open."""
+        """Write the buffered records. The sink stays open."""
         if self._records:
             self._write_block(memoryview(b""))
 
@@ -91,7 +91,7 @@ class AvroBlocks:
 
 
 class AvroWriter:
-    """Writes payloads of one schema. Data that are encoded by it already are copied, not decoded and encoded again."""
+    """Writes payloads of one schema. Data encoded by it are copied, not decoded and encoded again."""
 
     def __init__(self, sink: Sink, schema: Schema, codec: str, level: int | None = None) -> None:
         self._blocks = AvroBlocks(sink, schema.text, codec, level)
@@ -107,7 +107,7 @@ class AvroWriter:
 
         Raises:
             UnfitError: objects do not fit the schema.
-            IntegrityError: a record is null, or shorter than the bytes that precede its body.
+            IntegrityError: a record is null, or shorter than the frame before its body.
         """
         nulls = payload.is_null
         if nulls.any():
@@ -118,19 +118,19 @@ class AvroWriter:
         self._blocks.add(*(self._moved(payload) if self._is_written(payload) else self._encoded(payload)))
 
     def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the header is written before it is known
-        """Write the records that are still buffered. The sink stays open; `metadata` cannot follow the header."""
+        """Write the buffered records. The sink stays open; `metadata` cannot follow the header."""
         self._blocks.close()
 
     def _is_written(self, payload: Payload) -> bool:
-        """Whether all records hold data of exactly this schema."""
+        """Return whether all records hold data of exactly this schema."""
         if payload.raw is None or payload.avro_start is None or self._schema.schema_id is None:
             return False
         same = [code for code, s in enumerate(payload.schemas) if s.schema_id == self._schema.schema_id]
         return bool(np.isin(payload.codes, same).all())
 
     def _moved(self, payload: Payload) -> tuple[memoryview, Int64s]:
-        found = read_strings(_cut_start(payload.raw, payload.avro_start or 0))
-        return found.data, found.lengths
+        strings = read_strings(_cut_start(payload.raw, payload.avro_start or 0))
+        return strings.data, strings.lengths
 
     def _encoded(self, payload: Payload) -> tuple[memoryview, Int64s]:
         body = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Block-GZIP. The docs show `read_from` at this path, for programs that read such objects."""
+"""Block-GZIP. The docs show `read_from` at this path, for programs of users."""
 
 from kafka_s3_platform.formats.block_gzip.write import read_from
 

@@ -1,8 +1,8 @@
-"""Writes Block-GZIP: lines in concatenated gzip members, and an index of them that allows range reads by offset.
+"""Writes Block-GZIP: lines in concatenated gzip members, and an index of them for range reads by offset.
 
 Source: DeviantArt kafka-connect-s3, README and BlockGZIPFileWriter. A block holds at most `compressed_block_size`
-uncompressed bytes. A record that would exceed them begins the next block, and a larger record has a block of its own.
-A value that ends with a line break gets no second one. Unlike there, `first_record_offset` is the record's offset in
+uncompressed bytes. A record that does not fit begins the next block, and a larger record has a block of its own.
+A value with a line break at its end gets no second one. Unlike there, `first_record_offset` is the record's offset in
 Kafka also after a hole (compaction, transactions), sizes are bytes, not characters, and no block is empty.
 """
 
@@ -40,7 +40,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 @dataclass(slots=True)
 class Block:
-    """A gzip member, as the index describes it. `byte_offset` is where it begins in the object."""
+    """A gzip member, as the index describes it. `byte_offset` is its start in the object."""
 
     byte_length_uncompressed: _Number
     num_records: _Number
@@ -76,8 +76,8 @@ class BlockGzipWriter:
 
     def write(self, batch: ConnectBatch) -> None:
         """Append the records of a batch."""
-        found = read_strings(end_lines(self._values(batch)))
-        ends = np.cumsum(found.lengths)
+        lines = read_strings(end_lines(self._values(batch)))
+        ends = np.cumsum(lines.lengths)
         offsets = batch.offsets
         row = start = 0
         while row < len(ends):
@@ -88,12 +88,12 @@ class BlockGzipWriter:
                 self._end_block()
                 continue
             last = max(last, row + 1)
-            self._append(found.data[start : int(ends[last - 1])], last - row, int(offsets[row]))
+            self._append(lines.data[start : int(ends[last - 1])], last - row, int(offsets[row]))
             row = last
             start = int(ends[last - 1])
 
     def close(self, facts: Mapping[str, str]) -> None:  # noqa: ARG002 - the file is lines and nothing else
-        """Write the lines that are still buffered, and build the index. The sink stays open."""
+        """Write the buffered lines, and build the index. The sink stays open."""
         self._end_block()
         chunks = [asdict(block) for block in self._blocks]
         self.sidecars = {INDEX_SUFFIX: json.dumps({"chunks": chunks}, separators=(",", ":")).encode()}
@@ -119,7 +119,7 @@ def end_lines(values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def read_index(body: bytes, key: str, object_size: int = 2**62) -> tuple[Block, ...]:
-    """Return the blocks of an index. Raise IntegrityError, which names `key`, if it is no index."""
+    """Return the blocks of an index. Raise IntegrityError if it is none. `key` names the index in errors."""
     try:
         blocks = tuple(msgspec.json.decode(body, type=_Index)["chunks"])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
@@ -142,15 +142,15 @@ def read_from(
     key: str,
     limits: ReadLimits = NO_KEYS,
 ) -> Iterator[bytes]:
-    """Read the values of the records from `offset` on. Skip the blocks before the one that may hold it.
+    """Read the values of the records from `offset` on. Skip the blocks before it.
 
-    A line does not hold its offset. So a block whose offsets have holes is returned from its first line on: some lines
-    may belong to records before `offset`, but none is left out.
+    A line does not hold its offset. So a block with holes in its offsets is returned from its first line on: some lines
+    may belong to records before `offset`, but none is missing.
 
     Args:
         read_range: reads the object.
         blocks: its index.
-        offset: offset of the first record that is wanted.
+        offset: offset of the first record to read.
         end_offset: offset of the object's last record, plus 1.
         key: names the object in errors.
         limits: how much an object may ask for.
@@ -183,7 +183,7 @@ def _read_lines(read_range: ReadRange, block: Block, key: str, limits: ReadLimit
 
 
 class _Counting:
-    """A sink that counts the bytes that go through it."""
+    """A sink, with a count of its bytes."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

@@ -1,4 +1,4 @@
-"""Reads ByteArrayFormat: values that a separator ends, or that follow their length."""
+"""Reads ByteArrayFormat: values, each ended by a separator or preceded by its length."""
 
 from collections.abc import Callable, Iterator
 from typing import IO
@@ -18,19 +18,19 @@ _LENGTH_BYTES = 4
 _PIECES = (
     "holds values that are no text, and nothing but the default separator, a line break, tells them apart: in such "
     "bytes it is a byte like any other, and values would come in pieces. Name the separator that the sink had; if it "
-    r"was a line break, and no value holds one, say so: format.bytearray.separator=\n"
+    r"was a line break, and no value holds one, set format.bytearray.separator=\n"
 )
 _OPEN = (
-    r"If another tool than Connect wrote it, without one at its end, say what separates: format.bytearray.separator=\n"
+    r"If another tool than Connect wrote it, without one at its end, name the separator: format.bytearray.separator=\n"
 )
 
 
 class BytesReader:
-    """Reads an object, whatever it is compressed with. `key` names the object in errors.
+    """Reads an object with any compression. `key` names the object in errors.
 
-    The bytes between two separators are one value: a value that held the separator itself cannot be recognized.
-    Lengths (our own value `length` of `format.bytearray.separator`) have no such doubt. Without `any_bytes`, values
-    have to be text, in which a line break most likely ends a value.
+    The bytes between two separators are one value: separators inside of values cannot be recognized. Lengths (our own
+    value `length` of `format.bytearray.separator`) leave no such doubt. Without `any_bytes`, values have to be text: a
+    line break most likely ends a value there.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class BytesReader:
         Raises:
             IntegrityError: the object is damaged or cut off, or a separator may be part of a value.
         """
-        for found in batch_values(self._values()):
-            values = pa.array(found, pa.binary())
+        for batch in batch_values(self._values()):
+            values = pa.array(batch, pa.binary())
             if not self._any_bytes and not _are_text(values):
                 raise IntegrityError(f"object {self._key} {_PIECES}")
             yield ReadBatch(build_bytes_payload(values))
@@ -73,12 +73,12 @@ class BytesReader:
         return self._separated(pieces)
 
     def _separated(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        found = Ending(pieces, self._separator.encode())
-        yield from split_lines(found, self._separator.encode(), self._key, self._limits, open_end=True)
-        if found.is_open and not self._open_end:
+        ending = Ending(pieces, self._separator.encode())
+        yield from split_lines(ending, self._separator.encode(), self._key, self._limits, open_end=True)
+        if ending.is_open and not self._open_end:
             raise build_damage_error(self._key, f"does not end with its separator. {_OPEN}")
         if self._open_end:
-            self._ends_open(found.is_open)
+            self._ends_open(ending.is_open)
 
     def _framed(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         rest = bytearray()
@@ -112,7 +112,7 @@ def _are_text(values: pa.BinaryArray) -> bool:
 
 
 def _find_end(data: bytearray, at: int) -> int:
-    """Return where the value that begins at `at` ends, or where its length ends if that is not read yet."""
+    """Return the end of the value at `at`, or the end of its length if that is not read yet."""
     start = at + _LENGTH_BYTES
     if start > len(data):
         return start

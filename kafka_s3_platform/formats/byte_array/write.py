@@ -19,12 +19,12 @@ LENGTH = "length"
 
 
 def new_framing(part: ObjectPart, separator: str) -> Callable[[ConnectBatch], memoryview]:
-    """Return a function that joins the values, or keys, of a batch into one buffer.
+    """Return a function to join the values, or keys, of a batch into one buffer.
 
     None of them may be null or hold the separator.
 
     Raises:
-        ConfigError: the separator is empty, so that nothing would separate records.
+        ConfigError: the separator is empty, and nothing would separate records.
     """
     if not separator:
         raise ConfigError(

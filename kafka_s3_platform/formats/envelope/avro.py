@@ -60,11 +60,11 @@ class EnvelopeAvroWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of `RECORD_SCHEMA`."""
-        found = read_strings(_encode_bodies(batch))
-        self._blocks.add(found.data, found.lengths)
+        bodies = read_strings(_encode_bodies(batch))
+        self._blocks.add(bodies.data, bodies.lengths)
 
     def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the header is written before it is known
-        """Write the records that are still buffered. The sink stays open; `metadata` cannot follow the header."""
+        """Write the buffered records. The sink stays open; `metadata` cannot follow the header."""
         self._blocks.close()
 
 
@@ -77,7 +77,7 @@ def _encode_bodies(batch: pa.RecordBatch) -> pa.BinaryArray:
         *_encode_nullable(batch.column("value")),
         *_encode_headers(batch.column("headers")),
         *_add_length(topic),
-        *(encode_varints(found) for found in numbers),
+        *(encode_varints(column) for column in numbers),
         b"",
     )
 
@@ -102,10 +102,10 @@ def _encode_headers(column: pa.ListArray) -> tuple[pa.BinaryArray, ...]:
     if not (counts > 0).any():
         return branch, _repeat_bytes(_END, counts == 0)
     keys, values = column.flatten().flatten()
-    each = pc.binary_join_element_wise(*_add_length(keys.cast(pa.binary())), *_encode_nullable(values), b"")
+    headers = pc.binary_join_element_wise(*_add_length(keys.cast(pa.binary())), *_encode_nullable(values), b"")
     ends = np.cumsum(np.maximum(counts, 0), dtype=np.int32)
     # Arrow joins the headers of each record as a list of bytes.
-    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), each)
+    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), headers)
     return branch, encode_varints(counts, counts > 0), pc.binary_join(lists, b""), _repeat_bytes(_END, counts >= 0)
 
 
@@ -114,7 +114,7 @@ def _repeat_bytes(value: bytes, where: npt.NDArray[np.bool_]) -> pa.BinaryArray:
 
 
 def encode_varints(numbers: Int64s, where: npt.NDArray[np.bool_] | None = None) -> pa.BinaryArray:
-    """Encode each number as an int or long of Avro. Where `where` is false, the result is empty."""
+    """Encode each number as an int or long of Avro. The result is empty for rows outside of `where`."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
     lengths = np.ones(len(numbers), np.int32)
     for size in range(1, _MAX_BYTES):
@@ -137,7 +137,7 @@ _MAX_BYTES = 10
 
 
 class EnvelopeAvroReader:
-    """Reads what `EnvelopeAvroWriter` wrote, with any codec. `key` names the object in errors."""
+    """Reads objects of `EnvelopeAvroWriter`, with any codec. `key` names the object in errors."""
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
         self._source = source
@@ -192,8 +192,8 @@ class EnvelopeAvroReader:
 def _count_bytes(row: tuple[Any, ...]) -> int:
     """Count about how many bytes a row takes in memory."""
     key, value, headers, topic = row[:4]
-    held = sum(len(h["key"]) + len(h["value"] or b"") + _HEADER_BYTES for h in headers or ())
-    return len(key or b"") + len(value or b"") + len(topic) + held
+    header_bytes = sum(len(h["key"]) + len(h["value"] or b"") + _HEADER_BYTES for h in headers or ())
+    return len(key or b"") + len(value or b"") + len(topic) + header_bytes
 
 
 _HEADER_BYTES = 256

@@ -33,7 +33,7 @@ class HeaderLine(TypedDict):
 
 
 class EnvelopeLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line. Its members are those of `RECORD_SCHEMA`, in its order."""
+    """A line. Its members are the fields of `RECORD_SCHEMA`, in its order."""
 
     key: bytes | None
     value: bytes | None
@@ -64,12 +64,12 @@ class EnvelopeJsonWriter:
         self._sink.write(_encode([EnvelopeLine(*row) for row in list_rows(batch)]))
 
     def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - a line for it would be no record
-        """Write the lines that are still buffered. The sink stays open."""
+        """Write the buffered lines. The sink stays open."""
         self._sink.close()
 
 
 class EnvelopeJsonReader:
-    """Reads what `EnvelopeJsonWriter` wrote, with any codec. `key` names the object in errors."""
+    """Reads objects of `EnvelopeJsonWriter`, with any codec. `key` names the object in errors."""
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
         self._source = source

@@ -71,12 +71,12 @@ class EnvelopeWriter:
         self._groups.write(batch, count_record_bytes(batch))
 
     def close(self, metadata: Mapping[str, str]) -> None:
-        """Write the records that are still buffered, `metadata` and the footer. The sink stays open."""
+        """Write the buffered records, `metadata` and the footer. The sink stays open."""
         self._groups.close({FORMAT_KEY: FORMAT, **metadata})
 
 
 class EnvelopeReader:
-    """Reads what `EnvelopeWriter` wrote. `key` names the object in errors.
+    """Reads objects of `EnvelopeWriter`. `key` names the object in errors.
 
     Raises:
         IntegrityError: the file is damaged, cut off, or not an envelope. Errors of the source pass through.
@@ -90,11 +90,11 @@ class EnvelopeReader:
             self._row_groups = checked.row_groups
             self._reader = RowGroupReader(source, checked, key, limits)
             schema = self._file.schema_arrow
-            found = self.metadata.get(FORMAT_KEY)
-        if not schema.equals(RECORD_SCHEMA) or found != FORMAT:
+            format_name = self.metadata.get(FORMAT_KEY)
+        if not schema.equals(RECORD_SCHEMA) or format_name != FORMAT:
             raise IntegrityError(
                 f"object {key} is Parquet but not an {FORMAT}: columns {schema.names}, format "
-                f"{found}. Another tool or a later version wrote it"
+                f"{format_name}. Another tool or a later version wrote it"
             )
 
     @property
@@ -104,7 +104,7 @@ class EnvelopeReader:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The metadata that the writer was closed with, and the name of the format."""
+        """The writer's metadata, and the name of the format."""
         # pyarrow adds a key of its own.
         pairs = self._file.metadata.metadata or {}
         return {k.decode(): v.decode() for k, v in pairs.items() if k != b"ARROW:schema"}
@@ -135,16 +135,16 @@ class EnvelopeReader:
                 batch = next(batches, None)
             if batch is None:
                 return
-            kept = filter_windows(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
-            if kept.num_rows:
-                yield kept
+            records = filter_windows(pa.RecordBatch.from_arrays(batch.columns, schema=RECORD_SCHEMA), windows)
+            if records.num_rows:
+                yield records
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
         chunks = {c.name: c for c in self._row_groups[row_group].chunks}
-        found = {name: (_read_number(chunks[name].least), _read_number(chunks[name].most)) for name in windows}
+        ranges = {name: (_read_number(chunks[name].least), _read_number(chunks[name].most)) for name in windows}
         return all(
             least is None or most is None or (least < windows[name][1] and most >= windows[name][0])
-            for name, (least, most) in found.items()
+            for name, (least, most) in ranges.items()
         )
 
     @contextmanager
@@ -170,7 +170,7 @@ def _read_number(statistic: bytes | None) -> int | None:
 
 
 def filter_windows(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]) -> pa.RecordBatch:
-    """Keep the records whose columns are in these half-open windows. Times are in epoch ms."""
+    """Keep the records with columns in these half-open windows. Times are in epoch ms."""
     for name, (start, end) in windows.items():
         column = batch.column(name).cast(pa.int64())
         batch = batch.filter(pc.and_(pc.greater_equal(column, start), pc.less(column, end)))

@@ -1,4 +1,4 @@
-"""Reads the formats that hold whole records, so that they come back unchanged."""
+"""Reads the formats of whole records: these come back unchanged."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLim
 
 
 def check_place(batch: pa.RecordBatch, kafka_partition: int, offsets: OffsetRange, key: str) -> None:
-    """Check that records have the kafka partition and the offsets that the index, or the object's key, names.
+    """Check the kafka partition and the offsets of records against the index, or the object's key.
 
     Raises:
         IntegrityError: some belong to another kafka partition, or have other offsets.
@@ -36,10 +36,10 @@ def check_place(batch: pa.RecordBatch, kafka_partition: int, offsets: OffsetRang
         ("partition", kafka_partition, kafka_partition),
         ("offset", offsets.start_offset, offsets.end_offset - 1),
     ):
-        found = pc.min_max(batch.column(name)).as_py()
-        if found["min"] < least or found["max"] > most:
+        bounds = pc.min_max(batch.column(name)).as_py()
+        if bounds["min"] < least or bounds["max"] > most:
             what = "offsets" if name == "offset" else "kafka partitions"
             raise IntegrityError(
-                f"object {key} holds records of {what} {found['min']} to {found['max']}, where {least} to {most} are "
+                f"object {key} holds records of {what} {bounds['min']} to {bounds['max']}, where {least} to {most} are "
                 f"due: it is another object's copy, or was made up"
             )

@@ -1,4 +1,4 @@
-"""Turns record batches into rows of plain values and back, for envelopes that a library reads row by row."""
+"""Turns record batches into rows of plain values and back, for libraries that read and write row by row."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

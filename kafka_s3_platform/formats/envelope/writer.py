@@ -1,4 +1,4 @@
-"""Writes one of our envelopes from the batches that all formats get."""
+"""Writes one of our envelopes from the batches of all formats."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -20,7 +20,7 @@ class EnvelopeOfRecords(Protocol):
 
 
 class WholeRecordWriter:
-    """Writes the records of each batch as they came, without a look at their values."""
+    """Writes the records of each batch as they came, without reading their values."""
 
     def __init__(self, writer: EnvelopeOfRecords) -> None:
         self._writer = writer
@@ -35,7 +35,7 @@ class WholeRecordWriter:
         self._writer.write(batch.records)
 
     def close(self, facts: Mapping[str, str]) -> None:
-        """Write the records that are still buffered, and `facts` if the format has a place for them.
+        """Write the buffered records, and `facts` if the format has a place for them.
 
         The sink stays open.
         """

@@ -1,4 +1,4 @@
-"""Reads lines of JSON: the bytes of each line, unchanged, after a check that they are JSON."""
+"""Reads lines of JSON: the bytes of each line, unchanged, after a check of their syntax."""
 
 import re
 from collections import deque
@@ -23,7 +23,7 @@ _validate = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class JsonLinePayload(Payload):
-    """Lines of JSON, which are decoded at the first use of their values."""
+    """Lines of JSON, decoded at the first use of their values."""
 
     raw_is_json = True
 
@@ -32,15 +32,15 @@ class JsonLinePayload(Payload):
 
 
 def build_json_payload(lines: Sequence[bytes | None]) -> JsonLinePayload:
-    """Build a payload of lines or other texts that are JSON."""
+    """Build a payload of lines, or other texts, of JSON."""
     return JsonLinePayload(pa.array(lines, pa.binary()), np.full(len(lines), NO_SCHEMA, np.int32), ())
 
 
 class JsonReader:
-    """Reads an object of lines, whatever it is compressed with. `key` names the object in errors.
+    """Reads an object of lines, with any compression. `key` names the object in errors.
 
-    `open_end` allows a last line without a line break, as tools other than Connect leave it. A line that was cut off is
-    then no JSON, unless it is a number. A number there is therefore refused.
+    `open_end` allows a last line without a line break, as tools other than Connect leave it. A truncated line is then
+    not JSON, unless it is a number. A number there is therefore refused.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class JsonReader:
         self._limits = limits
 
     def batches(self) -> Iterator[ReadBatch]:
-        """Return the lines in batches. Those that are no JSON are `bad`.
+        """Return the lines in batches. Lines that are not JSON are `bad`.
 
         Raises:
             IntegrityError: the object is damaged or cut off.
@@ -114,21 +114,21 @@ def split_lines(
     for piece in pieces:
         # A long rest must not be copied again with each piece.
         if len(rest) < len(piece):
-            *whole, last = (bytes(rest) + piece).split(separator)
+            *lines, last = (bytes(rest) + piece).split(separator)
             rest = bytearray(last)
         else:
-            whole = _end_last_line(rest, piece, separator)
+            lines = _end_last_line(rest, piece, separator)
         # Only the first line and the rest can be longer than a piece.
-        if max(map(len, (rest, *whole[:1]))) > limits.record_bytes:
+        if max(map(len, (rest, *lines[:1]))) > limits.record_bytes:
             raise build_limit_error(
                 key, f"has more than {limits.record_bytes:,} bytes without a separator", "record.bytes"
             )
-        empty += whole.count(b"")
+        empty += lines.count(b"")
         if empty > limits.empty_records:
             raise build_limit_error(
                 key, f"has more than {limits.empty_records:,} records without a byte", "empty.records"
             )
-        yield from whole
+        yield from lines
     if rest and not open_end:
         raise build_damage_error(key, f"ends with {len(rest)} bytes and no separator after them")
     if rest:
@@ -136,7 +136,7 @@ def split_lines(
 
 
 def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[bytes]:
-    """Add `piece` to a long `rest`, and return the lines that it ends. No byte is read or copied more than twice."""
+    """Add `piece` to a long `rest`, and return its finished lines. No byte is read or copied more than twice."""
     # a separator of several bytes may begin in the bytes that were there before
     start = max(len(rest) - len(separator) + 1, 0)
     rest += piece
@@ -146,13 +146,13 @@ def _end_last_line(rest: bytearray, piece: bytes, separator: bytes) -> list[byte
     with memoryview(rest) as view:
         first = bytes(view[:end])
         others = bytes(view[end + len(separator) :])
-    *whole, last = others.split(separator)
+    *lines, last = others.split(separator)
     rest[:] = last
-    return [first, *whole]
+    return [first, *lines]
 
 
 def find_faults(lines: Sequence[bytes], raw: pa.BinaryArray, depth: int) -> Iterator[tuple[int, str]]:
-    """Find the rows that are no JSON. Rows are checked one by one only if they may be none."""
+    """Find the rows that are not JSON. They are checked one by one only if the check of all at once fails."""
     doubtful: Iterable[int] = range(len(lines))
     # All rows at once first: most batches have no fault, and UTF-8 takes a fifth of the time so.
     with suppress(msgspec.MsgspecError, pa.ArrowInvalid, RecursionError):

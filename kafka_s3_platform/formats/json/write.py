@@ -2,7 +2,7 @@
 
 Values that came as JSON are written unchanged. Others are encoded by their schema: bytes and fixed as base64; decimals
 as the base64 of their bytes or as numbers (`json.decimal.format`); dates and times as the numbers they are; NaN and
-infinities as the strings "NaN", "Infinity" and "-Infinity"; a map whose keys are not strings as an array of pairs; a
+infinities as the strings "NaN", "Infinity" and "-Infinity"; a map with other keys than strings as an array of pairs; a
 union of several types as an object with a member for each, all null but one. No line break is ever written inside a
 record. Sources: Kafka Connect, JsonConverter; Confluent AvroData; Jackson's defaults.
 """
@@ -30,7 +30,7 @@ from kafka_s3_platform.model.connect import ConnectBatch, Schema, strip_branch
 def new_json_framing(
     part: ObjectPart, schema: Schema | None, decimal_format: DecimalFormat
 ) -> Callable[[ConnectBatch], bytes | memoryview]:
-    """Return a function that joins the values, keys or headers of a batch into one buffer of lines.
+    """Return a function to join the values, keys or headers of a batch into one buffer of lines.
 
     A null is the line `null`. The headers of a record are the member `headers` of an object, as Connect's sink writes
     them.
@@ -52,16 +52,15 @@ def new_json_framing(
 
 
 def end_raw_lines(values: pa.BinaryArray) -> memoryview:
-    """Join values that came as JSON, each on one line, with a line break after each."""
+    """Join raw JSON values, each on one line, with a line break after each."""
     return end_values(pc.fill_null(values, b"null") if values.null_count else values)
 
 
 def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[ConnectBatch], pa.BinaryArray]:
-    """Return a function that makes a text of each value of a batch: text and bytes unchanged, all else JSON.
+    """Return a function from a batch to the text of each value: text and bytes unchanged, all else JSON.
 
     A text of a union with other types is JSON too, because it could look like a value of these. No value may be null.
-    The frame that a value came in is never written. A null of a schema of text fails: it would look like the text
-    `null`.
+    A value's frame is never written. A null of a schema of text fails: it would look like the text `null`.
     """
     plain = compile_plain_json(schema, decimal_format)
     is_text_alone = schema is not None and is_text(schema)
@@ -73,7 +72,7 @@ def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Ca
             return encode_bytes(value)
         return _ENCODER.encode(plain(value) if plain else value)
 
-    def found(batch: ConnectBatch) -> pa.BinaryArray:
+    def encode(batch: ConnectBatch) -> pa.BinaryArray:
         payload = require_no_null(batch, batch.value)
         if payload.raw is not None and payload.raw_is_value:
             return payload.raw
@@ -82,7 +81,7 @@ def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Ca
         except VALUE_ERRORS as err:
             raise build_unwritable_error(batch, payload.objects, "block_gzip", text) from err
 
-    return found
+    return encode
 
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")

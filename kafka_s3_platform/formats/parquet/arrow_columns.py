@@ -39,9 +39,9 @@ class ArrowColumns:
     def of(self, objects: Sequence[Any]) -> pa.StructArray:
         """Build the columns. Raise one of `VALUE_ERRORS` if a value does not fit the schema."""
         shape = self._shape
-        found = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
-        _refuse_nulls(found, "the record")
-        return found
+        columns = pa.array(objects if shape is None else [None if o is None else shape(o) for o in objects], self.type)
+        _refuse_nulls(columns, "the record")
+        return columns
 
     def _typed(self, node: Any) -> tuple[pa.DataType, bool, Shape | None]:
         """Return the type, the nullability and the shape of a node. A named type is written out wherever it is used."""
@@ -50,20 +50,20 @@ class ArrowColumns:
             raise UnwritableSchemaError(
                 f"the schema comes to more than {MAX_SCHEMA_PLACES:,} columns, with its types written out"
             )
-        found = self._avro.resolved(node)
-        if isinstance(found, list):
-            return self._union(found)
-        match found["type"]:
+        definition = self._avro.resolved(node)
+        if isinstance(definition, list):
+            return self._union(definition)
+        match definition["type"]:
             case "record":
-                type_, shape = self._struct(found["name"], found["fields"])
+                type_, shape = self._struct(definition["name"], definition["fields"])
                 return type_, False, shape
             case "array":
-                type_, nullable, shape = self._typed(found["items"])
+                type_, nullable, shape = self._typed(definition["items"])
                 return pa.list_(pa.field("element", type_, nullable)), False, _convert_each(shape)
             case "map":
-                type_, nullable, shape = self._typed(found["values"])
+                type_, nullable, shape = self._typed(definition["values"])
                 return pa.map_(pa.string(), pa.field("value", type_, nullable)), False, _convert_each_value(shape)
-        return _convert_primitive(found)
+        return _convert_primitive(definition)
 
     def _struct(self, name: str, fields: Sequence[Mapping[str, Any]]) -> tuple[pa.StructType, Shape | None]:
         if name in self._open:
@@ -143,35 +143,35 @@ def _convert_decimal(precision: int, scale: int) -> pa.DataType:
     return pa.decimal256(precision, scale)
 
 
-def _refuse_nulls(found: pa.Array, name: str, *, nullable: bool = False) -> None:
+def _refuse_nulls(column: pa.Array, name: str, *, nullable: bool = False) -> None:
     """Raise ValueError for a null that the schema does not allow: Arrow takes every missing value for a null."""
-    if not nullable and found.null_count:
+    if not nullable and column.null_count:
         raise ValueError(f"{name} is null or missing, and its schema allows neither")
-    if pa.types.is_struct(found.type):
+    if pa.types.is_struct(column.type):
         # `flatten` makes a member null if its struct is null, which is no fault of the member.
-        held = found.drop_null() if found.null_count else found
-        for field, child in zip(found.type, held.flatten(), strict=True):
+        present = column.drop_null() if column.null_count else column
+        for field, child in zip(column.type, present.flatten(), strict=True):
             _refuse_nulls(child, field.name, nullable=field.nullable)
-    elif pa.types.is_list(found.type):
-        _refuse_nulls(found.flatten(), name, nullable=found.type.value_field.nullable)
-    elif pa.types.is_map(found.type):
-        _refuse_nulls(found.items, name, nullable=found.type.item_field.nullable)
+    elif pa.types.is_list(column.type):
+        _refuse_nulls(column.flatten(), name, nullable=column.type.value_field.nullable)
+    elif pa.types.is_map(column.type):
+        _refuse_nulls(column.items, name, nullable=column.type.item_field.nullable)
 
 
-def convert_type(found: pa.Array, wanted: pa.DataType) -> pa.Array:
+def convert_type(column: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert an array of Avro's physical types to the logical types of `wanted`."""
-    if found.type.equals(wanted):
-        return found
-    if pa.types.is_struct(wanted):
-        children = [_fill_required(convert_type(found.field(field.name), field.type), field, found) for field in wanted]
-        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=found.is_null())
-    if pa.types.is_decimal(wanted):
-        return pa.array([v if v is None else decode_decimal(v, wanted.scale) for v in found.to_pylist()], wanted)
-    return found.cast(wanted)
+    if column.type.equals(target):
+        return column
+    if pa.types.is_struct(target):
+        children = [_fill_required(convert_type(column.field(f.name), f.type), f, column) for f in target]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=column.is_null())
+    if pa.types.is_decimal(target):
+        return pa.array([v if v is None else decode_decimal(v, target.scale) for v in column.to_pylist()], target)
+    return column.cast(target)
 
 
 def _fill_required(child: pa.Array, field: pa.Field, around: pa.StructArray) -> pa.Array:
-    """Return a required field without its nulls where the record around it is null: Parquet refuses these."""
+    """Drop the nulls of a required field in records that are null themselves: Parquet refuses these."""
     if field.nullable or child.null_count != around.null_count or not child.null_count:
         return child
     if pa.types.is_struct(child.type):

@@ -1,7 +1,7 @@
 """Reads row groups in bounded memory: as many columns at once as fit, and the others from temporary files.
 
-Arrow holds a page of each column that it reads, and DuckDB writes pages of up to 100 MB. So some columns are read first
-and put aside in temporary files. These are compressed, so that a file that expands a lot does not fill the disk.
+Arrow holds a page of each column, and DuckDB writes pages of up to 100 MB. So some columns are read first and put aside
+in temporary files. These are compressed, lest a file of high compression fill the disk.
 """
 
 import tempfile
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import ErrorCode, PermanentError
 from kafka_s3_platform.formats.damage import build_limit_error
-from kafka_s3_platform.formats.parquet.pages import CheckedFile, Look, RowGroupPages
+from kafka_s3_platform.formats.parquet.pages import CheckedFile, ReadMemory, RowGroupPages
 from kafka_s3_platform.model.limits import ReadLimits
 
 _MOST_BLOCKS = 32
@@ -27,7 +27,7 @@ _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class RowGroupReader:
-    """Reads row groups of a file that `open_checked` has checked. `key` names the file in errors."""
+    """Reads row groups of a file from `open_checked`. `key` names the file in errors."""
 
     def __init__(self, source: Any, checked: CheckedFile, key: str, limits: ReadLimits) -> None:
         self._source = source
@@ -45,17 +45,17 @@ class RowGroupReader:
             PermanentError: there is no room for temporary files.
         """
         pages = RowGroupPages(self._source, self._checked.row_groups[at], self._key, self._limits)
-        look = pages.look(most)
-        self._count_rows(self._checked.row_groups[at].rows, look.size)
+        memory = pages.measure(most)
+        self._count_rows(self._checked.row_groups[at].rows, memory.size)
         file = self._checked.file if pages.is_small else self._checked.buffered(self._source)
 
         def read(columns: list[str] | None, source: pq.ParquetFile = file) -> Iterator[pa.RecordBatch]:
-            found: Iterator[pa.RecordBatch] = source.iter_batches(
-                look.rows, row_groups=[at], columns=columns, use_threads=False
+            batches: Iterator[pa.RecordBatch] = source.iter_batches(
+                memory.rows, row_groups=[at], columns=columns, use_threads=False
             )
-            return found
+            return batches
 
-        fields = self._fields(at, look)
+        fields = self._fields(at, memory)
         large = [field for field in fields if field.list_bytes > self._limits.block_bytes]
         if large:
             encoded = self._checked.encoded(self._source, at)
@@ -72,9 +72,9 @@ class RowGroupReader:
             yield from self._together([*parts, read(last)])
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on, and check what they take together.
+        """Pass batches on, and check their size together.
 
-        A value that begins as the one before it takes a byte in a page, and all of its bytes here.
+        A value with the beginning of the one before it takes a byte in a page, and all of its bytes here.
         """
         come = 0
         for batch in batches:
@@ -111,32 +111,32 @@ class RowGroupReader:
                 del batch  # it would stay in memory while the next one is read
 
     def _groups(self, fields: Sequence["_Field"]) -> list[list[str]]:
-        """Group the columns that are read at once, so that each group fits into the limit of a block."""
+        """Group the columns to read at once: each group fits into the limit of a block."""
         groups = [list[str]()]
-        held = 0
+        group_bytes = 0
         for field in fields:
             if field.open_bytes > self._limits.block_bytes:
                 what = f"has pages of {field.open_bytes:,} bytes in column {field.name}"
                 raise build_limit_error(self._key, what, "block.bytes")
             taken = field.open_bytes + field.list_bytes
-            if groups[-1] and held + taken > self._limits.block_bytes:
+            if groups[-1] and group_bytes + taken > self._limits.block_bytes:
                 groups.append([])
-                held = 0
+                group_bytes = 0
             groups[-1].append(field.name)
-            held += taken
+            group_bytes += taken
         return groups
 
-    def _fields(self, at: int, look: Look) -> "list[_Field]":
+    def _fields(self, at: int, memory: ReadMemory) -> "list[_Field]":
         paths = [chunk.name for chunk in self._checked.row_groups[at].chunks]
-        found = list[_Field]()
+        fields = list[_Field]()
         end = 0
         for name in self._checked.file.schema_arrow.names:
             start = end
             while end < len(paths) and (paths[end] == name or paths[end].startswith(f"{name}.")):
                 end += 1
-            taken = sum(look.open_bytes[start:end]), sum(look.list_bytes[start:end])
-            found.append(_Field(name, paths[start:end], *taken))
-        return found
+            taken = sum(memory.open_bytes[start:end]), sum(memory.list_bytes[start:end])
+            fields.append(_Field(name, paths[start:end], *taken))
+        return fields
 
     def _put_aside(self, batches: Iterator[pa.RecordBatch], target: IO[bytes]) -> Iterator[pa.RecordBatch]:
         first = next(batches, None)
@@ -160,25 +160,25 @@ class RowGroupReader:
         schema = self._checked.file.schema_arrow
         while columns := self._next_of(parts):
             if list(columns) != schema.names:
-                raise ValueError(f"its columns {', '.join(schema.names)} cannot be told apart by their names")
+                raise ValueError(f"its columns {', '.join(schema.names)} do not differ in their names")
             yield pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
     def _next_of(self, parts: Sequence[Iterator[pa.RecordBatch]]) -> dict[str, pa.Array]:
-        """Return the columns of the next batch of each part. Only here it is known how much memory a row takes."""
-        found = dict[str, pa.Array]()
-        held = 0
+        """Return the columns of the next batch of each part. Only here the memory of a row is known."""
+        columns = dict[str, pa.Array]()
+        size = 0
         for part in parts:
             for batch in islice(part, 1):
-                found |= zip(batch.schema.names, batch.columns, strict=True)
-                held += batch.nbytes
-            if held > self._limits.block_bytes:
-                raise build_limit_error(self._key, f"has records of {held:,} bytes side by side", "block.bytes")
-        return found
+                columns |= zip(batch.schema.names, batch.columns, strict=True)
+                size += batch.nbytes
+            if size > self._limits.block_bytes:
+                raise build_limit_error(self._key, f"has records of {size:,} bytes side by side", "block.bytes")
+        return columns
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A top-level column, the `paths` of the columns inside of it, and their sizes together, as in `Look`."""
+    """A top-level column, the `paths` of the columns inside of it, and their sizes together, as in `ReadMemory`."""
 
     name: str
     paths: list[str]
@@ -187,7 +187,7 @@ class _Field:
 
 
 def _count_batch_bytes(column: pa.Array) -> int:
-    """Count the bytes that a column would take without a dictionary, with a value of its own in each row."""
+    """Count the bytes of a column without its dictionary, with a value of its own in each row."""
     if pa.types.is_dictionary(column.type):
         sizes = pc.binary_length(column.dictionary).take(column.indices)
         return int(column.indices.nbytes) + int(pc.sum(sizes).as_py() or 0)

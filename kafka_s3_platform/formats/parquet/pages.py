@@ -1,8 +1,8 @@
-"""Checks the sizes that Parquet files claim, before Arrow allocates memory for them.
+"""Checks the sizes claimed by Parquet files, before Arrow allocates memory for them.
 
 Arrow allocates as much for a page as its header claims, and as much for a batch as its rows become: a page of some
 bytes may claim gigabytes, and an entry of a dictionary may be repeated a million times. So the headers of a row group's
-pages are read first, from bytes that Arrow reads later too, and batches have as many rows as fit.
+pages are read first, from bytes read later by Arrow too, and batches have as many rows as fit.
 """
 
 import math
@@ -87,21 +87,21 @@ _FIXED = "FIXED_LEN_BYTE_ARRAY"
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file, and what its footer holds about each column of each row group.
+    """A file, and its footer's description of each column of each row group.
 
-    We parse the footer ourselves: where it contradicts the schema, pyarrow's own properties end the process with a C++
-    exception that nobody catches.
+    We parse the footer ourselves: if it contradicts the schema, pyarrow's own properties end the process with a C++
+    exception.
     """
 
     file: pq.ParquetFile
     row_groups: "tuple[RowGroup, ...]"
 
     def buffered(self, source: Any) -> pq.ParquetFile:
-        """Open the same file so that a part of a column is read at a time."""
+        """Open the same file, to read a part of a column at a time."""
         return pq.ParquetFile(source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, **_CHECKED)
 
     def encoded(self, source: Any, row_group: int) -> pq.ParquetFile:
-        """Open the same file so that columns of bytes are read as indices into a dictionary."""
+        """Open the same file, to read columns of bytes as indices into a dictionary."""
         names = [chunk.name for chunk in self.row_groups[row_group].chunks if chunk.kind == _BYTE_ARRAY]
         return pq.ParquetFile(
             source, metadata=self.file.metadata, buffer_size=BUFFER_BYTES, read_dictionary=names, **_CHECKED
@@ -117,12 +117,12 @@ class RowGroup:
     chunks: "tuple[ColumnChunk, ...]"
 
     @classmethod
-    def of(cls, told: Any, schema: pq.ParquetSchema) -> "RowGroup":
-        columns = [column[_META] for column in told[_COLUMNS]]
+    def of(cls, struct: Any, schema: pq.ParquetSchema) -> "RowGroup":
+        columns = [column[_META] for column in struct[_COLUMNS]]
         if len(columns) != len(schema):
             raise ValueError(f"a row group of {len(columns)} columns where the schema has {len(schema)}")
         chunks = tuple(ColumnChunk.of(column, schema.column(at)) for at, column in enumerate(columns))
-        return cls(_read_number(told, _GROUP_ROWS), _read_number(told, _GROUP_BYTES), chunks)
+        return cls(_read_number(struct, _GROUP_ROWS), _read_number(struct, _GROUP_BYTES), chunks)
 
 
 def open_checked(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
@@ -130,7 +130,7 @@ def open_checked(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
 
     Raises:
         IntegrityError: it exceeds `limits`.
-        ValueError: its footer contradicts itself. Arrow's errors for a file that is no Parquet pass through.
+        ValueError: its footer contradicts itself. Arrow's errors for a file of another format pass through.
     """
     size = source.seek(0, 2)
     source.seek(0)
@@ -138,38 +138,38 @@ def open_checked(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
         raise ValueError(f"it does not begin as Parquet does, it is {what}")
     source.seek(max(size - _TAIL_BYTES, 0))
     tail = source.read(min(size, _TAIL_BYTES))
-    footer = int.from_bytes(tail[-_END_BYTES:-_MAGIC_BYTES], "little")
+    footer_size = int.from_bytes(tail[-_END_BYTES:-_MAGIC_BYTES], "little")
     # A number above the size of the file is no footer. Arrow reports that.
-    if footer > limits.footer_bytes and footer <= size:
-        raise build_limit_error(key, f"has a footer of {footer:,} bytes", "footer.bytes")
+    if footer_size > limits.footer_bytes and footer_size <= size:
+        raise build_limit_error(key, f"has a footer of {footer_size:,} bytes", "footer.bytes")
     source.seek(0)
     file = pq.ParquetFile(source, **_CHECKED)
-    if footer + _END_BYTES > len(tail):
-        source.seek(size - footer - _END_BYTES)
-        tail = source.read(footer + _END_BYTES)
+    if footer_size + _END_BYTES > len(tail):
+        source.seek(size - footer_size - _END_BYTES)
+        tail = source.read(footer_size + _END_BYTES)
         source.seek(0)
     try:
-        told, _ = read_struct(memoryview(tail)[len(tail) - footer - _END_BYTES : len(tail) - _END_BYTES], 0)
-        groups = tuple(RowGroup.of(group, file.schema) for group in told[_ROW_GROUPS])
+        footer, _ = read_struct(memoryview(tail)[len(tail) - footer_size - _END_BYTES : len(tail) - _END_BYTES], 0)
+        groups = tuple(RowGroup.of(group, file.schema) for group in footer[_ROW_GROUPS])
     except (LookupError, TypeError, AttributeError) as err:
-        raise ValueError(f"its footer is none that is read: {err!r}") from err
+        raise ValueError(f"its footer cannot be read: {err!r}") from err
     rows = sum(group.rows for group in groups)
-    told_bytes = sum(group.size for group in groups)
+    group_bytes = sum(group.size for group in groups)
     # Rows of nulls take no bytes, so their number has a limit of its own.
-    if rows > max(limits.empty_records, told_bytes):
-        raise build_limit_error(key, f"has {rows:,} records in {told_bytes:,} bytes", "empty.records")
+    if rows > max(limits.empty_records, group_bytes):
+        raise build_limit_error(key, f"has {rows:,} records in {group_bytes:,} bytes", "empty.records")
     return CheckedFile(file, groups)
 
 
 @dataclass(frozen=True)
-class Look:
-    """How much memory the reading of a row group takes.
+class ReadMemory:
+    """Memory for the reading of a row group.
 
     Attributes:
         rows: the number of records of a batch.
-        open_bytes: what each column takes besides the batch.
-        list_bytes: for each column of lists, its size if all of it belongs to one record: the header of a page does not
-            tell where a record ends. 0 for other columns.
+        open_bytes: bytes of each column besides the batch.
+        list_bytes: for each column of lists, its size if all of it belongs to one record: the header of a page holds no
+            ends of records. 0 for other columns.
         size: the bytes of all pages, uncompressed.
     """
 
@@ -194,31 +194,31 @@ class RowGroupPages:
         self._chunks = row_group.chunks
         self._rows = row_group.rows
         size = source.seek(0, 2)
-        held = sum(chunk.size for chunk in self._chunks)
+        stored_bytes = sum(chunk.size for chunk in self._chunks)
         if any(chunk.start < 0 or chunk.size < 0 or chunk.start + chunk.size > size for chunk in self._chunks):
             raise ValueError("a column lies outside of the file")
-        if held > min(limits.row_group_bytes, size):
-            raise build_limit_error(key, f"has a row group of {held:,} bytes", "row.group.bytes")
-        self.is_small = held <= _SMALL_BYTES
+        if stored_bytes > min(limits.row_group_bytes, size):
+            raise build_limit_error(key, f"has a row group of {stored_bytes:,} bytes", "row.group.bytes")
+        self.is_small = stored_bytes <= _SMALL_BYTES
 
-    def look(self, most: int) -> Look:
-        """Look at the header of each page. A batch has at most `most` records, and takes some megabytes."""
-        found = [self._column(chunk, window) for chunk, window in self._windows()]
-        rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in found), 1))
-        return Look(
+    def measure(self, most: int) -> ReadMemory:
+        """Read the header of each page. A batch has at most `most` records, and takes some megabytes."""
+        columns = [self._column(chunk, window) for chunk, window in self._windows()]
+        rows = math.floor(_BATCH_BYTES / max(sum(column.weight(self._rows) for column in columns), 1))
+        return ReadMemory(
             max(1, min(most, rows)),
-            tuple(column.memory + self._buffered(column) for column in found),
-            tuple(column.whole if column.chunk.is_repeated else 0 for column in found),
-            sum(column.size for column in found),
+            tuple(column.memory + self._buffered(column) for column in columns),
+            tuple(column.max_bytes if column.chunk.is_repeated else 0 for column in columns),
+            sum(column.size for column in columns),
         )
 
     def _buffered(self, column: "_Column") -> int:
         if self.is_small:
             return 0
-        return min(column.chunk.size, max(column.stored, BUFFER_BYTES))
+        return min(column.chunk.size, max(column.stored_bytes, BUFFER_BYTES))
 
     def _windows(self) -> "Iterator[tuple[ColumnChunk, _Window]]":
-        """Open the bytes of each column. A small row group is read at once, and Arrow gets its bytes from that read."""
+        """Open the bytes of each column. A small row group is read at once, and Arrow gets its bytes from memory."""
         start = min((c.start for c in self._chunks), default=0)
         end = max((c.start + c.size for c in self._chunks), default=0)
         # Bytes between the columns would be read in vain, and may be many.
@@ -257,23 +257,24 @@ class RowGroupPages:
         pos = values = pages = 0
         while pos < chunk.size:
             try:
-                found, head = read_struct(window.at(pos, _HEAD_BYTES), 0)
-                page = _Page.of(found)
+                header, head = read_struct(window.at(pos, _HEAD_BYTES), 0)
+                page = _Page.of(header)
             except (ValueError, LookupError, TypeError, AttributeError) as err:
                 if values >= chunk.values:
                     return  # old writers leave bytes after the last page
                 raise ValueError(f"column {chunk.name} has a page without a head: {err!r}") from err
             pos += head
-            if min(page.size, page.stored, page.values) < 0 or pos + page.stored > chunk.size:
-                raise ValueError(f"column {chunk.name} has a page of {page.stored} bytes in {chunk.size}")
+            if min(page.size, page.stored_bytes, page.values) < 0 or pos + page.stored_bytes > chunk.size:
+                raise ValueError(f"column {chunk.name} has a page of {page.stored_bytes} bytes in {chunk.size}")
             if page.size > self._limits.block_bytes:
                 raise build_limit_error(self._key, f"has a page of {page.size:,} bytes", "block.bytes")
             values = values + (0 if page.is_dictionary else page.values)
             pages = pages + 1
             if pages > values + _PAGES_WITHOUT_VALUES:
                 raise ValueError(f"column {chunk.name} has {pages} pages of {values} values")
-            yield page, window.at(pos, page.stored)[: page.stored] if page.is_dictionary else memoryview(b"")
-            pos += page.stored
+            size = page.stored_bytes
+            yield page, window.at(pos, size)[:size] if page.is_dictionary else memoryview(b"")
+            pos += size
 
 
 class _Window:
@@ -300,7 +301,7 @@ class _Column:
 
     def __init__(self, chunk: "ColumnChunk") -> None:
         self.chunk = chunk
-        self.values = self.size = self.longest = self.stored = 0
+        self.values = self.size = self.longest = self.stored_bytes = 0
         self._dictionary = self._page = 0
         self._value = 0.0
 
@@ -309,8 +310,8 @@ class _Column:
         return self._dictionary + self._page
 
     @property
-    def whole(self) -> int:
-        """The most bytes that all values together may become."""
+    def max_bytes(self) -> int:
+        """The most bytes of all values together."""
         is_bytes = self.chunk.kind == _BYTE_ARRAY
         if is_bytes:
             return self.values * (_OFFSET_BYTES + self.longest) + self.size
@@ -318,7 +319,7 @@ class _Column:
 
     def add(self, page: "_Page") -> None:
         """Count the sizes of a page."""
-        self.stored = max(self.stored, page.stored)
+        self.stored_bytes = max(self.stored_bytes, page.stored_bytes)
         if page.is_dictionary:
             self._dictionary = page.size + _POINTER_BYTES * page.values
             return
@@ -334,7 +335,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class ColumnChunk:
-    """A column of a row group: where it lies, and what it holds."""
+    """A column of a row group: its place and its content."""
 
     name: str
     start: int
@@ -350,19 +351,19 @@ class ColumnChunk:
     nulls: int | None
 
     @classmethod
-    def of(cls, told: Any, column: pq.ColumnSchema) -> "ColumnChunk":
+    def of(cls, struct: Any, column: pq.ColumnSchema) -> "ColumnChunk":
         # Arrow begins at the dictionary if the footer places it before the data.
         starts = [
-            _read_number(told, _DATA_AT),
-            _read_number(told, _DICTIONARY_AT if told.get(_DICTIONARY_AT) else _DATA_AT),
+            _read_number(struct, _DATA_AT),
+            _read_number(struct, _DICTIONARY_AT if struct.get(_DICTIONARY_AT) else _DATA_AT),
         ]
-        statistics = told.get(_STATISTICS, {})
+        statistics = struct.get(_STATISTICS, {})
         return cls(
             name=column.path,
             start=min(starts),
-            size=_read_number(told, _CHUNK_BYTES),
-            values=_read_number(told, _CHUNK_VALUES),
-            codec=_read_number(told, _CODEC),
+            size=_read_number(struct, _CHUNK_BYTES),
+            values=_read_number(struct, _CHUNK_VALUES),
+            codec=_read_number(struct, _CODEC),
             kind=column.physical_type,
             # The widest of the other types is INT96.
             width=column.length if column.physical_type == _FIXED else 12,
@@ -389,18 +390,18 @@ class ColumnChunk:
         return min(longest, page.size)
 
 
-def _read_number(told: Mapping[int, Any], field: int) -> int:
+def _read_number(struct: Mapping[int, Any], field: int) -> int:
     """Read a number from a field of a struct. Raise ValueError if the field is of another type."""
-    found = told[field]
-    if type(found) is not int:
-        raise ValueError(f"field {field} of a struct is no number but {type(found).__name__}")
-    return found
+    number = struct[field]
+    if type(number) is not int:
+        raise ValueError(f"field {field} of a struct is no number but {type(number).__name__}")
+    return number
 
 
-def _copy_bytes(found: Any) -> bytes | None:
+def _copy_bytes(value: Any) -> bytes | None:
     """Return the bytes of a statistic, or None if it has none."""
     # A damaged file may hold a number here, and bytes(number) would allocate that many bytes.
-    return bytes(found) if isinstance(found, memoryview) else None
+    return bytes(value) if isinstance(value, memoryview) else None
 
 
 # The numbers that Parquet has for codecs, with Arrow's names.
@@ -413,7 +414,7 @@ class _Page:
 
     kind: int
     size: int
-    stored: int
+    stored_bytes: int
     values: int
     encoding: int
 
@@ -422,18 +423,18 @@ class _Page:
         return self.kind == _DICTIONARY
 
     @classmethod
-    def of(cls, found: dict[int, Any]) -> "_Page":
-        kind = _read_number(found, _TYPE)
-        sizes = (_read_number(found, _SIZE), _read_number(found, _COMPRESSED))
+    def of(cls, header: dict[int, Any]) -> "_Page":
+        kind = _read_number(header, _TYPE)
+        sizes = (_read_number(header, _SIZE), _read_number(header, _COMPRESSED))
         if kind == _DICTIONARY:
-            return cls(kind, *sizes, _read_number(found[_DICTIONARY_HEAD], _COUNT), 0)
+            return cls(kind, *sizes, _read_number(header[_DICTIONARY_HEAD], _COUNT), 0)
         if kind not in (_DATA, _DATA_V2):
             return cls(kind, *sizes, 0, 0)
-        head, encoding = (found[_V2_HEAD], _V2_ENCODING) if kind == _DATA_V2 else (found[_DATA_HEAD], _ENCODING)
+        head, encoding = (header[_V2_HEAD], _V2_ENCODING) if kind == _DATA_V2 else (header[_DATA_HEAD], _ENCODING)
         return cls(kind, *sizes, _read_number(head, _COUNT), _read_number(head, encoding))
 
     def weight(self, chunk: ColumnChunk, dictionary: int) -> float:
-        """Return the bytes that a value may take: the average in a plain page, else of the longest.
+        """Return the most bytes of a value: the average in a plain page, else of the longest.
 
         `dictionary` is the size of the longest value of the dictionary.
         """

@@ -2,7 +2,7 @@
 
 ParquetFormat keeps the Avro schema in the file, as parquet-avro and so Confluent's and Aiven's sinks do
 (`parquet.avro.schema`, in older ones `avro.schema`). Without one, the schema is made from the columns: it has no names
-of types, no fixed, no enum (which come back as bytes and string), and no defaults.
+of types, no fixed and no enum (they come back as bytes and string), and no defaults.
 """
 
 import json
@@ -54,10 +54,10 @@ class ParquetReader:
 
     def batches(self) -> Iterator[ReadBatch]:
         """Return the records in batches. Raise IntegrityError if the object is damaged or cut off."""
-        found = self._batches()
+        batches = self._batches()
         while True:
             try:
-                batch = next(found, None)
+                batch = next(batches, None)
             except (pa.ArrowException, OSError, SchemaParseException, UnknownType, *VALUE_ERRORS) as err:
                 raise build_damage_error(self._key, f"cannot be read as Parquet: {type(err).__name__}: {err}") from err
             if batch is None:
@@ -88,30 +88,30 @@ class ParquetReader:
             yield from reader.batches(at, BATCH_RECORDS)
 
     def _portions(self, records: pa.StructArray) -> Iterator[pa.StructArray]:
-        """Cut a batch into parts that become a bounded number of Python objects, which the sizes of its lists show."""
-        found = _count_values(records)
+        """Cut a batch, by the sizes of its lists, into parts of a bounded number of Python objects."""
+        count = _count_values(records)
         most = FEW_VALUES * self._limits.items
-        if len(records) > 1 and found > BATCH_OBJECTS:
+        if len(records) > 1 and count > BATCH_OBJECTS:
             middle = len(records) // 2
             yield from self._portions(records[:middle])
             yield from self._portions(records[middle:])
             return
-        if found > most:
-            raise build_limit_error(self._key, f"has a record of {found:,} values", "items")
+        if count > most:
+            raise build_limit_error(self._key, f"has a record of {count:,} values", "items")
         yield records
 
     def _wrapped_text(self, file: pq.ParquetFile) -> str:
         columns = file.schema_arrow
         if columns.names != [self._part]:
             raise ValueError(f"its columns are {columns.names}, not the one column {self._part}")
-        kept = _find_kept_schema(file)
-        if kept is None:
+        schema_text = _find_kept_schema(file)
+        if schema_text is None:
             return json.dumps(_Names(_list_texts(file)).nullable(columns.field(0)))
-        return AvroFields(Schema(kept), self._limits).schemas[self._part].text
+        return AvroFields(Schema(schema_text), self._limits).schemas[self._part].text
 
 
-def _is_wrapper(kept: str | None) -> bool:
-    root = None if kept is None else json.loads(kept)
+def _is_wrapper(schema_text: str | None) -> bool:
+    root = None if schema_text is None else json.loads(schema_text)
     return isinstance(root, dict) and root.get("name") == WRAPPER
 
 
@@ -158,7 +158,7 @@ def _build_schema_text(file: pq.ParquetFile) -> str:
 
 
 def _list_texts(file: pq.ParquetFile) -> frozenset[int]:
-    """List the leaf columns, by their position, that hold text which Arrow reads as bytes."""
+    """List the positions of leaf columns with text, of the types that Arrow reads as bytes."""
     return frozenset(at for at in range(len(file.schema)) if file.schema.column(at).logical_type.type in _TEXTS)
 
 
@@ -179,7 +179,7 @@ _UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
 class _Names:
     """Makes Avro schemas from Arrow types. A record has the name of its field.
 
-    `texts` are the positions of leaf columns that hold text.
+    `texts` are the positions of leaf columns with text.
     """
 
     def __init__(self, texts: frozenset[int]) -> None:
@@ -189,10 +189,10 @@ class _Names:
 
     def nullable(self, field: pa.Field, type_name: str | None = None) -> Any:
         """Return the schema of a field: a union with null if the field may be null."""
-        found = self.avro(field.type, type_name or field.name)
-        if not field.nullable or found == "null":
-            return found
-        return ["null", *(found if isinstance(found, list) else [found])]
+        schema = self.avro(field.type, type_name or field.name)
+        if not field.nullable or schema == "null":
+            return schema
+        return ["null", *(schema if isinstance(schema, list) else [schema])]
 
     def avro(self, kind: pa.DataType, name: str) -> Any:
         """Return the schema of an Arrow type."""
@@ -218,12 +218,12 @@ class _Names:
                 return branches
         safe = re.sub(r"\W", "_", name, flags=re.ASCII)
         self._used[safe] = self._used.get(safe, 0) + 1
-        own = safe if self._used[safe] == 1 else f"{safe}_{self._used[safe]}"
-        return {"type": "record", "name": own, "fields": fields}
+        unique_name = safe if self._used[safe] == 1 else f"{safe}_{self._used[safe]}"
+        return {"type": "record", "name": unique_name, "fields": fields}
 
     def _field(self, field: pa.Field, type_name: str) -> Mapping[str, Any]:
-        found = {"name": field.name, "type": self.nullable(field, type_name)}
-        return {**found, "default": None} if field.nullable else found
+        definition = {"name": field.name, "type": self.nullable(field, type_name)}
+        return {**definition, "default": None} if field.nullable else definition
 
 
 def _is_member(field: pa.Field) -> bool:

@@ -1,4 +1,4 @@
-"""Writes Parquet row groups whose bounds depend on the records alone. One of them is in memory at a time."""
+"""Writes Parquet row groups. Their bounds depend on the records alone. One of them is in memory at a time."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ class RowGroups:
     Args:
         open_writer: opens pyarrow's writer on a file of Arrow's or on `sink`.
         sink: takes the bytes.
-        max_bytes: bytes of a row group, by the sizes that `write` gets with the records.
+        max_bytes: bytes of a row group, by the sizes of records in `write`.
         max_records: records of a row group.
     """
 
@@ -52,14 +52,14 @@ class RowGroups:
             start = end
 
     def close(self, metadata: Mapping[str, Any]) -> None:
-        """Write the records that are still buffered, `metadata` and the footer. The sink stays open."""
+        """Write the buffered records, `metadata` and the footer. The sink stays open."""
         if self._writer is not None or self.buffered_bytes > _SMALL_BYTES:
             self._end_file(self._opened(), metadata)
             return
-        whole = pa.BufferOutputStream()
-        self._writer = self._open_writer(whole)
+        buffer = pa.BufferOutputStream()
+        self._writer = self._open_writer(buffer)
         self._end_file(self._writer, metadata)
-        self._sink.write(whole.getvalue().to_pybytes())
+        self._sink.write(buffer.getvalue().to_pybytes())
 
     def _end_file(self, writer: pq.ParquetWriter, metadata: Mapping[str, Any]) -> None:
         self._flush()
@@ -72,7 +72,7 @@ class RowGroups:
         return self._writer
 
     def _end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
-        """Return the end of the records from `start` on that the open row group takes, and whether they fill it."""
+        """Return the end of the records from `start` on in the open row group, and True if they fill it."""
         by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), self._max_bytes - self.buffered_bytes)) + 1
         end = start + min(by_bytes, self._max_records - self._records)
         return min(end, len(sizes)), end <= len(sizes)

@@ -1,4 +1,4 @@
-"""Reads structs of Thrift's compact protocol, in which Parquet writes its footers and page headers.
+"""Reads structs of Thrift's compact protocol: Parquet's footers and page headers.
 
 Source: Apache Thrift, "Thrift Compact protocol encoding".
 """
@@ -22,7 +22,7 @@ _MAX_BYTES = 10
 def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Return the fields of the struct at `pos` by their ids, and the position after the struct.
 
-    No field may occur twice: readers differ in which of the two they take. Maps are not supported, as Parquet has none.
+    No field may occur twice: some readers take the first, others the last. Maps are not supported, as Parquet has none.
 
     Raises:
         ValueError: the bytes are no such struct.
@@ -30,7 +30,7 @@ def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, A
     """
     if depth > _MAX_DEPTH:
         raise ValueError("structs lie too deep inside each other")
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     field = 0
     while head := data[pos]:
         pos += 1
@@ -39,10 +39,10 @@ def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, A
             field += head >> 4
         else:
             field, pos = _read_zigzag(data, pos)
-        if field in found:
+        if field in fields:
             raise ValueError(f"field {field} comes twice")
-        found[field], pos = _read_value(data, pos, head & 15, depth)
-    return found, pos + 1
+        fields[field], pos = _read_value(data, pos, head & 15, depth)
+    return fields, pos + 1
 
 
 def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any, int]:
@@ -72,12 +72,12 @@ def _read_list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
         count, pos = _read_varint(data, pos)
     if count > min(len(data) - pos, _MAX_ITEMS) or depth > _MAX_DEPTH:
         raise ValueError(f"a list of {count} items")
-    found = []
+    items = []
     for _ in range(count):
         # A boolean takes a byte as an item. As a field it takes none: its type is its value.
         value, pos = (data[pos] == _TRUE, pos + 1) if kind in (_TRUE, _FALSE) else _read_value(data, pos, kind, depth)
-        found.append(value)
-    return found, pos
+        items.append(value)
+    return items, pos
 
 
 def _read_zigzag(data: memoryview, pos: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Encodes the values of Parquet's columns as Avro data. The Avro schema decides what each value is.
+"""Encodes the values of Parquet's columns as Avro data. The Avro schema decides the type of each value.
 
-Parquet knows less than Avro: an enum is bytes, a decimal in a fixed is a number, a union is a struct whose members are
-numbered, and a field that is always null has no column. Source: parquet-avro, AvroSchemaConverter and
+Parquet knows less than Avro: an enum is bytes, a decimal in a fixed is a number, a union is a struct of numbered
+members, and a field of nulls alone has no column. Source: parquet-avro, AvroSchemaConverter and
 AvroWriteSupport.
 """
 
@@ -57,10 +57,10 @@ class ParquetValues:
         if isinstance(definition, list):
             return self._of_union(column, definition)
         nulls = column.is_null().to_pylist() if column.null_count else None
-        found = self._of_kind(column, definition["type"], definition)
+        values = self._of_kind(column, definition["type"], definition)
         if nulls is None:
-            return found
-        return [None if null else value for null, value in zip(nulls, found, strict=True)]
+            return values
+        return [None if null else value for null, value in zip(nulls, values, strict=True)]
 
     def _of_kind(self, column: pa.Array, kind: str, node: Any) -> list[Any]:
         match kind:
@@ -82,8 +82,8 @@ class ParquetValues:
         if not others or len(members) != len(others) or not all(map(MEMBER.fullmatch, members)):
             raise ValueError(f"a column of type {column.type} is no union of {len(others)} types")
         names = [get_branch_name(self._avro.resolved(branch)) for branch in others]
-        found = [self._values(members[f"member{at}"], branch) for at, branch in enumerate(others)]
-        rows = zip(*found, strict=True)
+        columns = [self._values(members[f"member{at}"], branch) for at, branch in enumerate(others)]
+        rows = zip(*columns, strict=True)
         picked = [next(((name, v) for name, v in zip(names, row, strict=True) if v is not None), None) for row in rows]
         return [None if null else value for null, value in zip(column.is_null().to_pylist(), picked, strict=True)]
 
@@ -129,8 +129,8 @@ def _convert_scalars(column: pa.Array, kind: str, size: int | None) -> list[Any]
         return [None if v is None else of(v) for v in column.to_pylist()]
     if kind in {"bytes", "fixed"} and (pa.types.is_string(arrow) or pa.types.is_large_string(arrow)):
         return [None if v is None else v.encode() for v in column.to_pylist()]
-    found: list[Any] = _convert_to_physical(column).to_pylist()
-    return found
+    values: list[Any] = _convert_to_physical(column).to_pylist()
+    return values
 
 
 def _is_bytes(arrow: pa.DataType) -> bool:

@@ -1,8 +1,8 @@
 """Writes ParquetFormat: decoded values (or keys, or headers) as columns, typed by their Avro schema.
 
-Types are those of parquet-avro, except that lists have Parquet's three levels: a union of several types is a struct
+Types are as in parquet-avro, but lists have Parquet's three levels: a union of several types is a struct
 `member0`, `member1` ..., all null but one; enums are strings; decimals, dates, times and timestamps have their logical
-types. A value that is no record becomes the column `value`; keys are the column `key`, headers `headers`.
+types. A value other than a record becomes the column `value`; keys are the column `key`, headers `headers`.
 Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
 """
 
@@ -89,7 +89,7 @@ class ParquetWriter:
         self._groups.write(rows, count_record_bytes(batch.records))
 
     def close(self, facts: Mapping[str, str]) -> None:
-        """Write the records that are still buffered, `facts` and the footer. The sink stays open."""
+        """Write the buffered records, `facts` and the footer. The sink stays open."""
         self._groups.close({**facts, KEPT_SCHEMA: self._schema_text})
 
     def _rows(self, batch: ConnectBatch) -> pa.StructArray:

@@ -279,7 +279,7 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
     forgotten = AIVEN.replace("=csv", "=jsonl").replace("key,value,offset,timestamp,headers", "value")
     bare = gzip.compress(b'{"n":1}\n{"n":2}')
     s3_client.put_object(Bucket=lab.store.bucket, Key=f"aiven/{lab.topic}.bare/0-0.gz", Body=bare)
-    with pytest.raises(IntegrityError, match=r"format\.output\.envelope have to say"):
+    with pytest.raises(IntegrityError, match=r"format\.output\.envelope as the sink had them"):
         restored(load(forgotten), (f"{lab.topic}.bare",), "{topic}-copy")
     assert rows(lab.kafka, f"{lab.topic}.bare-copy") == []
 
