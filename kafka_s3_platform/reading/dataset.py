@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,8 +36,8 @@ from kafka_s3_platform.reading.parts import (
 from kafka_s3_platform.reading.pulled import PulledDataset
 from kafka_s3_platform.reading.values import ValueDecoder, find_decoder
 from kafka_s3_platform.sources.objects import MAX_LINES, group_objects, select_objects
+from kafka_s3_platform.sources.offset_facts import has_record_times, names_bound_times
 from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform.sources.told import names_bound_times, tells_times
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore, SizedFile
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -177,11 +177,11 @@ def _list_objects(config: ConnectorConfig, topic: str | None, wanted: SegmentFil
     named = _choose_topic(config.name, sorted({o.topic for o in listed}), topic)
     of_topic = [o for o in listed if o.topic == named]
     # As in a restore: where records tell their own times, names choose among objects only if they tell these times.
-    by_name = names_bound_times(config) or not tells_times(config)
+    by_name = names_bound_times(config) or not has_record_times(config)
     chosen = select_objects(of_topic, (wanted.timestamps,)) if wanted.timestamps and by_name else of_topic
     timeless = sorted({o.encoded_partition for o in chosen if o.window is None}) if wanted.timestamps else []
-    untold = [] if tells_times(config) else [f"folder {name} tells no time: its objects are read" for name in timeless]
-    for line in (*listing.report.list_bad(), *untold[:MAX_LINES]):
+    lines = (f"folder {name} tells no time: its objects are read" for name in timeless if not has_record_times(config))
+    for line in (*listing.report.list_bad(), *islice(lines, MAX_LINES)):
         logger.warning("connector %s: %s", config.name, line)
     groups = group_objects(chosen)
     parts = (make_listed_part(config, group) for group in groups if _is_wanted(wanted, group.kafka_partition))

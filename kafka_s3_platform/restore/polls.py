@@ -222,7 +222,7 @@ class Polls:
             PlatformError: planning the next restore would raise it too.
         """
         known = read_known(self._request(number + 1), self.restore_id(number) if number else None, self._store)
-        found = scan_objects(self._config, known=known.etags if known else ())
+        found = scan_objects(self._config, preferred=known.etags if known else ())
         objects = list(found)
         check_found(found, objects, known)
         if known is None and not objects:

@@ -1,4 +1,4 @@
-"""Reads the records of objects, with their keys and headers, in the format that the connector file names."""
+"""Reads the records of objects, with their keys and headers, in the format of the connector file."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ from kafka_s3_platform.formats.sink_lines import (
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import Payload
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
-from kafka_s3_platform.sources.blocks import WantedBlocks
+from kafka_s3_platform.sources.blocks import BlockSelection
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectSet
-from kafka_s3_platform.sources.told import is_written_here
+from kafka_s3_platform.sources.offset_facts import is_written_here
 from kafka_s3_platform.store.objects import ObjectStore
 
 Complaint = Callable[[int, dict[int, str]], str]
-"""Takes the number of an object's records and the bad ones (row -> why). Returns what is wrong, or an empty text."""
+"""Takes the number of an object's records and the bad ones (row -> why). Returns a complaint, or an empty text."""
 
 HOLD_BYTES = 134_217_728
 """128 MiB. A larger object is not held in memory but read twice: first to check it, then to send it."""
@@ -52,7 +52,7 @@ class Contents:
         self._config = config
         self._store = store
         self.ends_open: dict[str, bool] = {}
-        """Whether no separator follows the last record of the objects that were read, where none has to."""
+        """By the key of each object read: True if no separator follows its last record, and none has to."""
 
     def blocks(self, objects: ObjectSet) -> tuple[Block, ...] | None:
         """Read the index of an object's blocks. None if it has no blocks, or no index."""
@@ -69,8 +69,8 @@ class Contents:
             raise build_limit_error(index_key, f"has {index.size:,} bytes", "footer.bytes")
         return read_index(self._store.get(index_key), index_key, objects.name.size)
 
-    def records(self, objects: ObjectSet, blocks: WantedBlocks | None = None) -> Iterator[ReadBatch]:
-        """Read the records of an object with their keys and headers. With `blocks`, read the wanted blocks only."""
+    def records(self, objects: ObjectSet, blocks: BlockSelection | None = None) -> Iterator[ReadBatch]:
+        """Read the records of an object with their keys and headers. With `blocks`, read the selected blocks only."""
         if self._config.layout.is_envelope:
             yield from self._envelope(objects.name)
             return
@@ -81,7 +81,7 @@ class Contents:
         yield from align_parts(parts, objects.name.key)
 
     def _envelope(self, item: ForeignObject) -> Iterator[ReadBatch]:
-        """Read whole records. Refuse records that do not fit the kafka partition and offset in the object's key."""
+        """Read whole records. Refuse records with another kafka partition or offset than the object's key."""
         offsets = OffsetRange(item.first_offset or 0, MAX_OFFSET)
         limits = self._config.store.limits
         reader = new_envelope_reader(self._config.layout.format, self._opened(item), item.key, limits)
@@ -125,7 +125,7 @@ class Contents:
         return Base64Lines(reader) if row.has_base64 else reader
 
     def _typed(self, reader: BatchReader) -> BatchReader:
-        """Return the reader of values as JSON, where the sink wrote the texts of what JsonConverter had decoded."""
+        """Return the reader of values as JSON, if the sink wrote the results of JsonConverter as text."""
         if self._config.records.value.format == "JSON" and find_format(self._config.layout.format).holds_texts:
             return JsonTexts(reader, self._config.store.limits.depth)
         return reader
@@ -156,7 +156,7 @@ class Contents:
 
     @property
     def _codec(self) -> str:
-        """The codec from the connector file, for objects whose names do not tell it. Empty: the file names none."""
+        """The codec in the connector file, for objects without one in their names. Empty: the file names none."""
         layout = self._config.layout
         is_named = (self._config.source or SourceSettings()).codec_is_named
         # Connect's own names end with their codec: a name without such an ending belongs to an uncompressed object.
@@ -165,15 +165,15 @@ class Contents:
 
     @property
     def _may_end_open(self) -> bool:
-        """Whether the last value of bytes may lack its separator. Sinks that use Connect's names always write it."""
+        """True if the last value of bytes may lack its separator. Sinks with Connect's names always write it."""
         layout = self._config.layout
         source = self._config.source or SourceSettings()
         return layout.key_layout in {"template", "zooz"} or source.separator_is_named
 
     def _has_any_bytes(self, item: ForeignObject) -> bool:
-        """Whether the separator can be trusted: the file names it, or objects of another format count the same records.
+        """Return True if values may hold any bytes, because their separator can be trusted.
 
-        Then a value may hold any bytes.
+        The file names it, or objects of another format count the same records.
         """
         layout = self._config.layout
         beside = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}
@@ -183,18 +183,18 @@ class Contents:
         counted = any(not row.has_separator for row in others)
         return counted or (self._config.source or SourceSettings()).separator_is_named
 
-    def _block_gzip(self, item: ForeignObject, blocks: WantedBlocks) -> BatchReader:
+    def _block_gzip(self, item: ForeignObject, blocks: BlockSelection) -> BatchReader:
         opened = self._opened(item)
 
         def read_range(start: int, length: int) -> bytes:
             return self._store.read_range(item.key, start, start + length, opened.info.etag)
 
-        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.wanted, self._config.store.limits)
+        return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.span, self._config.store.limits)
 
     def _opened(self, item: ForeignObject) -> Any:
         opened = self._store.open(item.key, item.etag)
         if opened.info.size != item.size:
-            raise IntegrityError(f"object {item.key} has {opened.info.size} bytes, listed were {item.size}")
+            raise IntegrityError(f"object {item.key} has {opened.info.size} bytes, but was listed with {item.size}")
         return opened
 
     def _converter(self, item: ForeignObject) -> ConverterSettings:
@@ -225,20 +225,21 @@ def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[Rea
     Raises:
         IntegrityError: one part has fewer records than another.
     """
-    held: dict[Any, ReadBatch] = {}
+    waiting: dict[Any, ReadBatch] = {}
     while True:
         for part, batches in parts.items():
-            if part not in held and (found := next((b for b in batches if len(b)), None)) is not None:
-                held[part] = found
-        if not held:
+            if part not in waiting and (batch := next((b for b in batches if len(b)), None)) is not None:
+                waiting[part] = batch
+        if not waiting:
             return
-        if missing := [part for part in parts if part not in held]:
-            raise IntegrityError(f"object {key} has fewer records of {' and '.join(missing)} than of {', '.join(held)}")
-        size = min(map(len, held.values()))
-        yield _join_parts({part: batch.take(np.arange(size)) for part, batch in held.items()}, size)
-        # Batches of the parts end at different records: what is left waits for the next batch of the others.
-        rest = {part: batch.take(np.arange(size, len(batch))) for part, batch in held.items() if len(batch) > size}
-        held = rest
+        if missing := [part for part in parts if part not in waiting]:
+            others = ", ".join(waiting)
+            raise IntegrityError(f"object {key} has fewer records of {' and '.join(missing)} than of {others}")
+        size = min(map(len, waiting.values()))
+        yield _join_parts({part: batch.take(np.arange(size)) for part, batch in waiting.items()}, size)
+        # Batches of the parts end at different records: the rest waits for the next batch of the others.
+        rest = {part: batch.take(np.arange(size, len(batch))) for part, batch in waiting.items() if len(batch) > size}
+        waiting = rest
 
 
 def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
@@ -266,19 +267,19 @@ def _convert_headers(payload: Payload) -> pa.Array:
 
 @dataclass(frozen=True)
 class CheckedObject:
-    """The batches of an object that was read to its end without fault. `held_bytes` of them are held in memory."""
+    """The batches of an object, read to its end without fault. `memory_bytes` of them are in memory."""
 
     batches: Iterator[ReadBatch]
     count: int
-    is_held: bool
-    held_bytes: int
+    is_in_memory: bool
+    memory_bytes: int
 
 
 def check_object(
     opened: Callable[[], Iterator[ReadBatch]], complaint: Complaint, key: str, most_bad: int, hold_bytes: int
 ) -> CheckedObject:
     """Check every batch of an object, then return all of them. Small objects stay in memory, others are read again."""
-    held: list[ReadBatch] | None = []
+    batches: list[ReadBatch] | None = []
     bad: dict[int, str] = {}
     size = count = 0
     for batch in opened():
@@ -287,12 +288,12 @@ def check_object(
             raise build_limit_error(key, f"has more than {most_bad:,} lines that cannot be read", "bad.records")
         count += len(batch)
         size += batch.nbytes
-        if held is not None and size > hold_bytes:
-            held = None
-        if held is not None:
-            held.append(batch)
+        if batches is not None and size > hold_bytes:
+            batches = None
+        if batches is not None:
+            batches.append(batch)
     if what := complaint(count, bad):
         raise IntegrityError(what)
-    if held is None:
-        return CheckedObject(opened(), count, is_held=False, held_bytes=0)
-    return CheckedObject(iter(held), count, is_held=True, held_bytes=size)
+    if batches is None:
+        return CheckedObject(opened(), count, is_in_memory=False, memory_bytes=0)
+    return CheckedObject(iter(batches), count, is_in_memory=True, memory_bytes=size)

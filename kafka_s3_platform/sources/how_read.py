@@ -1,7 +1,7 @@
-"""Sentences for the report of a restore: how foreign objects were read, and what they do not hold.
+"""Explains for the report of a restore how foreign objects were read, and what they do not hold.
 
-A verified restore proves that the target holds the records that were read. Nothing proves that they were read in the
-right way, so the report explains how.
+A verified restore proves that the target holds the records read from objects. Nothing proves that this reading was
+right, so the report explains it.
 """
 
 import json
@@ -22,7 +22,7 @@ def explain_reading(layout: LayoutSettings, records: int, positions: int, unname
     """
     if not records:
         return
-    offsets = "offsets as the objects tell them"
+    offsets = "offsets from the objects"
     if positions:
         named = (
             f"{positions - unnamed} by position from the one in the object's name, as if it had no holes"
@@ -30,9 +30,9 @@ def explain_reading(layout: LayoutSettings, records: int, positions: int, unname
             else ""
         )
         counted = f"{unnamed} by position over all objects" if unnamed else ""
-        told = f"{records - positions} as the objects tell them" if records > positions else ""
-        offsets = f"offsets: {', '.join(filter(None, (told, named, counted)))}"
-    times = "timestamps as the objects tell them" if not timeless else f"{timeless} records without a timestamp"
+        exact = f"{records - positions} from the objects" if records > positions else ""
+        offsets = f"offsets: {', '.join(filter(None, (exact, named, counted)))}"
+    times = "timestamps from the objects" if not timeless else f"{timeless} records without a timestamp"
     yield (
         f"how objects were read: {_explain_records(layout)}; {offsets}; {times}. Verified is that the target holds"
         " these records, not that this reading is right"
@@ -53,18 +53,18 @@ _LENSES = {"key", "value", "headers", "metadata", "keyIsArray", "valueIsArray"}
 _PLACE = {"topic", "partition", "offset", "timestamp", "headers", "key"}
 _CONTENT = {"value", "payload", "content", "message", "data", "body"}
 _MOST_BYTES = 1_048_576
-"""The longest text that is looked into."""
+"""The longest text to parse."""
 
 
 def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
-    """Explain why an object's values, which are read alone, look like something else. Empty if they do not."""
+    """Explain why an object's values look like more than values. Empty if they do not."""
     if find_format(config.layout.format).envelope is not None:
         return ""
     first = _look_into(next((value for value in values if value is not None), None))
     if isinstance(first, list) and len(values) == 1 and len(first) > 1:
         return (
             f"an object holds one record, which is a JSON array of {len(first):,} elements, and is sent as one. If "
-            f"each element is a record, a file of Aiven's class says so: format.output.type=json and "
+            f"each element is a record, read it with a file of Aiven's class: format.output.type=json and "
             f"format.output.envelope=false"
         )
     names = set(first) if isinstance(first, Mapping) else set[str]()
@@ -84,7 +84,7 @@ def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
 
 
 def _look_into(value: object) -> object:
-    """Return what a text says if it is JSON, whatever its converter takes it for. Return all else as it is."""
+    """Parse a text of JSON, whatever its converter. Return all else as it is."""
     if not isinstance(value, str | bytes) or len(value) > _MOST_BYTES:
         return value
     try:
@@ -94,7 +94,7 @@ def _look_into(value: object) -> object:
 
 
 def explain_missing(config: ConnectorConfig) -> Iterator[str]:
-    """List what objects with these settings do not keep of their records."""
+    """Explain which data of records objects with these settings do not hold."""
     source = config.source or SourceSettings()
     format_name = config.layout.format
     if not _has_part(config, "key"):

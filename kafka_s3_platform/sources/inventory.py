@@ -1,10 +1,12 @@
-"""Counts the objects of a source by a few requests a look, however many objects the bucket holds.
+"""Counts the objects of a source by a few requests each time, however many objects the bucket holds.
 
-A *walk* goes down the folders by delimiter. It leaves out time folders that ended before its border, and lists the
-others anew each time. In folders that tell no time it lists what follows the last name that was seen. A *count* lists
-everything, in slices of many looks, and finds what walks cannot see: late objects, overwritten and deleted ones. It
-sets the borders of the walks that follow it. What they find is added to what the count found outside of these borders,
-never to an earlier walk's: so no object is counted twice.
+A *count* lists everything, over many updates. It finds late, overwritten and deleted objects, and sets a border in time
+for the *walks* after it. A walk goes down the folders by delimiter, each time anew, and lists only
+
+    time folders that end after the border,
+    other folders: names after the last one of the count.
+
+The inventory is the count's objects before the border and the last walk's after it: no object is counted twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,67 +32,67 @@ from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.store.objects import ListedPage, ObjectInfo, ObjectStore
 
 REQUESTS = 100
-"""Most requests of a look. Each lists up to a thousand objects or folders."""
+"""Most requests of an update. Each lists up to a thousand objects or folders."""
 
 COUNT_REQUESTS = 25
-"""How many of them go on with the count, so that walks keep the rest."""
+"""So many of them go on with the count. Walks have the rest."""
 
 COUNT_EVERY = timedelta(days=1)
 MAX_TAILS = 200
-"""With more folders that tell no time, one listing each would cost more than the count, which is repeated at once."""
+"""With more folders without a time, a listing of each would cost more than the count: it is repeated at once."""
 
 MAX_TOPICS = 200
-"""The state holds so many topics. The objects of others are only counted, and that is told."""
+"""The state holds so many topics. The objects of others are only counted, in `unnamed`."""
 
-Ask = Callable[[str, Callable[[], ListedPage | None]], ListedPage | None]
-"""Waits for an answer of the store, for a limited time. The text says what is asked for."""
+CallStore = Callable[[str, Callable[[], ListedPage | None]], ListedPage | None]
+"""Waits for an answer of the store, for a limited time. The text names the request."""
 
 _SECOND = timedelta(seconds=1)
 
 
-class _OutOfRequests(Exception):  # noqa: N818  no error: the next look goes on
-    """This look has made all its requests, or has no time left."""
+class _OutOfRequests(Exception):  # noqa: N818  no error: the next update goes on
+    """This update has made all its requests, or has no more time."""
 
 
 class Inventory:
-    """One look at the objects of a source. It changes `state`, which belongs to the next look.
+    """Updates the inventory of a source once. `state` goes from one update to the next.
 
-    Raises (from `look`):
+    Raises (from `update`):
         ConfigError: the connector's file cannot be used to read keys.
-        PlatformError: as the store does. `state` then holds what was found before.
+        PlatformError: as the store does. `state` then holds the progress before.
     """
 
     def __init__(
         self,
         config: ConnectorConfig,
         state: InventoryState,
-        ask: Ask,
+        call_store: CallStore,
         is_over: Callable[[], bool],
         store: ObjectStore | None = None,
     ) -> None:
         source = config.source or SourceSettings()
         if source.behavior_on_error == "log":
-            # every look would log the same lines
+            # every update would log the same lines
             source = source.model_copy(update={"behavior_on_error": "ignore"})
         self._config = config.model_copy(update={"source": source})
         self._look_back = source.look_back_ms * ONE_MS
         self._state = state
-        self._ask = ask
+        self._call_store = call_store
         self._is_over = is_over
         self._store = store or ObjectStore(config.store)
         self._judge = KeyJudge(self._config)
         self._reader = self._judge.reader
-        self._left = REQUESTS
+        self._remaining = REQUESTS
         self._find_span = lru_cache(1_024)(self._reader.find_span)
         self.walked: dict[str, WalkedTopic] = {}
-        """What this look's walk has found, by topic: those of a place that it has walked to its end."""
+        """Objects by topic, of the places that this update has walked to their ends."""
 
     @property
     def requests(self) -> int:
-        """How many requests the look has made."""
-        return REQUESTS - self._left
+        """The number of requests so far."""
+        return REQUESTS - self._remaining
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Go on with the count if one is under way or due, and with the walk."""
         if self._state.count is not None or self._is_count_due():
             self._count(COUNT_REQUESTS if self._can_walk() else REQUESTS)
@@ -107,14 +109,14 @@ class Inventory:
     def _list_pages(
         self, prefix: str, delimiter: str = "", start_after: str = "", spare: int = 0
     ) -> Iterator[ListedPage]:
-        """List page by page. Raises _OutOfRequests if only `spare` requests are left, or no time."""
+        """List page by page. Raises _OutOfRequests if only `spare` requests remain, or no time."""
         pages = self._store.list_pages(prefix, delimiter=delimiter, start_after=start_after)
         is_last = False
         while not is_last:
-            if self._left <= spare or (self.requests and self._is_over()):
+            if self._remaining <= spare or (self.requests and self._is_over()):
                 raise _OutOfRequests
-            self._left -= 1
-            page = self._ask(self._store.uri(prefix), lambda: next(pages, None))
+            self._remaining -= 1
+            page = self._call_store(self._store.uri(prefix), lambda: next(pages, None))
             if page is None:
                 return
             yield page
@@ -122,7 +124,7 @@ class Inventory:
 
     def _count(self, requests: int) -> None:
         """List the next slice of the bucket."""
-        spare = self._left - requests
+        spare = self._remaining - requests
         after = "" if self._state.count is None else self._state.count.after
         try:
             for prefix in self._judge.prefixes:
@@ -137,18 +139,18 @@ class Inventory:
     def _add_page(self, page: ListedPage) -> None:
         count = self._state.count = self._state.count or self._begin_count()
         refused = len(self._judge.wrong)
-        found = self._judge_page(page)
+        items = self._judge_page(page)
         wrong = self._judge.wrong[refused:]
         count.refused += len(wrong)
         count.refusal = count.refusal or "".join(wrong[:1])
-        for info, item in found:
+        for info, item in items:
             self._add_counted(count, info, item)
         count.listed += len(page.objects)
         if page.objects:
             count.after = page.objects[-1].key
 
     def _begin_count(self) -> CountUnderWay:
-        """Begin with the first answer: by its time, what was written before lies in the answers."""
+        """Begin with the first answer: all objects written before its time are in the answers."""
         begun = self._store.clock.earlier_now() - _SECOND
         zone = ZoneInfo(self._config.layout.timezone)
         border = (begun - self._look_back).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -182,13 +184,13 @@ class Inventory:
                 count.tails = None
 
     def _is_behind(self, folder: str, name: str, span: Window | None) -> bool:
-        """Whether walks since the last count could not see an object."""
+        """Return True if walks since the last count could not list an object."""
         if span is not None:
             return span[1] <= self._state.since
         return self._state.tails is not None and name <= self._state.tails.get(folder, "")
 
     def _end_count(self) -> None:
-        """Take what was counted for what the next walks add to."""
+        """Make the count the base of the next walks."""
         state = self._state
         count = state.count
         if count is None:
@@ -196,15 +198,15 @@ class Inventory:
         is_first = not state.counted
         topics: dict[str, TopicInventory] = {}
         for name in sorted({*state.topics, *count.topics}):
-            known = state.topics.get(name, TopicInventory())
-            found = count.topics.get(name, TopicCounting())
-            if not found.fresh.modified and not known.objects:
-                continue  # that there is none was told
-            change = None if is_first else _find_change(known, found)
+            previous = state.topics.get(name, TopicInventory())
+            counted = count.topics.get(name, TopicCounting())
+            if not counted.fresh.modified and not previous.objects:
+                continue  # the lack of objects was reported
+            change = None if is_first else _find_change(previous, counted)
             # Without walks, the numbers stay those of the count.
-            recent = {} if count.tails is not None else {"": (found.open.objects, found.open.size)}
+            recent = {} if count.tails is not None else {"": (counted.open.objects, counted.open.size)}
             topics[name] = TopicInventory(
-                found.older, found.before, recent, found.fresh, found.young, change, known.told
+                counted.older, counted.before, recent, counted.fresh, counted.young, change, previous.reported
             )
         state.counted = count.begun
         state.since = count.since
@@ -217,9 +219,9 @@ class Inventory:
         state.walked = {}
 
     def _walk(self) -> None:
-        """Walk one place after the other, from where the last look has stopped. After the last, the next look begins.
+        """Walk one place after the other, from the end of the last update. After the last place, begin anew.
 
-        A place is a folder directly below the root, or the objects that lie directly there.
+        A place is a folder directly below the root, or the objects directly there.
         """
         state = self._state
         try:
@@ -236,32 +238,32 @@ class Inventory:
         state.folder = state.at = ""
         state.is_walked = True
         for topic in state.topics.values():
-            topic.recent = {place: found for place, found in topic.recent.items() if place in places}
+            topic.recent = {place: numbers for place, numbers in topic.recent.items() if place in places}
 
     def _list_places(self) -> list[str]:
         root = self._reader.root
         prefixes = self._judge.prefixes
         if prefixes != [root]:
             return [self._cut_folder(prefix) for prefix in prefixes]
-        found: set[str] = set()
+        folders: set[str] = set()
         for page in self._list_pages(root, self._reader.delimiter, self._find_tail("")):
-            found |= {"" for _ in page.objects[:1]} | {self._cut_folder(prefix) for prefix in page.folders}
-        return sorted(filter(self._is_open, found))
+            folders |= {"" for _ in page.objects[:1]} | {self._cut_folder(prefix) for prefix in page.folders}
+        return sorted(filter(self._is_open, folders))
 
     def _walk_folder(self, folder: str) -> None:
-        """List what is open in a folder, and in those below it. Folders before that of the state were listed before."""
+        """List the open objects of a folder, and of the folders below it. Skip those before the state's folder."""
         state = self._state
-        path, left = self._split_path(folder), self._split_path(state.folder)
-        if path < left and path != left[: len(path)]:
+        path, resume_path = self._split_path(folder), self._split_path(state.folder)
+        if path < resume_path and path != resume_path[: len(path)]:
             return
-        is_listed = path < left
-        if path > left:
+        is_listed = path < resume_path
+        if path > resume_path:
             state.folder, state.at = folder, ""
         span = self._find_span(folder) if folder else None
         is_flat = span is not None and span[0] >= state.since
         prefix = self._write_prefix(folder)
         start_after = self._find_tail(folder) if span is None else ""
-        if path == left:
+        if path == resume_path:
             start_after = max(start_after, state.at)
         children: set[str] = set()
         for page in self._list_pages(prefix, "" if is_flat else self._reader.delimiter, start_after):
@@ -290,12 +292,12 @@ class Inventory:
         state = self._state
         for topic in state.topics.values():
             topic.recent.pop(place, None)
-        for name, found in state.walked.items():
+        for name, walked in state.walked.items():
             topic = state.topics.setdefault(name, TopicInventory())
-            numbers = found.folders.values()
+            numbers = walked.folders.values()
             topic.recent[place] = (sum(objects for objects, _ in numbers), sum(size for _, size in numbers))
-            topic.fresh.update(found.fresh.newest, found.fresh.modified)
-            self.walked.setdefault(name, WalkedTopic()).folders |= found.folders
+            topic.fresh.update(walked.fresh.newest, walked.fresh.modified)
+            self.walked.setdefault(name, WalkedTopic()).folders |= walked.folders
         state.walked = {}
 
     def _judge_page(self, page: ListedPage) -> list[tuple[ObjectInfo, ForeignObject]]:
@@ -303,14 +305,14 @@ class Inventory:
         return [(info, item) for info in page.objects if (item := self._judge.judge(info)) is not None]
 
     def _is_open(self, folder: str) -> bool:
-        """Whether walks list a folder: objects may come there that they see."""
+        """Return True if walks list a folder, because new objects may come there."""
         span = self._find_span(folder) if folder else None
         if is_own_document(self._write_prefix(folder), self._config):
             return False
         return span is None or span[1] > self._state.since
 
     def _find_tail(self, folder: str) -> str:
-        """Return the last key that was seen in a folder that tells no time. Empty if there is none."""
+        """Return the last key of the count in a folder without a time. Empty if there is none."""
         name = (self._state.tails or {}).get(folder, "")
         return name and self._write_prefix(folder) + name
 
@@ -329,18 +331,18 @@ class Inventory:
         return tuple(folder.split(self._reader.delimiter))
 
 
-def _find_change(known: TopicInventory, found: TopicCounting) -> InventoryChange | None:
-    """Compare what was written before the last count, as it was then, with what is left of it now."""
-    change = found.change
-    change.late = max(0, change.late - known.young)
-    change.missing = max(0, known.before.objects - found.same.objects)
-    if not change.missing and known.before.objects == found.same.objects and known.before != found.same:
-        change.missing = 1  # at least: one went, and one came that says that it was written before
+def _find_change(previous: TopicInventory, counted: TopicCounting) -> InventoryChange | None:
+    """Compare the objects written before the last count, as they were then, with those of now."""
+    change = counted.change
+    change.late = max(0, change.late - previous.young)
+    change.missing = max(0, previous.before.objects - counted.same.objects)
+    if not change.missing and previous.before.objects == counted.same.objects and previous.before != counted.same:
+        change.missing = 1  # at least: one went, and one came with an older time
     return change if change.missing or change.late else None
 
 
 def _find_modified(info: ObjectInfo) -> int:
-    """Return when the object was written, in epoch ms."""
+    """Return the time of the object's writing, in epoch ms."""
     return (info.last_modified - EPOCH) // ONE_MS
 
 

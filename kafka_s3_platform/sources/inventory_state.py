@@ -1,4 +1,4 @@
-"""What an inventory remembers from one look to the next. A sensor's cursor holds it as JSON, so it is small."""
+"""Defines an inventory's state between updates. A sensor's cursor holds it as JSON, so it is small."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ NewestFolder = tuple[int, int, str]
 
 
 class ObjectCount(msgspec.Struct, array_like=True):
-    """A number of objects, their bytes, and a digest that does not depend on their order."""
+    """A number of objects, their bytes, and a digest independent of their order."""
 
     objects: int = 0
     size: int = 0
@@ -21,23 +21,23 @@ class ObjectCount(msgspec.Struct, array_like=True):
 
 
 class Freshness(msgspec.Struct, array_like=True):
-    """The newest time folder, and when the newest object was written (epoch ms)."""
+    """The newest time folder, and the time of the newest object's writing (epoch ms)."""
 
     newest: NewestFolder | None = None
     modified: int = 0
 
     def update(self, newest: NewestFolder | None, modified: int) -> None:
-        """Keep what is newer."""
+        """Keep the newer values."""
         if newest is not None and (self.newest is None or newest > self.newest):
             self.newest = newest
         self.modified = max(self.modified, modified)
 
 
 class InventoryChange(msgspec.Struct, array_like=True):
-    """What a count found of a topic that no walk could see.
+    """Changes of a topic's objects that only a count can find.
 
     `missing` objects of the count before were deleted or overwritten since. `late` objects were written since into
-    folders, or under names, that walks do not list any more: `example` is the key of one.
+    folders, or under names, beyond the walks' border: `example` is the key of one.
     """
 
     missing: int = 0
@@ -46,10 +46,10 @@ class InventoryChange(msgspec.Struct, array_like=True):
 
 
 class TopicInventory(msgspec.Struct, array_like=True):
-    """A topic's objects: those that only counts list (`older`), and those of the last walk by place (`recent`).
+    """A topic's objects: those of the last count alone (`older`), and those of the last walk by place (`recent`).
 
-    `before` are the objects that were written before the last count began: the next count compares with it. `young` is
-    the number of those in `older` that were written later.
+    `before` are the objects written before the last count began, for the next count to compare. `young` is the number
+    of later ones in `older`. `reported` are the numbers in the last observation.
     """
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
@@ -58,7 +58,7 @@ class TopicInventory(msgspec.Struct, array_like=True):
     fresh: Freshness = msgspec.field(default_factory=Freshness)
     young: int = 0
     change: InventoryChange | None = None
-    told: str = ""
+    reported: str = ""
 
     @property
     def objects(self) -> int:
@@ -71,10 +71,10 @@ class TopicInventory(msgspec.Struct, array_like=True):
 
 
 class TopicCounting(msgspec.Struct, array_like=True):
-    """What the count under way has found of a topic so far.
+    """A topic's objects in the unfinished count.
 
-    `same` is what it compares with `TopicInventory.before`. `open` are the objects that the next walks list. `late_at`
-    is when the example of late objects was written (epoch ms).
+    `same` is compared with `TopicInventory.before`. `open` are the objects for the next walks to list. `late_at` is the
+    time of writing of the example of late objects (epoch ms).
     """
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
@@ -88,16 +88,16 @@ class TopicCounting(msgspec.Struct, array_like=True):
 
 
 class WalkedTopic(msgspec.Struct, array_like=True):
-    """What a walk has found of a topic: objects and bytes by folder."""
+    """A topic in a walk: objects and bytes by folder."""
 
     folders: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     fresh: Freshness = msgspec.field(default_factory=Freshness)
 
 
 class CountUnderWay(msgspec.Struct):
-    """A count that has begun: it goes on behind the key `after`.
+    """An unfinished count: it goes on behind the key `after`.
 
-    `begun` is the store's time at its beginning, and `since` the border of the walks that will follow it (epoch ms).
+    `begun` is the store's time at its beginning, and `since` the border of the next walks (epoch ms).
     """
 
     begun: int
@@ -114,16 +114,16 @@ class CountUnderWay(msgspec.Struct):
 
 
 class InventoryState(msgspec.Struct):
-    """The state of an inventory. Times are epoch ms, those of `counted` of the store's clock.
+    """The state of an inventory. Times are epoch ms, in `counted` of the store's clock.
 
     Attributes:
-        counted: when the last whole count began. 0: there was none.
-        since: walks list time folders that end later.
-        tails: folders that tell no time, with the last name in each. None: too many, so no walk lists any folder.
-        refused: how many keys the last count could not read, and one of them with the reason.
+        counted: start of the last finished count. 0: there was none.
+        since: the border: walks list the time folders with a later end.
+        tails: folders without a time, with the last name in each. None: too many, so no walk lists any folder.
+        refused: the number of keys that the last count could not read; `refusal` is one of them with the reason.
         is_walked: every place was walked since the last count, so all numbers are known.
-        folder, at: where the walk goes on: a folder below the root, and the last key that it has listed there.
-        walked: what it has found so far in the place that this folder is in.
+        folder, at: the walk goes on in this folder below the root, behind this key.
+        walked: the walk's objects so far in the place of this folder.
     """
 
     counted: int = 0

@@ -1,4 +1,4 @@
-"""Judges the keys in a source's bucket: which objects are the source's, and what is wrong with others."""
+"""Judges the keys in a source's bucket: selects the source's objects, and finds faults of the others."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from kafka_s3_platform.store.objects import ObjectInfo
 logger = logging.getLogger(__name__)
 
 _WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
-"""Problems of a key for which `behavior.on.error` decides what happens."""
+"""Problems of a key for `behavior.on.error` to decide."""
 
 
 class KeyJudge:
-    """Judges keys one by one. `report` counts what is odd, `wrong` has a line for each key that is wrong.
+    """Judges keys one by one. `report` counts odd keys, `wrong` has a line for each wrong key.
 
     Raises ConfigError as `new_key_reader` does.
     """
@@ -35,7 +35,7 @@ class KeyJudge:
 
     @property
     def named(self) -> Sequence[str]:
-        """The topics that the caller or the connector file names. Empty: every topic that is found."""
+        """The topics named by the caller or the connector file. Empty: every topic in the bucket."""
         return self._topics or self._config.topics
 
     @property
@@ -47,7 +47,7 @@ class KeyJudge:
         return sorted({f"{self.reader.root}{topic}{self.reader.delimiter}" for topic in self.named})
 
     def judge(self, info: ObjectInfo) -> ForeignObject | None:
-        """Return what the key of an object tells. None if it is none of the source's."""
+        """Return the object with the facts in its key. None if it is not the source's."""
         is_folder = info.key.endswith("/") and not info.size
         if is_folder or is_own_document(info.key, self._config):
             return None  # a folder's own marker, or a document of ours
@@ -55,26 +55,26 @@ class KeyJudge:
         if (isinstance(read, Refusal) or not info.size) and is_marker(info.key.rpartition("/")[2]):
             self.report.add("marker")
             return None
-        found = self._refused(read, info.key) if isinstance(read, Refusal) else read
-        if found is None:
+        read_key = self._refused(read, info.key) if isinstance(read, Refusal) else read
+        if read_key is None:
             return None
-        if not self.is_wanted(found.segment.topic):
+        if not self.is_wanted(read_key.segment.topic):
             self.report.add("other_topic")
             return None
-        item = _build_object(found, info)
+        item = _build_object(read_key, info)
         if item.is_cold:
             self.report.add("cold", f"{item.key} lies in {item.storage_class}: it has to be thawed first")
         return item
 
     def refuse(self, problem: Problem, line: str) -> None:
-        """Note that something is wrong with an object."""
+        """Report a wrong object."""
         self.report.add(problem, line)
         self.wrong.append(line)
         if self.behavior == "log":
             logger.warning("%s", line)
 
     def _refused(self, refusal: Refusal, key: str) -> ReadKey | None:
-        """Report a refused key. Return what its name tells if it is read anyway: it lies in another topic's folder."""
+        """Report a refused key. Return its facts if it is read anyway: it lies in another topic's folder."""
         line = f"object {key}: {refusal.reason}"
         if refusal.problem in _WRONG:
             self.refuse(refusal.problem, line)
@@ -87,7 +87,7 @@ class KeyJudge:
         return refusal.read
 
     def _is_of_other_format(self, key: str, endings: Sequence[str]) -> bool:
-        """Whether a key would be that of a wanted object if it had the file's ending in place of its own."""
+        """Return True if a key with the file's ending in place of its own would be a selected object's."""
         folder, delimiter, name = key.rpartition(self.reader.delimiter)
         parts = name.split(".")
         stems = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
@@ -96,7 +96,7 @@ class KeyJudge:
 
 
 def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function that tests whether a topic is wanted: by `topics`, else by the file. Without both, all are."""
+    """Return a function to select topics: by `topics`, else by the file. Without both, it selects all."""
     named = set(topics or config.topics)
     if named:
         return named.__contains__

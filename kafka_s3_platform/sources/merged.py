@@ -9,24 +9,24 @@ import pyarrow as pa
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload, Positions, Schema
 
 Repeated = Callable[[str, Int64s], None]
-"""Takes the key of an object and those of its offsets that are repeated, in it or from an object before it."""
+"""Takes the key of an object and its repeated offsets: from the object itself or one before it."""
 
 
 class Merged:
-    """The objects that are being read, merged by offset. Memory has one batch of each, and all of the held ones."""
+    """The open objects, merged by offset. Memory has one batch of each, and all batches of small ones."""
 
     def __init__(self, repeated: Repeated) -> None:
         self._repeated = repeated
         self._cursors: list[_Cursor] = []
 
     @property
-    def held_bytes(self) -> int:
-        """The bytes of the objects that are held in memory as a whole."""
-        return sum(c.held_bytes for c in self._cursors)
+    def memory_bytes(self) -> int:
+        """The bytes of the objects with all batches in memory."""
+        return sum(c.memory_bytes for c in self._cursors)
 
-    def add(self, key: str, batches: Iterator[ConnectBatch], held_bytes: int) -> None:
-        """Add an object. Its offsets ascend, and none of them is below an offset that was already returned."""
-        cursor = _Cursor(key, batches, held_bytes)
+    def add(self, key: str, batches: Iterator[ConnectBatch], memory_bytes: int) -> None:
+        """Add an object. Its offsets ascend, and none of them is below an offset already returned."""
+        cursor = _Cursor(key, batches, memory_bytes)
         if cursor.fill():
             self._cursors.append(cursor)
 
@@ -46,7 +46,7 @@ class _Cursor:
 
     key: str
     batches: Iterator[ConnectBatch]
-    held_bytes: int
+    memory_bytes: int
     batch: ConnectBatch | None = None
     row: int = 0
 
@@ -72,7 +72,7 @@ class _Cursor:
         return self.batch.take(np.arange(start, self.row))
 
     def fill(self) -> bool:
-        """Read the next batch if the current one is used up. Return whether records are left."""
+        """Read the next batch if the current one is used up. Return False if no records are left."""
         while self.row == len(self._offsets):
             self.batch = next(self.batches, None)
             self.row = 0
@@ -106,7 +106,7 @@ def _arrange_rows(batches: Sequence[ConnectBatch], ends: Positions, order: Posit
         records = pa.concat_batches([batch.records for batch in batches])
         yield ConnectBatch(records, key, value).take(order)
         return
-    # Payloads of several kinds cannot be joined: yield each run of rows that comes from the same batch.
+    # Payloads of several kinds cannot be joined: yield each run of rows from the same batch.
     of_batches = np.searchsorted(ends, order, side="right")
     for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(of_batches)) + 1):
         at = int(of_batches[run[0]])
@@ -122,6 +122,6 @@ def _join_payloads(payloads: Sequence[Payload]) -> Payload | None:
     numbers: dict[Schema, int] = {}
     codes = []
     for payload in payloads:
-        own = np.array([numbers.setdefault(schema, len(numbers)) for schema in payload.schemas] + [NO_SCHEMA], np.int32)
-        codes.append(own[payload.codes])
+        new_codes = [numbers.setdefault(schema, len(numbers)) for schema in payload.schemas]
+        codes.append(np.array([*new_codes, NO_SCHEMA], np.int32)[payload.codes])
     return type(payloads[0])(pa.concat_arrays(raws), np.concatenate(codes), list(numbers))

@@ -1,4 +1,4 @@
-"""Foreign objects, which another sink wrote or no index holds: what their keys tell, and the order of reading them."""
+"""Describes foreign objects, from another sink or in no index, by their keys, and orders them for reading."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from kafka_s3_platform.store.objects import COLD
 
 @dataclass(frozen=True, slots=True)
 class ForeignObject:
-    """One object, and what its key tells about its records.
+    """One object, with the facts about its records in its key.
 
-    `first_offset` and `last_offset` are None if the key does not tell them. `window` (half-open, epoch ms) is None if
-    the folder tells no time.
+    `first_offset` and `last_offset` are None if the key lacks them. `window` (half-open, epoch ms) is None if the
+    folder has no time.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class ForeignObject:
 
     @property
     def is_cold(self) -> bool:
-        """Whether it lies in cold storage, so that it has to be thawed before it can be read."""
+        """True if it lies in cold storage, and has to be thawed before reading."""
         return self.storage_class in COLD
 
     @property
@@ -61,26 +61,26 @@ class ObjectSet:
 
     @property
     def objects(self) -> tuple[ForeignObject, ...]:
-        """The objects that exist. The first one names the records."""
+        """The existing objects. The first one names the records."""
         return tuple(o for o in (self.value, self.key, self.headers) if o is not None)
 
     @property
     def name(self) -> ForeignObject:
-        """The object that names the records: the first one of values, key and headers that exists."""
+        """The object with the records' name: the first existing one of values, key and headers."""
         return self.objects[0]
 
     def lacks(self, layout: LayoutSettings) -> str:
-        """Explain which objects of the records are missing. Without these, keys or values would become null.
+        """Explain the lack of objects of the records. Without these, keys or values would become null.
 
-        Connect writes all parts of each record, except that records in the folder of tombstones have no values.
+        Connect writes all parts of each record, but no values of records in the folder of tombstones.
         """
-        wanted: Mapping[ObjectPart, bool] = {
+        expected: Mapping[ObjectPart, bool] = {
             "value": self.value is not None or not self.name.is_tombstone,
             "key": layout.keys_format is not None,
             "headers": layout.headers_format is not None,
         }
         there = {o.part for o in self.objects}
-        missing = " and ".join(_PARTS[part] for part, is_due in wanted.items() if is_due and part not in there)
+        missing = " and ".join(_PARTS[part] for part, is_due in expected.items() if is_due and part not in there)
         return missing and f"object {self.name.key}: its {missing} are not there beside it"
 
 
@@ -100,7 +100,7 @@ class ObjectGroup:
 
 @dataclass(frozen=True, slots=True)
 class BadObject:
-    """An object that `behavior.on.error` leaves out. None of its records lies before `start_offset`."""
+    """An object left out by `behavior.on.error`. None of its records lies before `start_offset`."""
 
     key: str
     start_offset: int
@@ -109,9 +109,9 @@ class BadObject:
 
 @dataclass
 class ScanReport:
-    """What a scan skipped or found odd: the number of objects for each problem, and a line for each object.
+    """Skipped and odd objects of a scan: the number of objects for each problem, and a line for each object.
 
-    `bad` holds the lines of the objects that were left out because `behavior.on.error` allows it.
+    `bad` holds the lines of the objects left out by `behavior.on.error`.
     """
 
     counts: dict[Problem, int] = field(default_factory=dict)
@@ -128,16 +128,16 @@ class ScanReport:
 
     @property
     def bad_count(self) -> int:
-        """How many objects `list_bad` is about."""
+        """The number of objects in `list_bad`."""
         return self.unnamed_bad_count + len(self.bad) + self.counts.get("unread_part", 0)
 
     @property
     def unnamed_bad_count(self) -> int:
-        """How many objects were left out as bad and have no line."""
+        """The number of bad objects left out without a line."""
         return sum(self.counts.get(kind, 0) for kind in _BAD) - len(self.bad)
 
     def list_bad(self) -> tuple[str, ...]:
-        """List the lines of the objects that were left out, how many have no line, and what the file does not read."""
+        """List the lines of the objects left out, the number without a line, and the parts not read by the file."""
         unnamed = self.unnamed_bad_count
         more = (f"{unnamed:,} more objects, which are not named, were left out as bad",)
         unread = self.counts.get("unread_part", 0)
@@ -149,7 +149,7 @@ class ScanReport:
 
 
 MAX_LINES = 1_000
-"""Most lines of one kind that a report keeps. The rest is only counted: a bucket may hold millions of bad objects."""
+"""Most lines of one kind in a report. The rest is only counted: a bucket may hold millions of bad objects."""
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -172,28 +172,28 @@ def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
     """
     ordered = sorted(objects, key=lambda o: o.order)
     return [
-        ObjectGroup(topic, kafka_partition, _build_sets(list(found)))
-        for (topic, kafka_partition), found in groupby(ordered, lambda o: (o.topic, o.kafka_partition))
+        ObjectGroup(topic, kafka_partition, _build_sets(list(members)))
+        for (topic, kafka_partition), members in groupby(ordered, lambda o: (o.topic, o.kafka_partition))
     ]
 
 
 def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
     of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
-        own = item.key if item.place is None else item.place
-        of_records.setdefault((item.encoded_partition, own), {})[item.part] = item
+        position = item.key if item.place is None else item.place
+        of_records.setdefault((item.encoded_partition, position), {})[item.part] = item
     return tuple(ObjectSet(**parts) for parts in of_records.values())
 
 
 def select_objects(objects: Iterable[ForeignObject], times: Sequence[Window]) -> list[ForeignObject]:
-    """Select the objects whose names may tell a time of one of the windows, or tell none. Every object, without any."""
+    """Select the objects with a name in one of the windows, or without a time. Without windows, select all."""
     if not times:
         return list(objects)
     return [o for o in objects if o.window is None or any(_overlap(o.window, time) for time in times)]
 
 
 def is_covered(window: Window, times: Iterable[Window]) -> bool:
-    """Whether all of a window is in the windows `times` together."""
+    """Return True if all of a window is in the windows `times` together."""
     reached = window[0]
     for start, end in sorted(times):
         if start <= reached:

@@ -1,4 +1,4 @@
-"""Recognizes what this platform writes into a bucket besides records, so that no scan takes it for a foreign object."""
+"""Recognizes the platform's own documents in a bucket: no scan may take them for foreign objects."""
 
 from kafka_s3_platform.config.settings import ArchiveSettings, ConnectorConfig
 from kafka_s3_platform.layouts.segment_key import is_offsets_key
@@ -6,14 +6,14 @@ from kafka_s3_platform.store.promises import WRITE_CHECK
 
 _FIELDS = ArchiveSettings.model_fields
 _FOLDERS = ("index_dir", "restore_dir")
-"""The settings that name a folder of documents: indexes; plans, progress, mappings and reports of restores."""
+"""The settings of folders of documents: indexes; plans, progress, mappings and reports of restores."""
 
 
 def is_own_document(key: str, config: ConnectorConfig) -> bool:
-    """Whether a key is a document of ours: in this connector's folders, or in the folders that are the default."""
-    own = (getattr(config.archive, name) for name in _FOLDERS)
+    """Return True if a key is a document of ours: in this connector's folders, or in the default folders."""
+    configured = (getattr(config.archive, name) for name in _FOLDERS)
     default = (_FIELDS[name].default for name in _FOLDERS)
-    folders = tuple(f"{folder}/" for folder in (*own, *default))
+    folders = tuple(f"{folder}/" for folder in (*configured, *default))
     delims = {config.layout.directory_delim, "/"}
     return (
         key.startswith(folders)

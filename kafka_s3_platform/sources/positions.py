@@ -1,7 +1,6 @@
-"""Positions: the offsets of records that have none, counted from the first offset in the name of their object.
+"""Counts positions: offsets for records without one, from the first offset in the name of their object.
 
-Names and counts also show whether records would be read twice, whether objects overlap, and which offsets between two
-objects are in none of them.
+Names and counts also show records read twice, overlapping objects, and offsets between two objects that are in neither.
 """
 
 import re
@@ -13,7 +12,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.formats.reading import ReadBatch
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup
-from kafka_s3_platform.sources.told import ToldOffsets
+from kafka_s3_platform.sources.offset_facts import OffsetFacts
 
 _VARIABLE = re.compile(r"\{\{\s*(\w+)")
 _ONE = {"topic", "partition", "start_offset", "end_offset"}
@@ -23,7 +22,7 @@ FolderKey = tuple[object, ...]
 
 
 class GroupFolders:
-    """Finds the folders of a group where each object ends before the next one begins, as sinks write them."""
+    """Finds the folders of a group in which each object ends before the next one begins, as sinks write them."""
 
     def __init__(self, config: ConnectorConfig, group: ObjectGroup) -> None:
         layout = config.layout
@@ -31,7 +30,7 @@ class GroupFolders:
         names = set(_VARIABLE.findall(layout.file_name_template or "")) if has_template else set[str]()
         is_default = layout.partitioner == "Default" and layout.key_layout == "connect"
         is_one = names <= _ONE if has_template else is_default
-        # Lenses knows no `partitioner`: the names show the folders. The window in a name is that of one object alone.
+        # Lenses has no `partitioner`: the names show the folders. The window in a name is one object's alone.
         self._has_own_times = layout.key_layout == "lenses"
         if self._has_own_times:
             is_one = len({s.name.encoded_partition for s in group.sets}) == 1
@@ -58,10 +57,10 @@ class GroupFolders:
 
 @dataclass(frozen=True)
 class PositionBounds:
-    """What is known about the offsets of an object: its first record is at `first` or before, all are before `end`.
+    """Bounds of the offsets of an object: its first record is at `first` or before, all are before `end`.
 
-    `first` is None if nothing tells it, and below 0 if a name has fewer offsets than its object has records.
-    `is_dense`: there is no hole between the known first and last offset. `is_last_known`: a record lies at `end` - 1.
+    `first` is None if it is unknown, and below 0 if a name has fewer offsets than its object has records. `is_dense`:
+    there is no hole between the known first and last offset. `is_last_known`: a record lies at `end` - 1.
     """
 
     first: int | None
@@ -70,14 +69,14 @@ class PositionBounds:
     is_last_known: bool = False
 
 
-def find_extent(item: ForeignObject, told: ToldOffsets, count: int, end_in_folder: int | None) -> PositionBounds:
+def find_extent(item: ForeignObject, facts: OffsetFacts, count: int, end_in_folder: int | None) -> PositionBounds:
     """Find the offsets of an object with `count` records, from its name, its metadata and the name of the next one."""
     first = item.first_offset
-    last = told.last
+    last = facts.last
     if first is not None:
         end = first + count if last is None else last + 1
-        # Objects that this platform wrote may hold offsets between one another.
-        is_full = first + count == end_in_folder and not told.is_ours
+        # This platform's objects may hold offsets between one another.
+        is_full = first + count == end_in_folder and not facts.is_ours
         return PositionBounds(first, end, is_full or (last is not None and end - first == count), last is not None)
     return (
         PositionBounds(None, 0, is_dense=False)
@@ -88,13 +87,12 @@ def find_extent(item: ForeignObject, told: ToldOffsets, count: int, end_in_folde
 
 @dataclass
 class Reach:
-    """How far the records of a group reach.
+    """The end of the records of a group so far.
 
-    `next` is the least offset that the next position may have. `reached` is the offset after all offsets that records
-    are known to have. `blurred` is the offset after all records whose offsets are unknown, and after the positions
-    that they got. `ends` maps each folder to the end of its objects. `dense_end` is the end of all objects without a
-    hole. `lasts` are last offsets that objects are known to hold. `is_whole`: the object before was read, so a gap
-    behind it can be recognized.
+    `next` is the least possible offset of the next position. `reached` is the offset after all known offsets. `blurred`
+    is the offset after all records of unknown offsets, and after their positions. `ends` maps each folder to the end of
+    its objects. `dense_end` is the end of all objects without a hole. `lasts` are known last offsets of objects.
+    `is_whole`: the object before was read, so a gap behind it can be recognized.
     """
 
     next: int = 0
@@ -105,16 +103,16 @@ class Reach:
     dense_end: int = 0
     lasts: list[int] = field(default_factory=list)
 
-    def offsets(self, first: int | None, found: ReadBatch) -> Int64s:
-        """Return the offsets of a batch, of an object whose name begins at offset `first` (None: it does not tell).
+    def assign_offsets(self, first: int | None, batch: ReadBatch) -> Int64s:
+        """Return the offsets of a batch. `first` is the first offset in its object's name (None: it has none).
 
-        An offset that a record has is kept if the offsets ascend. The other records count on from the one before.
+        Records keep their own offsets if these ascend. The others count on from the record before.
         """
-        size = len(found)
-        told = np.full(size, -1, np.int64) if found.offsets is None else found.offsets
+        size = len(batch)
+        actual = np.full(size, -1, np.int64) if batch.offsets is None else batch.offsets
         # `base` is the offset minus the row. Its running maximum keeps known offsets and counts on behind them.
-        base = np.where(told >= 0, told - np.arange(size), -(2**62))
-        base[0] = max(base[0], self.next, first if first is not None and told[0] < 0 else -1)
+        base = np.where(actual >= 0, actual - np.arange(size), -(2**62))
+        base[0] = max(base[0], self.next, first if first is not None and actual[0] < 0 else -1)
         offsets: Int64s = np.maximum.accumulate(base) + np.arange(size)
         self.put(int(offsets[-1]) + 1)
         return offsets
@@ -124,14 +122,14 @@ class Reach:
         self.next = end
         self.blurred = max(self.blurred, end)
 
-    def told(self, last: int) -> None:
-        """Note that an object with known offsets has records up to the offset `last`."""
+    def note_offsets(self, last: int) -> None:
+        """Add an object with known offsets up to `last`."""
         self.next = max(self.next, last + 1)
         self.reached = max(self.reached, last + 1)
         self.is_whole = True
 
     def find_shared(self, extent: PositionBounds, item: ForeignObject) -> int | None:
-        """Find an offset that this object and one before it hold for certain, whatever their folders are.
+        """Find an offset that is certainly in this object and in one before it, whatever their folders are.
 
         Objects are read in the order of their first offsets.
         """
@@ -142,8 +140,8 @@ class Reach:
         inside = (last for last in self.lasts if extent.is_dense and item.first_offset <= last < extent.end)
         return next(inside, None)
 
-    def counted(self, extent: PositionBounds, folder: FolderKey | None) -> None:
-        """Note that an object without known offsets has records up to the end of `extent` at least."""
+    def note_extent(self, extent: PositionBounds, folder: FolderKey | None) -> None:
+        """Add an object without known offsets, with records up to the end of `extent` at least."""
         end = extent.end
         if extent.is_dense:
             self.dense_end = max(self.dense_end, end)

@@ -1,10 +1,9 @@
 """Reads the records of one source kafka partition from foreign objects: bare values, or the envelopes of other sinks.
 
 Offsets are real if each record has its own (an envelope, Aiven's formats), if our own sink keeps them beside its
-object, or if the index of Block-GZIP has them. Such records are merged by offset, whatever objects they are in.
-Otherwise offsets are positions: they count from the first offset in the object's name, or on from the record before if
-the name has none, and the order is that of the objects. A record without a timestamp gets NO_TIMESTAMP: nothing is
-derived from folders.
+object, or if the index of Block-GZIP has them. Such records are merged by offset across objects. Otherwise offsets are
+positions: they count from the first offset in the object's name, or on from the record before if the name has none,
+in the order of the objects. A record without a timestamp gets NO_TIMESTAMP: folders give no times.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,19 +21,19 @@ from kafka_s3_platform.formats.reading import ReadBatch
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.offsets import MAX_OFFSET
 from kafka_s3_platform.model.record import NO_TIMESTAMP
-from kafka_s3_platform.sources.blocks import WantedBlocks, select_counted_blocks, select_told_blocks
+from kafka_s3_platform.sources.blocks import BlockSelection, select_blocks_by_counts, select_blocks_by_offsets
 from kafka_s3_platform.sources.contents import HOLD_BYTES, CheckedObject, Complaint, Contents, check_object
 from kafka_s3_platform.sources.merged import Merged, merge_in_order
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
+from kafka_s3_platform.sources.offset_facts import OffsetFacts, has_record_offsets, read_offset_facts
 from kafka_s3_platform.sources.positions import GroupFolders, PositionBounds, Reach, find_extent
 from kafka_s3_platform.sources.read_batches import (
-    SeenOffsets,
+    OffsetSummary,
     build_connect_batch,
     get_offsets,
     mark_records_without_offset,
 )
 from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.told import ToldOffsets, read_told_offsets, tells_offsets
 from kafka_s3_platform.sources.tolerance import Tolerance
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -45,22 +44,22 @@ class ForeignStream:
     Objects and blocks without such records are not read, if their names or metadata show it.
 
     Records of an object go out only after all of it was checked: every record decodes, there are as many keys and
-    headers as values, and as many records as its metadata say. `behavior.on.error` decides about an object that fails
-    this check: the stream fails, or skips the object and reports it. Single bad lines of JSON are skipped alone, and so
-    are records with an offset that an earlier record had.
+    headers as values, and as many records as in its metadata. `behavior.on.error` decides about an object that fails
+    this check: the stream fails, or skips the object and reports it. Single bad lines of JSON are skipped alone, and
+    so are records with the offset of an earlier one.
 
     Iteration gives batches of RECORD_SCHEMA. `batches` also gives decoded values and their schemas. The column of Avro
     values holds the bare data.
 
     Args:
-        by_offset: the user asked for this window of offsets. It is refused if it would select positions of objects that
-            overlap.
+        by_offset: the user chose this window of offsets. It is refused if it would select positions of overlapping
+            objects.
         left_out: the decision of an earlier run (object key -> why). Exactly these objects are skipped, unread.
 
     Raises (when iterated):
         IntegrityError: an object is missing, replaced, damaged or not thawed, and either `behavior.on.error` is `fail`
             or the object is not in `left_out`.
-        PreflightError: `by_offset`, and objects overlap that do not tell the offsets of their records.
+        PreflightError: `by_offset`, and objects without offsets of their records overlap.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class ForeignStream:
         self._store = store or ObjectStore(config.store)
         self._contents = Contents(config, self._store)
         self._folders = GroupFolders(config, group)
-        self._each_tells = tells_offsets(config)
+        self._has_offsets = has_record_offsets(config)
         source = config.source or SourceSettings()
         is_csv = "csv" in {source.bare, config.layout.format.removeprefix("aiven.")}
         self._csv_fields = {"key", "value"} & {*(source.fields or ["value"])} if is_csv else ()
@@ -97,7 +96,7 @@ class ForeignStream:
 
     @property
     def report(self) -> ReadReport:
-        """What the latest iteration of the stream read."""
+        """The report of the latest iteration."""
         return self._tolerance.report
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -105,7 +104,7 @@ class ForeignStream:
 
     def batches(self) -> Iterator[ConnectBatch]:
         """Read the records with their keys and values as payloads."""
-        if self._by_offset and not self._is_order_told():
+        if self._by_offset and not self._is_order_certain():
             # A refusal must come before the first record goes out, so all objects are read once without sending.
             for _ in self._in_order():
                 pass
@@ -115,7 +114,7 @@ class ForeignStream:
         self._begin()
         sets = self._sets()
         for at, (first, objects) in enumerate(sets):
-            # Sets are in order of their first offsets: no later one holds a wanted record, or one below `first`.
+            # Sets are in order of their first offsets: no later one holds a record before the end, or below `first`.
             if first >= self._end:
                 break
             for batch in self._merged.before(first):
@@ -125,193 +124,193 @@ class ForeignStream:
             elif line := objects.lacks(self._config.layout):
                 self._is_bad(objects.name, IntegrityError(line))
             else:
-                yield from self._begun(objects, [s for _, s in sets[at + 1 : at + 3]])
+                yield from self._read_set(objects, [s for _, s in sets[at + 1 : at + 3]])
         for batch in self._merged.before(None):
             yield self._counted(batch)
         if self._by_offset and self._end < MAX_OFFSET and sets:
-            # The user named the end, so that records up to there are missing if no object has them.
-            self._tell_gap(sets[-1][1].name, self._end)
+            # The user named the end, so records up to there are missing if no object has them.
+            self._report_gap(sets[-1][1].name, self._end)
 
-    def _is_order_told(self) -> bool:
-        """Whether all objects that may overlap tell the offsets of their records."""
-        if self._each_tells:
+    def _is_order_certain(self) -> bool:
+        """Return True if all objects that may overlap hold the offsets of their records."""
+        if self._has_offsets:
             return True
         try:
             before = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
             # One at a time: the offsets of all objects at once may be many.
-            told = (read_told_offsets(self._config, self._store, item) for item in before)
-            return all(t.offsets is not None or (self._folders.is_one and not t.is_ours) for t in told)
+            facts = (read_offset_facts(self._config, self._store, item) for item in before)
+            return all(t.offsets is not None or (self._folders.is_one and not t.is_ours) for t in facts)
         except IntegrityError:
             return False
 
     def _sets(self) -> list[tuple[int, ObjectSet]]:
         """List the sets by first offset. If the records have offsets but the name has none, read the records for it."""
-        if not self._each_tells:
+        if not self._has_offsets:
             return [(s.name.first_offset or 0, s) for s in self._group.sets]
         begins = [(self._least(s) if s.name.first_offset is None else s.name.first_offset, s) for s in self._group.sets]
         return sorted(((first, s) for first, s in begins if first is not None), key=lambda begin: begin[0])
 
-    def _begun(self, objects: ObjectSet, following: Sequence[ObjectSet]) -> Iterator[ConnectBatch]:
+    def _read_set(self, objects: ObjectSet, following: Sequence[ObjectSet]) -> Iterator[ConnectBatch]:
         """Read an object. Records with known offsets go out later, merged with others; the rest goes out at once."""
         try:
-            told = read_told_offsets(self._config, self._store, objects.name)
+            facts = read_offset_facts(self._config, self._store, objects.name)
         except IntegrityError as err:
             self._is_bad(objects.name, err)
             return
         if objects.name.first_offset is not None:
-            self._tell_gap(objects.name, objects.name.first_offset)
-        if self._each_tells or (told.offsets is not None and self._is_clear(told.offsets.first)):
-            if told.last is None or told.last >= self._start:
-                self._merge(objects, told)
+            self._report_gap(objects.name, objects.name.first_offset)
+        if self._has_offsets or (facts.offsets is not None and self._is_clear(facts.offsets.first)):
+            if facts.last is None or facts.last >= self._start:
+                self._merge(objects, facts)
             else:
-                self._positions.told(told.last)
-        elif self._is_past(told, following):
+                self._positions.note_offsets(facts.last)
+        elif self._is_past(facts, following):
             self._positions.is_whole = False
         else:
             # Positions follow all records with known offsets that were read so far.
             for batch in self._merged.before(None):
                 yield self._counted(batch)
-            yield from self._by_position(objects, told)
+            yield from self._by_position(objects, facts)
 
     def _is_clear(self, first: int) -> bool:
-        """Whether no record without a known offset lies at this offset or behind it."""
+        """Return True if no record of unknown offset lies at this offset or behind it."""
         return first >= self._positions.blurred
 
-    def _merge(self, objects: ObjectSet, told: ToldOffsets) -> None:
-        """Read an object whose records have offsets. All records before its first offset went out already."""
+    def _merge(self, objects: ObjectSet, facts: OffsetFacts) -> None:
+        """Read an object of records with offsets. All records before its first offset went out already."""
         item = objects.name
-        seen = SeenOffsets()
-        found = self._sure(
-            item, partial(self._looked_at, objects, told, seen), partial(self._fault_of_told, item, seen)
+        summary = OffsetSummary()
+        checked = self._check(
+            item, partial(self._summarize, objects, facts, summary), partial(self._fault_of_offsets, item, summary)
         )
-        if found is None:
+        if checked is None:
             return
-        if seen.least is None:
-            self._tell_bad(item, found)
+        if summary.least is None:
+            self._report_bad(item, checked)
             return
         if item.first_offset is None:
-            self._tell_gap(item, seen.least)
-        is_ascending = seen.is_ascending
-        self._positions.told(seen.greatest)
-        kept = map(partial(self._kept, item), found.batches)
-        batches: Iterator[ConnectBatch] = (batch for batch in kept if batch.num_rows)
-        if not is_ascending and not found.is_held:
+            self._report_gap(item, summary.least)
+        is_ascending = summary.is_ascending
+        self._positions.note_offsets(summary.greatest)
+        selected = map(partial(self._select_records, item), checked.batches)
+        batches: Iterator[ConnectBatch] = (batch for batch in selected if batch.num_rows)
+        if not is_ascending and not checked.is_in_memory:
             what = f"object {item.key}: its offsets do not ascend, and it is too large to be sorted in memory"
             self._is_bad(item, IntegrityError(what))
             return
         if not is_ascending:
             batches = merge_in_order([(item.key, batch) for batch in batches], self._tolerance.skip_repeated)
-        self._merged.add(item.key, batches, found.held_bytes)
+        self._merged.add(item.key, batches, checked.memory_bytes)
 
     def _least(self, objects: ObjectSet) -> int | None:
-        """Find the least offset of an object whose name has none. None if the object is bad or empty."""
-        seen = SeenOffsets()
+        """Find the least offset in an object without one in its name. None if the object is bad or empty."""
+        summary = OffsetSummary()
         if self._tolerance.leaves_out(objects.name):
             return None
-        opened = partial(self._looked_at, objects, ToldOffsets(), seen)
-        found = self._sure(objects.name, opened, partial(self._fault_of_told, objects.name, seen))
-        if found is not None and seen.least is None:
-            self._tell_bad(objects.name, found)
-        return seen.least
+        opened = partial(self._summarize, objects, OffsetFacts(), summary)
+        checked = self._check(objects.name, opened, partial(self._fault_of_offsets, objects.name, summary))
+        if checked is not None and summary.least is None:
+            self._report_bad(objects.name, checked)
+        return summary.least
 
-    def _tell_bad(self, item: ForeignObject, found: CheckedObject) -> None:
+    def _report_bad(self, item: ForeignObject, checked: CheckedObject) -> None:
         """Report why the records of an object are bad. It has no good record, so nothing is sent."""
-        for batch in found.batches:
-            self._kept(item, batch)
+        for batch in checked.batches:
+            self._select_records(item, batch)
 
-    def _looked_at(self, objects: ObjectSet, told: ToldOffsets, seen: SeenOffsets) -> Iterator[ReadBatch]:
-        for batch in self._with_offsets(objects, told):
-            seen.add(batch)
+    def _summarize(self, objects: ObjectSet, facts: OffsetFacts, summary: OffsetSummary) -> Iterator[ReadBatch]:
+        for batch in self._with_offsets(objects, facts):
+            summary.add(batch)
             yield batch
 
-    def _with_offsets(self, objects: ObjectSet, told: ToldOffsets) -> Iterator[ReadBatch]:
+    def _with_offsets(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ReadBatch]:
         """Read the records of an object with their known offsets. A record without one is bad."""
-        blocks = None if told.offsets is None else self._told_blocks(objects, told.offsets)
-        row, end = (0, told.count) if blocks is None else blocks.rows
-        for found in self._contents.records(objects, blocks):
-            if end is not None and row + len(found) > end:
-                raise IntegrityError(f"object {objects.name.key} holds more than the {end} records that are told of it")
-            if told.offsets is None:
-                yield mark_records_without_offset(found)
+        blocks = None if facts.offsets is None else self._select_by_offsets(objects, facts.offsets)
+        row, end = (0, facts.count) if blocks is None else blocks.rows
+        for batch in self._contents.records(objects, blocks):
+            if end is not None and row + len(batch) > end:
+                raise IntegrityError(f"object {objects.name.key} holds more than the {end} records in its metadata")
+            if facts.offsets is None:
+                yield mark_records_without_offset(batch)
             else:
-                yield replace(found, offsets=told.offsets.of(row, len(found)))
-            row += len(found)
+                yield replace(batch, offsets=facts.offsets.of(row, len(batch)))
+            row += len(batch)
         if what := _explain_cut_off(objects.name, row, end):
             raise IntegrityError(what)
 
-    def _told_blocks(self, objects: ObjectSet, offsets: KeptOffsets) -> WantedBlocks | None:
+    def _select_by_offsets(self, objects: ObjectSet, offsets: KeptOffsets) -> BlockSelection | None:
         blocks = self._contents.blocks(objects)
         if blocks is None:
             return None
         if what := _explain_cut_off(objects.name, sum(b.num_records for b in blocks), offsets.count):
             raise IntegrityError(what)
-        return select_told_blocks(blocks, offsets, *self._window_of_blocks(objects))
+        return select_blocks_by_offsets(blocks, offsets, *self._window_of_blocks(objects))
 
     def _window_of_blocks(self, objects: ObjectSet) -> tuple[int, int]:
         """Return the offsets to read blocks for. All, if a bad object is skipped or keys or headers lie beside it."""
         is_whole = not self._tolerance.fails or len(objects.objects) > 1
         return (0, MAX_OFFSET) if is_whole else (self._start, self._end)
 
-    def _fault_of_told(self, item: ForeignObject, seen: SeenOffsets, _: int, bad: dict[int, str]) -> str:
+    def _fault_of_offsets(self, item: ForeignObject, summary: OffsetSummary, _: int, bad: dict[int, str]) -> str:
         if what := self._tolerance.explain_bad_lines(item, bad):
             return what
-        if seen.least is not None and item.first_offset is not None and seen.least < item.first_offset:
-            return f"object {item.key} holds offset {seen.least}, its name says that it begins at {item.first_offset}"
+        if summary.least is not None and item.first_offset is not None and summary.least < item.first_offset:
+            return f"object {item.key} holds offset {summary.least}, but by its name it begins at {item.first_offset}"
         return ""
 
-    def _by_position(self, objects: ObjectSet, told: ToldOffsets) -> Iterator[ConnectBatch]:
-        """Read the records of an object that does not tell their offsets. They follow all records that went out."""
+    def _by_position(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ConnectBatch]:
+        """Read the records of an object without their offsets. They follow all records that went out."""
         item = objects.name
         try:
-            blocks = self._wanted_blocks(objects)
+            blocks = self._select_by_counts(objects)
         except IntegrityError as err:
             self._is_bad(item, err)
             return
-        found: CheckedObject | None = None
+        checked: CheckedObject | None = None
         left_out = 0 if blocks is None else blocks.left_out_count
         if blocks is None or left_out < blocks.record_count:
             opened = partial(self._contents.records, objects, blocks)
-            found = self._sure(item, opened, partial(self._fault, item, told, left_out))
-        if found is not None or blocks is not None:
-            count = left_out + (0 if found is None else found.count)
-            extent = find_extent(item, told, count, self._folders.ends.get(item.key))
+            checked = self._check(item, opened, partial(self._fault, item, facts, left_out))
+        if checked is not None or blocks is not None:
+            count = left_out + (0 if checked is None else checked.count)
+            extent = find_extent(item, facts, count, self._folders.ends.get(item.key))
             self.report.unnamed_object_count += item.place is None
             # Before the first record goes out, because it may refuse the window.
-            self._tell_disorder(item, extent)
+            self._report_disorder(item, extent)
             if item.first_offset is None and extent.first is not None:
-                self._tell_gap(item, extent.first)
-            self._positions.counted(extent, self._folders.of(item))
+                self._report_gap(item, extent.first)
+            self._positions.note_extent(extent, self._folders.of(item))
             if blocks is not None:
                 self._positions.put(blocks.next_offset)
-        is_proven = found is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
-        for batch in () if found is None else found.batches:
-            yield from self._sent(objects.name, extent.first, batch, is_proven=is_proven)
+        is_proven = checked is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
+        for batch in () if checked is None else checked.batches:
+            yield from self._place_records(objects.name, extent.first, batch, is_proven=is_proven)
         if blocks is not None:
             # Blocks behind the window count too: the positions of the next object must not depend on the window.
             self._positions.put(blocks.end_offset)
 
-    def _wanted_blocks(self, objects: ObjectSet) -> WantedBlocks | None:
+    def _select_by_counts(self, objects: ObjectSet) -> BlockSelection | None:
         blocks = self._contents.blocks(objects)
         if blocks is None:
             return None
-        return select_counted_blocks(blocks, self._positions.next, *self._window_of_blocks(objects))
+        return select_blocks_by_counts(blocks, self._positions.next, *self._window_of_blocks(objects))
 
-    def _fault(self, item: ForeignObject, told: ToldOffsets, left_out: int, found: int, bad: dict[int, str]) -> str:
-        """Explain what is wrong with an object of `found` records, plus `left_out` records that were not read."""
-        count = found + left_out
-        if what := self._tolerance.explain_bad_lines(item, bad) or _explain_cut_off(item, count, told.count):
+    def _fault(self, item: ForeignObject, facts: OffsetFacts, left_out: int, read: int, bad: dict[int, str]) -> str:
+        """Explain the fault of an object with `read` and `left_out` records. Empty: there is none."""
+        count = read + left_out
+        if what := self._tolerance.explain_bad_lines(item, bad) or _explain_cut_off(item, count, facts.count):
             return what
-        return "" if told.is_ours or not found else self._explain_place(item, told, count)
+        return "" if facts.is_ours or not read else self._explain_place(item, facts, count)
 
-    def _explain_place(self, item: ForeignObject, told: ToldOffsets, count: int) -> str:
-        """Explain why an object of so many records cannot lie where its name says."""
-        extent = find_extent(item, told, count, self._folders.ends.get(item.key))
+    def _explain_place(self, item: ForeignObject, facts: OffsetFacts, count: int) -> str:
+        """Explain why an object of so many records cannot have the offset in its name. Empty: it can."""
+        extent = find_extent(item, facts, count, self._folders.ends.get(item.key))
         first = extent.first
         if first is None:
             return ""
         if first < 0:
             return (
-                f"object {item.key} holds {count} records, and the offset {told.last} in its name leaves room for fewer"
+                f"object {item.key} holds {count} records, but the offset {facts.last} in its name has room for fewer"
             )
         folder = self._folders.of(item)
         end = 0 if folder is None else self._positions.ends.get(folder, 0)
@@ -329,29 +328,29 @@ class ForeignStream:
             return f"object {item.key} holds {count} records, more than its name has offsets"
         return ""
 
-    def _tell_disorder(self, item: ForeignObject, extent: PositionBounds) -> None:
-        """Report that an object overlaps the objects before it. Refuse it if the window is `by_offset`."""
+    def _report_disorder(self, item: ForeignObject, extent: PositionBounds) -> None:
+        """Report an overlap with the objects before. Refuse the object if the window is `by_offset`."""
         if extent.first is None or extent.first >= self._positions.reached:
             return
         line = f"object {item.key} begins at offset {extent.first}, those before it reach {self._positions.reached - 1}"
         if self._by_offset:
             raise PreflightError(
-                f"{item.topic}-{item.kafka_partition}: {line}, and nothing tells the offsets of their records: a window"
+                f"{item.topic}-{item.kafka_partition}: {line}, and the offsets of their records are unknown: a window"
                 f" of offsets would choose others. Restore without one, or by a window of time"
             )
         self.report.disordered_count += 1
         if len(self.report.disordered) < MAX_LINES:
             self.report.disordered.append(line)
 
-    def _tell_gap(self, item: ForeignObject, first: int) -> None:
-        """Report the offsets between the objects before and this one, whose first is `first`, that are in none."""
+    def _report_gap(self, item: ForeignObject, first: int) -> None:
+        """Report the offsets between the objects before and this one, at `first`, that are in no object."""
         at = self._positions
         start = max(at.reached, self._start)
         end = min(first, self._end)
         if not at.is_whole or start >= end:
             return
         if not self._folders.is_one:
-            # The last records of the objects before may lie behind this one's first, unless they tell their offsets.
+            # The last records of the objects before may lie behind this one's first, unless their offsets are known.
             self.report.unordered_count += at.blurred >= at.reached
             return
         self.report.gap_count += 1
@@ -362,23 +361,23 @@ class ForeignStream:
                 f" never were records (markers of transactions, compaction, what the sink left out)"
             )
 
-    def _is_past(self, told: ToldOffsets, following: Sequence[ObjectSet]) -> bool:
-        """Whether names alone show that all of an object lies before the start.
+    def _is_past(self, facts: OffsetFacts, following: Sequence[ObjectSet]) -> bool:
+        """Return True if names alone prove all of an object to lie before the start.
 
-        The last object before the start is read too, as it may reach into the first one that is needed. So both of the
-        two that follow have to begin at the start or before it. Our own objects may overlap: names prove nothing then.
+        The last object before the start is read too, as it may reach behind the start. So both of the next two objects
+        have to begin at the start or before it. Our own objects may overlap: their names prove nothing.
         """
         ends = [s.name.first_offset for s in following]
         are_before = [end is not None and end <= self._start for end in ends]
-        return are_before == [True, True] and self._folders.is_one and not told.is_ours
+        return are_before == [True, True] and self._folders.is_one and not facts.is_ours
 
-    def _sure(
+    def _check(
         self, item: ForeignObject, opened: Callable[[], Iterator[ReadBatch]], fault: Complaint
     ) -> CheckedObject | None:
         """Read and check all of an object. Return None if it is bad and skipped."""
         try:
             # All open objects together hold at most HOLD_BYTES.
-            room = HOLD_BYTES - self._merged.held_bytes
+            room = HOLD_BYTES - self._merged.memory_bytes
             return check_object(opened, fault, item.key, self._config.store.limits.bad_records, room)
         except IntegrityError as err:
             self._is_bad(item, err)
@@ -389,27 +388,27 @@ class ForeignStream:
         self._tolerance.skip_object(item, err, max(self._positions.blurred, item.first_offset or 0))
         self._positions.is_whole = False
 
-    def _sent(
-        self, item: ForeignObject, first: int | None, found: ReadBatch, *, is_proven: bool
+    def _place_records(
+        self, item: ForeignObject, first: int | None, read_batch: ReadBatch, *, is_proven: bool
     ) -> Iterator[ConnectBatch]:
-        offsets = self._positions.offsets(first, found)
-        batch = self._kept(item, replace(found, offsets=offsets))
+        offsets = self._positions.assign_offsets(first, read_batch)
+        batch = self._select_records(item, replace(read_batch, offsets=offsets))
         if batch.num_rows:
-            # Records that got a position, because they have no offset of their own.
-            untold = ~np.isin(batch.offsets, offsets[get_offsets(found) == offsets])
-            positions = 0 if is_proven else int(untold.sum())
+            # Records with a position in place of their own offset.
+            without_offset = ~np.isin(batch.offsets, offsets[get_offsets(read_batch) == offsets])
+            positions = 0 if is_proven else int(without_offset.sum())
             self.report.position_count += positions
             self.report.unnamed_count += positions if item.place is None else 0
             self.report.tombstone_count += batch.num_rows if item.is_tombstone else 0
             yield self._counted(batch)
 
-    def _kept(self, item: ForeignObject, found: ReadBatch) -> ConnectBatch:
-        """Return the records of a batch that are in the window, without the bad ones."""
-        batch = build_connect_batch(self._config, self._group, found)
-        kept = (batch.offsets >= self._start) & (batch.offsets < self._end)
-        kept[list(found.bad)] = False
-        self._tolerance.skip_records(item, found.bad)
-        return batch.take(np.flatnonzero(kept))
+    def _select_records(self, item: ForeignObject, read_batch: ReadBatch) -> ConnectBatch:
+        """Return the records of a batch in the window, without the bad ones."""
+        batch = build_connect_batch(self._config, self._group, read_batch)
+        in_window = (batch.offsets >= self._start) & (batch.offsets < self._end)
+        in_window[list(read_batch.bad)] = False
+        self._tolerance.skip_records(item, read_batch.bad)
+        return batch.take(np.flatnonzero(in_window))
 
     def _counted(self, batch: ConnectBatch) -> ConnectBatch:
         self.report.record_count += batch.num_rows
@@ -424,12 +423,12 @@ class ForeignStream:
 
 
 _TWICE = (
-    "records would come twice. Or they lie between one another, as in objects that this platform wrote of several "
-    "schemas and that were copied without their metadata, which tell it: copy them again with these"
+    "records would come twice. Or they lie between one another, as in this platform's objects of several schemas if "
+    "these were copied without their metadata: copy them again with it"
 )
 
 
-def _explain_cut_off(item: ForeignObject, found: int, count: int | None) -> str:
-    if count is None or found == count:
+def _explain_cut_off(item: ForeignObject, read_count: int, count: int | None) -> str:
+    if count is None or read_count == count:
         return ""
-    return f"object {item.key} holds {found} records, its metadata say {count}: it was cut off"
+    return f"object {item.key} holds {read_count} records, but {count} by its metadata: it was cut off"

@@ -1,4 +1,4 @@
-"""Builds records from the batches of a format's reader, and looks at their offsets."""
+"""Builds records from the batches of a format's reader, and summarizes their offsets."""
 
 from dataclasses import replace
 
@@ -18,17 +18,17 @@ _NO_TIMESTAMP_TYPE = -1
 _CREATE_TIME = 0
 
 
-class SeenOffsets:
-    """Collects what is known about the offsets of an object, batch by batch, without those of bad records."""
+class OffsetSummary:
+    """Summarizes the offsets of an object's good records, batch by batch."""
 
     def __init__(self) -> None:
         self.least: int | None = None
         self.greatest = -1
         self.is_ascending = True
 
-    def add(self, found: ReadBatch) -> None:
+    def add(self, batch: ReadBatch) -> None:
         """Add the offsets of the next batch."""
-        offsets = np.delete(get_offsets(found), list(found.bad))
+        offsets = np.delete(get_offsets(batch), list(batch.bad))
         if not len(offsets):
             return
         least = int(offsets.min())
@@ -37,43 +37,43 @@ class SeenOffsets:
         self.greatest = max(self.greatest, int(offsets.max()))
 
 
-def get_offsets(found: ReadBatch) -> Int64s:
+def get_offsets(batch: ReadBatch) -> Int64s:
     """Return the offset of each record, -1 for a record without one."""
-    if found.offsets is None:
-        return np.full(len(found), -1, np.int64)
-    return found.offsets
+    if batch.offsets is None:
+        return np.full(len(batch), -1, np.int64)
+    return batch.offsets
 
 
-def mark_records_without_offset(found: ReadBatch) -> ReadBatch:
-    """Return the batch with every record that has no offset marked as bad."""
-    offsets = get_offsets(found)
+def mark_records_without_offset(batch: ReadBatch) -> ReadBatch:
+    """Mark every record without an offset as bad."""
+    offsets = get_offsets(batch)
     rows = np.flatnonzero(offsets < 0).tolist()
     if not rows:
-        return found
-    bad = {row: f"its record {row + 1} of those read at once tells no offset" for row in rows}
-    return replace(found, offsets=offsets, bad={**bad, **found.bad})
+        return batch
+    bad = {row: f"its record {row + 1} of those read at once has no offset" for row in rows}
+    return replace(batch, offsets=offsets, bad={**bad, **batch.bad})
 
 
-def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, found: ReadBatch) -> ConnectBatch:
-    """Build the records of a batch whose offsets are known. What the object does not hold is null, or NO_TIMESTAMP."""
+def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, batch: ReadBatch) -> ConnectBatch:
+    """Build the records of a batch with offsets. Parts missing in the object become null, or NO_TIMESTAMP."""
     records = config.records
-    size = len(found)
-    value = restore_kafka_bytes(found.value, records.value)
+    size = len(batch)
+    value = restore_kafka_bytes(batch.value, records.value)
     key = (
         build_bytes_payload(pa.nulls(size, pa.binary()))
-        if found.key is None
-        else restore_kafka_bytes(found.key, records.key)
+        if batch.key is None
+        else restore_kafka_bytes(batch.key, records.key)
     )
-    times = np.full(size, NO_TIMESTAMP, np.int64) if found.timestamps is None else found.timestamps
+    times = np.full(size, NO_TIMESTAMP, np.int64) if batch.timestamps is None else batch.timestamps
     kinds = pa.array(np.where(times == NO_TIMESTAMP, _NO_TIMESTAMP_TYPE, _CREATE_TIME), pa.int32())
     columns = [
         key.raw,
         value.raw,
-        pa.nulls(size, HEADERS) if found.headers is None else found.headers,
+        pa.nulls(size, HEADERS) if batch.headers is None else batch.headers,
         pa.repeat(group.topic, size),
         pa.array(np.full(size, group.kafka_partition), pa.int32()),
-        pa.array(found.offsets),
+        pa.array(batch.offsets),
         pa.array(times).cast(RECORD_SCHEMA.field("timestamp").type),
-        kinds if found.timestamp_types is None else found.timestamp_types,
+        kinds if batch.timestamp_types is None else batch.timestamp_types,
     ]
     return ConnectBatch(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), key, value)

@@ -1,4 +1,4 @@
-"""Reads every record of a topic's foreign objects, and reports what cannot be read or is not there."""
+"""Reads every record of a topic's foreign objects, and reports unreadable and missing ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class ReadGroup:
-    """What the objects of one kafka partition hold.
+    """Records of the objects of one kafka partition.
 
-    Offsets are those of the first and the last record, as a restore would tell them; None without records. `gaps` and
-    `bad` are sentences. Both may be cut, the counts are not.
+    `first_offset` and `last_offset` are as in a restore; None without records. `gaps` and `bad` are sentences. Both may
+    be cut, the counts are not.
     """
 
     kafka_partition: int
@@ -35,7 +35,7 @@ class ReadGroup:
     first_offset: int | None
     last_offset: int | None
     position_count: int
-    """Records whose offsets are counted from the name of their object."""
+    """Records with offsets counted from the name of their object."""
 
     gap_count: int
     gaps: tuple[str, ...]
@@ -45,16 +45,16 @@ class ReadGroup:
 
 @dataclass(frozen=True)
 class ReadableReport:
-    """What the objects of a topic hold. `misnamed` are sentences about objects that no reader takes.
+    """Records of the objects of a topic. `misnamed` are sentences about objects with unreadable names.
 
-    `unnamed_count` are more of those, which have no sentence. They may be of other topics: nobody knows.
+    `unnamed_count` counts more of these, without a sentence. They may be of other topics.
     """
 
     groups: tuple[ReadGroup, ...]
     misnamed: tuple[str, ...]
     unnamed_count: int
     searched: str
-    """Where was looked, for which names."""
+    """Describes the searched folders and names."""
 
     @property
     def object_count(self) -> int:
@@ -62,8 +62,8 @@ class ReadableReport:
 
     @property
     def bad(self) -> tuple[str, ...]:
-        """Sentences about all objects and records that cannot be read. It may be cut."""
-        more = (f"{self.unnamed_count:,} more objects, of this topic or of others, have names that are not read",)
+        """Sentences about all unreadable objects and records. The list may be cut."""
+        more = (f"{self.unnamed_count:,} more objects, of this topic or of others, have unreadable names",)
         return (
             *more * bool(self.unnamed_count),
             *self.misnamed,
@@ -76,7 +76,7 @@ class ReadableReport:
 
 
 def read_objects(config: ConnectorConfig, topic: str, window: Window | None, runner: TaskRunner) -> ReadableReport:
-    """Read the objects of a topic whose folders may hold records of a window (epoch ms). None: all.
+    """Read the objects of a topic in folders that may hold records of a window (epoch ms). None: all.
 
     Raises:
         PlatformError: the store does not answer, or refuses.
@@ -87,8 +87,8 @@ def read_objects(config: ConnectorConfig, topic: str, window: Window | None, run
     listing = scan_objects(config, (topic,))
     groups = group_objects(select_objects(listing, (window,) if window else ()))
     tasks = [ReadTask(config, group) for group in groups]
-    found = runner.run_grouped(read_group, tasks, config.tasks_max, lambda task: task.group.size)
-    read = sorted(found, key=lambda group: group.kafka_partition)
+    results = runner.run_grouped(read_group, tasks, config.tasks_max, lambda task: task.group.size)
+    read = sorted(results, key=lambda group: group.kafka_partition)
     misnamed = tuple(_choose_lines(config, topic, listing.report.bad))
     return ReadableReport(tuple(read), misnamed, listing.report.unnamed_bad_count, listing.searched())
 
@@ -118,7 +118,7 @@ def read_group(task: ReadTask, _: Attempt) -> ReadGroup:
 
 
 def _choose_lines(config: ConnectorConfig, topic: str, lines: Sequence[str]) -> list[str]:
-    """Choose the lines about objects in the topic's folder, where there is one for each topic."""
+    """Choose the lines about objects in the topic's folder, if each topic has a folder."""
     if config.layout.key_layout != "connect":
         return list(lines)
     reader = new_key_reader(config)

@@ -11,18 +11,18 @@ from kafka_s3_platform.model.times import HOUR_MS
 from kafka_s3_platform.sources.how_read import explain_reading
 from kafka_s3_platform.sources.objects import BadObject
 
-# Most objects or records that one sentence names. A longer list cannot be read.
+# Most objects or records in one sentence. A longer list cannot be read.
 _NAMED = 10
 _YEAR_MS = 365 * 24 * HOUR_MS
 
 
 @dataclass
 class ReadReport:
-    """Counts of what a stream read, and sentences about it.
+    """Counts of a stream's records, and sentences about them.
 
     `position_count` records have no proven offset. For `unnamed_count` of these, not even the object's name has one.
     `gaps` are sentences about holes between objects; the list may be cut, `gap_count` is not. `disordered` are
-    sentences about objects that overlap others, so that the order of the records is unknown; it may be cut too. Before
+    sentences about overlapping objects, so the order of their records is unknown; it may be cut too. Before
     `unordered_count` objects, offsets are in none, or in one of another folder, behind records that come later.
     """
 
@@ -51,19 +51,19 @@ class ReadReport:
         how = explain_reading(
             config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count
         )
-        told = (self._order(), self._counts(), self._of_layout(config.layout), self._pieces(config))
-        return [*how, *chain.from_iterable(told), *self._times(config)]
+        notes = (self._order(), self._counts(), self._of_layout(config.layout), self._pieces(config))
+        return [*how, *chain.from_iterable(notes), *self._times(config)]
 
     def _order(self) -> Iterator[DoubtNote]:
         if self.unnamed_count and self.unnamed_object_count > 1:
             yield DoubtNote(
-                f"order is by file: neither {self.unnamed_count} records nor the names of their objects tell offsets;"
+                f"order is by file: neither {self.unnamed_count} records nor the names of their objects have offsets;"
                 " objects were read in the order of their names, numbers in them by value (part-2 before part-10)"
             )
         if self.disordered:
             yield DoubtNote(
                 f"order differs from the source's: records of {self.disordered_count} objects lay between those of"
-                f" others or are in both, nothing tells which: {'; '.join(self.disordered[:_NAMED])}"
+                f" others or are in both, which is unknown: {'; '.join(self.disordered[:_NAMED])}"
             )
         if self.unordered_count:
             yield DoubtNote(
@@ -77,9 +77,9 @@ class ReadReport:
             return
         is_sure = not self.unnamed_count or (config.source or SourceSettings()).separator_is_named
         yield (str if is_sure else DoubtNote)(
-            "records were told apart by their separator: that none held it itself, and that the last one of an object"
-            " without one at its end is whole, cannot be proven; where no value holds one, format.bytearray.separator"
-            " says so"
+            "records were split at their separator: that none held it itself, and that the last one of an object"
+            " without one at its end is complete, cannot be proven; if no value holds one, set"
+            " format.bytearray.separator"
         )
         closed = sum(not is_open for is_open in self.ends_open.values())
         if 0 < closed < len(self.ends_open):
@@ -99,7 +99,7 @@ class ReadReport:
     def _counts(self) -> Iterator[str]:
         if self.timeless_count:
             yield (
-                f"{self.timeless_count} records: no object tells their timestamp; the target's is the time of the"
+                f"{self.timeless_count} records: no object has their timestamp; the target's is the time of the"
                 " restore (CreateTime)"
             )
         if self.skipped_objects:
@@ -109,15 +109,15 @@ class ReadReport:
 
     def _of_layout(self, layout: LayoutSettings) -> Iterator[str]:
         if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
-            yield "folders tell when records were archived, not their own timestamps"
+            yield "times of folders are those of archiving, not the records' own timestamps"
         if self.empty_count:
             yield DoubtNote(
-                f"{self.empty_count} keys and values of csv are empty, and nothing tells null from empty: they were"
-                " taken as archive.source.csv.empty says"
+                f"{self.empty_count} keys and values of csv are empty, and csv does not distinguish null from empty:"
+                " they were read by archive.source.csv.empty"
             )
         if self.tombstone_count:
             yield DoubtNote(
-                f"{self.tombstone_count} records without a value came from a folder of their own: where they lay"
-                " between the values of one object is not known, so a key that was deleted and written again may end"
+                f"{self.tombstone_count} records without a value came from a folder of their own: their places"
+                " between the values of one object are unknown, so a key that was deleted and written again may end"
                 " otherwise"
             )

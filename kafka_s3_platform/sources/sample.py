@@ -1,4 +1,4 @@
-"""Makes the keys of the objects that would begin with a sample record."""
+"""Makes the keys of objects for a sample record."""
 
 import json
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class Sample:
 
 
 def make_sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]:
-    """Make the keys of the objects of values, keys and headers, or of whole records, that begin with the sample.
+    """Make the keys of the objects of values, keys and headers, or of whole records, beginning with the sample.
 
     Transforms do not run: the sample's value is their result. A source with a template gets the template itself.
 
@@ -46,10 +46,10 @@ def make_sample_keys(config: ConnectorConfig, sample: Sample) -> tuple[str, ...]
         ending = find_lenses_endings(layout.format)[0]
         return (f"{new_key_reader(config).root}{sample.topic}/0/000000000000_<earliest>_<latest>{ending}",)
     batch = _build_sample_batch(sample)
-    found = new_partitioner(layout).encode(batch, _extract_times(layout, batch))
-    if found.failures:
-        raise ConfigError(f"the sample has no folder: {found.failures[0].message}; give its value")
-    encoded = found.names[int(found.codes[0])]
+    folders = new_partitioner(layout).encode(batch, _extract_times(layout, batch))
+    if folders.failures:
+        raise ConfigError(f"the sample has no folder: {folders.failures[0].message}; give its value")
+    encoded = folders.names[int(folders.codes[0])]
     hour_ms = int(sample.time.timestamp() * 1000) // HOUR_MS * HOUR_MS
     keys = new_segment_layout(layout)
     segment = SegmentKey(sample.topic, encoded, 0, 0, hour_ms=hour_ms)
@@ -72,9 +72,9 @@ def _build_sample_batch(sample: Sample) -> ConnectBatch:
 def _extract_times(layout: LayoutSettings, batch: ConnectBatch) -> Int64s:
     if layout.timestamp_extractor in {"Record", "Wallclock"}:
         return batch.timestamps
-    found = extract_times(new_extractor(layout), batch)
-    if found.times.null_count:
-        reason = found.reasons.get(0, "the timestamp extractor has no answer")
+    extracted = extract_times(new_extractor(layout), batch)
+    if extracted.times.null_count:
+        reason = extracted.reasons.get(0, "the timestamp extractor has no answer")
         raise ConfigError(f"the sample has no time: {reason}; give its value")
-    times: Int64s = found.times.to_numpy()
+    times: Int64s = extracted.times.to_numpy()
     return times

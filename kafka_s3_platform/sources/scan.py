@@ -9,13 +9,13 @@ from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import Problem, Refusal
 from kafka_s3_platform.sources.judge import KeyJudge, compile_topic_filter
 from kafka_s3_platform.sources.objects import ForeignObject, ScanReport, group_objects, order_by_name
+from kafka_s3_platform.sources.offset_facts import has_record_offsets
 from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.sources.told import tells_offsets
 from kafka_s3_platform.store.objects import ObjectStore
 
 LISTED_OUTSIDE = 100_000
-"""Most keys of the bucket that are listed to count what lies outside of `topics.dir`: a bucket may hold millions."""
+"""Most keys of the bucket to list for the count outside of `topics.dir`: a bucket may hold millions."""
 
 _INSTEAD: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
@@ -25,7 +25,7 @@ _INSTEAD: Mapping[Problem, str] = {
     "index": "are indexes of the blocks of others",
     "marker": "are markers of Spark, Hadoop and the like",
     "other_topic": "are of other topics",
-    "unparsable": "have names that tell nothing",
+    "unparsable": "have unreadable names",
     "misplaced": "lie in folders that are not the partitioner's",
     "topic": "lie in the folder of another topic",
     "duplicate": "begin where another does",
@@ -38,13 +38,13 @@ _NAMED = 10
 
 
 class SourceListing:
-    """The objects of a source, by topic, kafka partition and first offset. `report` is whole after the iteration.
+    """The objects of a source, by topic, kafka partition and first offset. `report` is complete after the iteration.
 
-    Each iteration lists the bucket again and finds new objects and folders. If two objects begin at the same offset,
-    the one whose key is in `known` is kept.
+    Each iteration lists the bucket again and finds new objects and folders. Of two objects at the same offset, it keeps
+    the one with its key in `preferred`.
 
     Raises:
-        ConfigError: nobody names topics, and the file of a sink does not tell how its routers name those of objects.
+        ConfigError: nobody names topics, and the sink's routers do not prove how they name those of objects.
 
     Raises (when iterated):
         IntegrityError: a key does not parse or an object is misplaced, and `behavior.on.error` is `fail`.
@@ -55,23 +55,23 @@ class SourceListing:
         config: ConnectorConfig,
         topics: Sequence[str] = (),
         store: ObjectStore | None = None,
-        known: Container[str] = (),
+        preferred: Container[str] = (),
     ) -> None:
         if config.unnamed_topics and not topics:
             raise ConfigError(config.unnamed_topics)
         self._config = config
         self._topics = tuple(topics)
-        self._known = known
+        self._preferred = preferred
         self._store = store or ObjectStore(config.store)
         self.report = ScanReport()
 
     @property
     def named(self) -> Sequence[str]:
-        """The topics that the caller or the connector file names. Empty: every topic that is found."""
+        """The topics named by the caller or the connector file. Empty: every topic in the bucket."""
         return self._topics or self._config.topics
 
     def searched(self) -> str:
-        """Describe which topics were looked for, where, and what was found instead."""
+        """Describe the topics and the folder of the search, and the other objects there."""
         layout = self._config.layout
         root = new_key_reader(self._config).root
         pattern = f"topics.regex {self._config.topics_regex}" if self._config.topics_regex else "any topic"
@@ -88,21 +88,21 @@ class SourceListing:
         try:
             keys = make_sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
         except ConfigError:
-            return ""  # such as a folder that takes a record's value
+            return ""  # such as a folder made of a record's value
         return f", such as {keys[0]}"
 
     def __iter__(self) -> Iterator[ForeignObject]:
         judge = KeyJudge(self._config, self._topics)
         self.report = judge.report
         reader = judge.reader
-        found: dict[str, ForeignObject] = {}
+        by_key: dict[str, ForeignObject] = {}
         for info in chain.from_iterable(map(self._store.list, judge.prefixes)):
             item = judge.judge(info)
             if item is not None:
-                found[item.key] = item
-        # Of objects at the same offset, the first one is kept: known keys come first.
+                by_key[item.key] = item
+        # Of objects at the same offset, the first one is kept: preferred keys come first.
         in_order = sorted(
-            found.values(), key=lambda o: (*o.order, o.key not in self._known, order_by_name(o.key, o.place))
+            by_key.values(), key=lambda o: (*o.order, o.key not in self._preferred, order_by_name(o.key, o.place))
         )
         objects = self._complete(self._distinct(in_order, judge), judge)
         wrong = judge.wrong
@@ -123,25 +123,25 @@ class SourceListing:
     def _distinct(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
         """Leave out the objects that begin at the offset of another one: both hold its record, whatever their folders.
 
-        Where records tell their offsets themselves, those of two folders are told apart one by one when they are read.
+        If records have their own offsets, repeated ones in two folders are found later, when they are read.
         """
-        by_folder = tells_offsets(self._config)
-        seen: dict[tuple[object, ...], str] = {}
-        kept = []
+        by_folder = has_record_offsets(self._config)
+        first_keys: dict[tuple[object, ...], str] = {}
+        distinct = []
         for item in objects:
             folder = item.encoded_partition if by_folder else None
             name = (item.topic, item.kafka_partition, item.place, folder, item.part)
-            if item.place is not None and name in seen:
+            if item.place is not None and name in first_keys:
                 does = "ends" if item.first_offset is None else "begins"
-                line = f"object {item.key}: it {does} where {seen[name]} does, so records would come twice"
+                line = f"object {item.key}: it {does} where {first_keys[name]} does, so records would come twice"
                 judge.refuse("duplicate", line)
                 continue
-            seen[name] = item.key
-            kept.append(item)
-        return kept
+            first_keys[name] = item.key
+            distinct.append(item)
+        return distinct
 
     def _complete(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
-        """Leave out the objects that lack the values, keys or headers of the same records."""
+        """Leave out the objects without the values, keys or headers of the same records."""
         left_out: set[str] = set()
         for objects_of_records in (s for group in group_objects(objects) for s in group.sets):
             if line := objects_of_records.lacks(self._config.layout):
@@ -156,7 +156,7 @@ class SourceListing:
             listed = (info.key for info in islice(self._store.list(""), LISTED_OUTSIDE))
             count = sum(not key.startswith(root) and not is_own_document(key, self._config) for key in listed)
         except AuthorizationError:
-            self.report.lines.append(f"what lies outside of {root} was not counted: no right to list the bucket")
+            self.report.lines.append(f"objects outside of {root} were not counted: no right to list the bucket")
             return
         if count:
             self.report.counts["outside"] = count
@@ -166,14 +166,14 @@ def scan_objects(
     config: ConnectorConfig,
     topics: Sequence[str] = (),
     store: ObjectStore | None = None,
-    known: Container[str] = (),
+    preferred: Container[str] = (),
 ) -> SourceListing:
     """Return a scan of a source's objects: of `topics`, else of the topics in its file, else of every topic found."""
-    return SourceListing(config, topics, store, known)
+    return SourceListing(config, topics, store, preferred)
 
 
 FirstPlace = tuple[str, int, int | None]
-"""A topic, a kafka partition and the first offset (None: the key does not tell it)."""
+"""A topic, a kafka partition and the first offset (None: the key has none)."""
 
 
 def read_places(
@@ -185,8 +185,8 @@ def read_places(
     for item in objects:
         is_below = item.key.startswith(reader.root) and not is_own_document(item.key, config)
         read = reader.read(item.key) if is_below else None
-        found = read.read if isinstance(read, Refusal) else read
-        if found is None or not is_wanted(found.segment.topic):
+        read_key = read.read if isinstance(read, Refusal) else read
+        if read_key is None or not is_wanted(read_key.segment.topic):
             yield f"none that this connector reads below {reader.root or 'its bucket'}"
         else:
-            yield found.segment.topic, found.segment.kafka_partition, found.segment.first_offset
+            yield read_key.segment.topic, read_key.segment.kafka_partition, read_key.segment.first_offset

@@ -11,12 +11,12 @@ from kafka_s3_platform.sources.report import ReadReport
 
 logger = logging.getLogger(__name__)
 
-# Most bad lines that one error message shows.
+# Most bad lines in one error message.
 _SHOWN = 3
 
 
 class Tolerance:
-    """Skips and reports what is bad, or fails. `left_out` (key -> why) are the objects that an earlier run skipped."""
+    """Skips and reports bad objects and records, or fails. An earlier run skipped those of `left_out` (key -> why)."""
 
     def __init__(self, config: ConnectorConfig, group: ObjectGroup, left_out: Mapping[str, str] | None) -> None:
         self._group = group
@@ -29,7 +29,7 @@ class Tolerance:
 
     @property
     def fails(self) -> bool:
-        """Whether a bad record is an error."""
+        """True if a bad record is an error."""
         return self._behavior == "fail"
 
     def skip_object(self, item: ForeignObject, err: IntegrityError, start_offset: int) -> None:
@@ -44,7 +44,7 @@ class Tolerance:
         self._note_object(item, err.text)
 
     def leaves_out(self, item: ForeignObject) -> bool:
-        """Whether an earlier run left the object out. If so, report why."""
+        """Return True if an earlier run left the object out, and report it."""
         why = (self._left_out or {}).get(item.key)
         if why is not None:
             self._note_object(item, why)
@@ -65,13 +65,13 @@ class Tolerance:
             self._add_line(self.report.skipped_records, f"object {item.key}: {why}")
 
     def skip_repeated(self, key: str, offsets: Int64s) -> None:
-        """Count and report records whose offsets an earlier record had. The first record of an offset is kept.
+        """Count and report records with the offset of an earlier one. The first record of an offset is kept.
 
         Raises:
             IntegrityError: nothing is tolerated.
         """
         shown = f"offset {offsets[0]}" + (f" and {len(offsets) - 1} others" if len(offsets) > 1 else "")
-        line = f"object {key}: it holds {shown} again, which it held before, or an object before it"
+        line = f"object {key}: it holds {shown} again, as it did before, or an object before it"
         if self.fails:
             where = f"{self._group.topic}-{self._group.kafka_partition}"
             raise IntegrityError(f"{where}: {line}: records would come twice")

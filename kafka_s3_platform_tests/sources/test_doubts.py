@@ -71,7 +71,7 @@ def test_values_that_look_like_something_else_leave_a_doubt_in_the_verdict(
 
 PIPE = confluent("bytes", BYTES, BYTES) | {"archive.source.template": "{{topic}}/{{any}}"}
 NAMED = {"format.bytearray.separator": "\\n"}
-SEPARATED, CLOSED = "records were told apart by their separator", "objects end with a separator, and"
+SEPARATED, CLOSED = "records were split at their separator", "objects end with a separator, and"
 
 
 def doubts_of(folder: Path, keys: Keys, objects: Mapping[str, bytes]) -> list[str]:

@@ -40,7 +40,7 @@ def envelopes(start: int, count: int) -> bytes:
 @pytest.mark.parametrize("keys", [LENSES, TEMPLATE], ids=["Lenses", "a template"])
 def test_an_object_with_more_records_than_offsets_up_to_its_last_one_is_bad(tmp_path: Path, keys: Keys) -> None:
     found = stream(tmp_path, keys, {2: lines(0, 4)})
-    with pytest.raises(IntegrityError, match=r"2\.json holds 4 records, and the offset 2 in its name leaves room for"):
+    with pytest.raises(IntegrityError, match=r"2\.json holds 4 records, but the offset 2 in its name has room for"):
         list(found)
 
 

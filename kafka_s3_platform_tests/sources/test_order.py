@@ -99,7 +99,7 @@ def test_a_record_that_tells_no_offset_among_those_that_do_is_bad() -> None:
 
 
 def test_an_object_that_holds_offsets_below_its_name_is_bad() -> None:
-    with pytest.raises(IntegrityError, match="object t-0-5 holds offset 3, its name says that it begins at 5"):
+    with pytest.raises(IntegrityError, match="object t-0-5 holds offset 3, but by its name it begins at 5"):
         rows(stream(aiven(NAMED), {"t-0-5": told(5, 3)}))
 
 
@@ -275,13 +275,13 @@ def test_offsets_that_come_to_more_than_is_read_or_are_of_another_object_make_a_
         KeptOffsets.parse("0+" + "1," * 200 + "1", 1000)
     assert KeptOffsets.parse("9223372036854775806+1", 1000).last == MAX_OFFSET - 1
     key = f"{FOLDER}0000000000.json"
-    with pytest.raises(IntegrityError, match="its name says that it begins at offset 0, what is kept with it says 7"):
+    with pytest.raises(IntegrityError, match="by its name it begins at offset 0, by the list of its offsets at 7"):
         rows(stream(source(JSON), {key: lines(7)}, metadata={key: kept(7)}))
-    with pytest.raises(IntegrityError, match="the offsets that are kept with it cannot be read"):
+    with pytest.raises(IntegrityError, match="the list of its offsets cannot be read"):
         rows(stream(source(JSON), {key: lines(7)}, metadata={key: {"offsets": "nonsense"}}))
-    with pytest.raises(IntegrityError, match="holds 1 records, its metadata say 2: it was cut off"):
+    with pytest.raises(IntegrityError, match="holds 1 records, but 2 by its metadata: it was cut off"):
         rows(stream(source(JSON), {key: lines(0)}, metadata={key: kept(0, 5)}))
-    with pytest.raises(IntegrityError, match="holds more than the 1 records that are told of it"):
+    with pytest.raises(IntegrityError, match="holds more than the 1 records in its metadata"):
         rows(stream(source(JSON), {key: lines(0, 1)}, metadata={key: kept(0)}))
 
 

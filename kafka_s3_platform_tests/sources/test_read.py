@@ -265,7 +265,7 @@ def test_a_window_that_begins_in_the_middle_does_not_take_its_object_for_cut_off
         if whole:
             assert [int(row["value"]) for batch in read for row in rows_of(batch)] == list(range(7, 12))
         else:
-            with pytest.raises(IntegrityError, match="holds 20 records, its metadata say 21"):
+            with pytest.raises(IntegrityError, match="holds 20 records, but 21 by its metadata"):
                 list(read)
 
 
@@ -364,7 +364,7 @@ def test_no_timestamp_is_made_up() -> None:
     config = source({"format": "json", "partitioner": "Hourly"})
     rows, report = restored(config, {"topics/t/year=2026/month=01/day=01/hour=12/t+0+0.json": b"1\n"})
     assert [(r["timestamp"], r["timestampType"]) for r in rows] == [(-1, -1)]
-    assert any("1 records: no object tells their timestamp" in note for note in report.notes(config))
+    assert any("1 records: no object has their timestamp" in note for note in report.notes(config))
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 10, 11, 12, 30])
@@ -516,7 +516,7 @@ def test_whatever_happened_to_an_object_its_fault_is_told_with_its_key(
 def test_lines_that_end_where_an_object_was_cut_are_told_by_its_metadata() -> None:
     key = f"{FOLDER}0000000000.json"
     metadata = {key: {"record-count": "3"}}
-    with pytest.raises(IntegrityError, match="holds 2 records, its metadata say 3: it was cut off"):
+    with pytest.raises(IntegrityError, match="holds 2 records, but 3 by its metadata: it was cut off"):
         restored(source({"format": "json"}), {key: b"1\n2\n"}, metadata=metadata)
 
 
@@ -587,7 +587,7 @@ def test_an_object_may_end_without_a_line_break_and_one_that_was_cut_off_is_told
         restored(source({"format": "bytes"}), {bytes_key: b"a\nb"})
     rows, report = restored(source({"format": "bytes"}, separator_is_named=True), {bytes_key: b"a\nb"})
     assert values(rows) == [(0, b"a"), (1, b"b")]
-    assert any("without one at its end is whole" in note for note in report.notes(source({"format": "bytes"})))
+    assert any("without one at its end is complete" in note for note in report.notes(source({"format": "bytes"})))
 
 
 @pytest.mark.parametrize("format_name", ["json", "bytes", "avro", "parquet", "envelope.json", "envelope.avro"])

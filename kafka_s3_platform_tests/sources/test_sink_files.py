@@ -292,7 +292,9 @@ CSV = {
 def test_an_empty_field_of_csv_is_what_the_file_says(tmp_path: Path, name: str, empty: bytes | None) -> None:
     keys = CSV[name] | {"archive.source.csv.empty": "null" if empty is None else "empty"}
     found, notes = restored(tmp_path, keys, written(f"aiven-{name}"))
-    (doubt,) = (note for note in notes if isinstance(note, DoubtNote) and "nothing tells null from empty" in note)
+    (doubt,) = (
+        note for note in notes if isinstance(note, DoubtNote) and "csv does not distinguish null from empty" in note
+    )
     cells = [cell for row in found for cell in row[3 if name.startswith("value") else 2 : 4]]
     assert doubt.startswith(f"{cells.count(empty)} keys and values of csv are empty")
     if name.startswith("value"):
@@ -432,7 +434,7 @@ def test_fields_of_values_alone_tell_offsets_and_timestamps(tmp_path: Path, kind
     objects = only_values(written(f"confluent-{name}"))
     found, notes = restored(tmp_path, keys, {key.replace("10.", "00."): body for key, body in objects.items()})
     assert [row[:2] for row in found] == [(n, 1_577_836_800_000 + n) for n in range(5)]
-    assert any("offsets as the objects tell them; timestamps as the objects tell them" in note for note in notes)
+    assert any("offsets from the objects; timestamps from the objects" in note for note in notes)
     absent = keys | {"archive.source.timestamp.field": "lines.at"}
     with pytest.raises(IntegrityError, match=r"has no lines\.at, which archive\.source\.timestamp\.field names"):
         restored(tmp_path, absent, objects)
@@ -493,7 +495,7 @@ def test_offsets_and_timestamps_are_found_where_the_file_says(tmp_path: Path) ->
     found, notes = restored(tmp_path, keys, {"topics/t-0-10": json.dumps(record).encode()})
     assert found == [(17, TIMES[0], b"k", b'{"a": 1}', [("h", b"x")])]
     assert [note.split(". ")[0] for note in notes] == [
-        "how objects were read: a record a line; offsets as the objects tell them; timestamps as the objects tell them"
+        "how objects were read: a record a line; offsets from the objects; timestamps from the objects"
     ]
     del metadata["offset"]
     with pytest.raises(IntegrityError, match=r"it has no metadata\.offset, which archive\.source\.offset\.field names"):

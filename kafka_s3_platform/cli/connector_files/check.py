@@ -24,8 +24,8 @@ from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.sources.how_read import explain_missing
+from kafka_s3_platform.sources.offset_facts import has_record_times
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
-from kafka_s3_platform.sources.told import tells_times
 from kafka_s3_platform.store.credentials import describe_credentials
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ def _explain_what_one_gets(config: ConnectorConfig) -> Iterator[str]:
         return
     yield f"`kafka-s3 restore {config.name} --to-topic T2` reads objects of {name} from the bucket, as this file says"
     missing = [*explain_missing(reader), *([written.not_kept] if written.not_kept else [])]
-    if not tells_times(reader):
+    if not has_record_times(reader):
         missing.append("objects hold no timestamps: records get the time of the restore")
     yield from (f"cannot come back: {what}" for what in missing)
 

@@ -77,7 +77,7 @@ def _read_state(tick: Tick) -> InventoryState:
 def _look(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str | None) -> None:
     inventory = Inventory(config, state, tick.read, tick.is_over)
     try:
-        inventory.look()
+        inventory.update()
     finally:
         tick.log.info("%s requests to list s3://%s", inventory.requests, config.store.bucket)
         if state.is_walked:
@@ -89,12 +89,12 @@ def _observe_news(
 ) -> Iterator[dg.AssetObservation]:
     """Make an observation of each topic of which something changed."""
     for name, topic in state.topics.items():
-        told = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
-        if told != topic.told or topic.change is not None:
+        numbers = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
+        if numbers != topic.reported or topic.change is not None:
             metadata = _make_metadata(config, state, name, walked.get(name, WalkedTopic()), place)
             key = ArchivedTopic(config, name).key("objects")
             yield dg.AssetObservation(key, description=_describe_change(topic), metadata=metadata)
-            topic.told, topic.change = told, None
+            topic.reported, topic.change = numbers, None
 
 
 def _make_metadata(

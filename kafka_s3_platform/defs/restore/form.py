@@ -84,13 +84,13 @@ def _is_found_by_time(topic: ArchivedTopic, hours: Sequence[str]) -> bool:
     """Whether a restore of the hours, or days, of this archive is one of the records that it holds of them."""
     # what restores is not needed to load definitions
     from kafka_s3_platform.restore.target_topic import routes_by_record, routes_by_topic
-    from kafka_s3_platform.sources.told import tells_times
+    from kafka_s3_platform.sources.offset_facts import has_record_times
 
     config = topic.config
     steps = config.records.transforms
     if not topic.is_native and (config.reader is None or routes_by_topic(steps) or routes_by_record(steps)):
         return False
-    if topic.is_native or tells_times(config.reader or config):
+    if topic.is_native or has_record_times(config.reader or config):
         # Hours of a restore are those of timestamps, and there hours are those of places in the log.
         return config.layout.timestamp_extractor != "Wallclock"
     # Of classes of a user nothing is known. Tombstones are in one folder for all times.

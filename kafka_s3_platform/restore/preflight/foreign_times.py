@@ -6,14 +6,14 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_doubt, make_refusal
 from kafka_s3_platform.sources.objects import ForeignObject, is_covered
-from kafka_s3_platform.sources.told import tells_times
+from kafka_s3_platform.sources.offset_facts import has_record_times
 
 
 def check_times(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[Window]
 ) -> Iterator[PreflightFinding]:
     """Check that the windows `times` choose no more than they say, of the objects that are chosen by them."""
-    if not times or tells_times(config):
+    if not times or has_record_times(config):
         return
     untold = sorted(o.key for o in objects if o.window is None)
     if untold:

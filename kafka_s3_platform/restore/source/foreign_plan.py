@@ -27,8 +27,8 @@ from kafka_s3_platform.restore.source.terms import (
 )
 from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, group_objects, select_objects
+from kafka_s3_platform.sources.offset_facts import has_record_times, names_bound_times
 from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
-from kafka_s3_platform.sources.told import names_bound_times, tells_times
 from kafka_s3_platform.store.objects import ObjectStore
 
 KIND = "foreign"
@@ -233,7 +233,7 @@ def _make_target(
         is_exact=False,
         start=(plan.starts or {}).get(to_topic),
         source_kafka_partitions=tuple(sorted({o.kafka_partition for o in objects})),
-        has_timestamps=tells_times(config),
+        has_timestamps=has_record_times(config),
     )
 
 
@@ -283,9 +283,9 @@ def _choose_objects(
 
     Where records tell their own times, names choose among their objects only if they tell these times.
     """
-    if not times or (tells_times(config) and not names_bound_times(config)):
+    if not times or (has_record_times(config) and not names_bound_times(config)):
         return list(objects), ()
-    if tells_times(config):
+    if has_record_times(config):
         return select_objects(objects, times), ()
     inside = [o for o in objects if o.encoded_partition not in config.layout.out_of_range_folders]
     left_out = len(objects) - len(inside)

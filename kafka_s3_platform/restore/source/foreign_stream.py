@@ -16,8 +16,8 @@ from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.restore.source.base import Encoder
 from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
 from kafka_s3_platform.sources.objects import BadObject, ObjectGroup
+from kafka_s3_platform.sources.offset_facts import has_record_times
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.told import tells_times
 from kafka_s3_platform.store.objects import ObjectStore
 
 NOW = 0
@@ -195,7 +195,7 @@ class WantedRecords:
             return np.ones(batch.num_rows, bool)
         times = batch.timestamps
         inside = [(times >= start) & (times < end) for start, end in self._task.times]
-        untold = (times == NO_TIMESTAMP) & (not tells_times(self._task.config))
+        untold = (times == NO_TIMESTAMP) & (not has_record_times(self._task.config))
         wanted: npt.NDArray[np.bool_] = untold | np.any(inside, axis=0)
         return wanted
 

@@ -76,7 +76,7 @@ def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_o
     schema = fastavro.parse_schema(json.loads(there.schema.schema_str or ""))
     found = [fastavro.schemaless_reader(io.BytesIO(row[5:]), schema, None) for row in rows]
     assert found == [{"f1": f"value{n}"} for n in range(1, 10)] * 2
-    assert any("18 records: no object tells their timestamp" in note for note in report.notes)
+    assert any("18 records: no object has their timestamp" in note for note in report.notes)
     assert any("how objects were read: records as avro counts them" in note for note in report.notes)
     assert "by the connector's file, objects hold no keys: records are sent with a null key" in report.notes
     assert sum(p.altered_timestamps for p in report.kafka_partitions) == 18

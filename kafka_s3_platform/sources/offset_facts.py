@@ -1,4 +1,4 @@
-"""Reads what is known about the offsets of an object before it is opened: from its metadata, or an object beside it."""
+"""Reads facts about the offsets of an object before it is opened: from its metadata, or an object beside it."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from kafka_s3_platform.store.upload import Provenance
 
 
 @dataclass(frozen=True)
-class ToldOffsets:
+class OffsetFacts:
     """The number of records, the offset of the last one, and the offset of each. None: unknown.
 
     The last offset of a foreign object may come from its name.
@@ -32,56 +32,56 @@ RECORD_COUNT = "record-count"
 
 
 def is_written_here(info: ObjectInfo) -> bool:
-    """Whether this platform wrote the object. Its metadata show it."""
+    """Return True if this platform wrote the object, by its metadata."""
     return RECORD_COUNT in info.metadata or Provenance.of(info) is not None
 
 
-def tells_offsets(config: ConnectorConfig) -> bool:
-    """Whether each record has its own offset, by the connector file."""
+def has_record_offsets(config: ConnectorConfig) -> bool:
+    """Return True if each record has its own offset, by the connector file."""
     source = config.source or SourceSettings()
     if config.layout.is_envelope or source.offset_field is not None:
         return True
     return find_format(config.layout.format).envelope is not None and "offset" in source.fields
 
 
-def tells_times(config: ConnectorConfig) -> bool:
-    """Whether objects hold the timestamps of their records."""
+def has_record_times(config: ConnectorConfig) -> bool:
+    """Return True if objects hold the timestamps of their records, by the connector file."""
     source = config.source or SourceSettings()
     # Envelopes of other sinks hold timestamps only if their files list that field.
-    is_told = find_format(config.layout.format).envelope is not None and "timestamp" in source.fields
-    return config.layout.is_envelope or is_told or source.timestamp_field is not None
+    has_times = find_format(config.layout.format).envelope is not None and "timestamp" in source.fields
+    return config.layout.is_envelope or has_times or source.timestamp_field is not None
 
 
 def names_bound_times(config: ConnectorConfig) -> bool:
-    """Whether the timestamps of records are in the span of time that the folder, or the name, of their object tells.
+    """Return True if the timestamps of records are within the time in the folder, or the name, of their object.
 
-    Other folders are those of a wall clock, or of a field.
+    Other folders come from a wall clock, or from a field.
     """
     layout = config.layout
     return layout.key_layout == "lenses" or (layout.is_envelope and layout.timestamp_extractor == "Record")
 
 
-def read_told_offsets(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> ToldOffsets:
-    """Read what is known about the offsets of an object, with one request for its metadata.
+def read_offset_facts(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> OffsetFacts:
+    """Read the facts about the offsets of an object, with one request for its metadata.
 
     Raises:
         IntegrityError: the kept offsets contradict the object's name, or cannot be parsed.
     """
     info = store.head(item.key)
     if info is None:
-        return ToldOffsets(last=item.last_offset)  # whoever opens it reports that it is gone
+        return OffsetFacts(last=item.last_offset)  # opening it will fail
     count, last = (_parse_number(info.metadata.get(name, "")) for name in (RECORD_COUNT, "last-offset"))
-    kept = info.metadata.get(METADATA, "")
-    text = _read_beside(config, store, item) if kept == BESIDE else "" if kept == REPEATED else kept
+    entry = info.metadata.get(METADATA, "")
+    text = _read_beside(config, store, item) if entry == BESIDE else "" if entry == REPEATED else entry
     if text:
         offsets = _parse_offsets(text, item, config.store.limits.block_bytes)
-        return ToldOffsets(offsets.count, offsets.last, offsets, is_ours=True)
+        return OffsetFacts(offsets.count, offsets.last, offsets, is_ours=True)
     last = item.last_offset if last is None else last
-    return ToldOffsets(count, last, is_ours=bool(kept) or is_written_here(info))
+    return OffsetFacts(count, last, is_ours=bool(entry) or is_written_here(info))
 
 
 def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> str:
-    """Read the offsets from the object that keeps them. Return an empty text if that object was lost."""
+    """Read the offsets from the object beside this one. Return an empty text if that was lost."""
     key = make_offsets_key(item.key, config.layout.directory_delim)
     info = store.head(key)
     if info is None:
@@ -93,15 +93,15 @@ def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObjec
 
 def _parse_offsets(text: str, item: ForeignObject, most_bytes: int) -> KeptOffsets:
     try:
-        found = KeptOffsets.parse(text, most_bytes)
+        offsets = KeptOffsets.parse(text, most_bytes)
     except ValueError as err:
-        raise IntegrityError(f"object {item.key}: the offsets that are kept with it cannot be read: {err}") from err
-    if item.first_offset not in {None, found.first}:
+        raise IntegrityError(f"object {item.key}: the list of its offsets cannot be read: {err}") from err
+    if item.first_offset not in {None, offsets.first}:
         raise IntegrityError(
-            f"object {item.key}: its name says that it begins at offset {item.first_offset}, what is kept with it says "
-            f"{found.first}: it is a copy of another object, or was renamed"
+            f"object {item.key}: by its name it begins at offset {item.first_offset}, by the list of its offsets at "
+            f"{offsets.first}: it is a copy of another object, or was renamed"
         )
-    return found
+    return offsets
 
 
 def _parse_number(text: str) -> int | None:
