@@ -1,4 +1,4 @@
-"""The keys of Confluent's S3 sink."""
+"""Reads and writes the keys of Confluent's S3 sink."""
 
 import re
 from dataclasses import replace
@@ -52,7 +52,7 @@ class ConnectLayout(SegmentLayout):
         topic, encoded, name = self._split(key)
         # The longest ending first: a name that ends with `.keys.json` also ends with `.json`.
         ending = next((ending for ending in self._longest_first if name.endswith(ending)), None)
-        # Behind `.keys` or `.headers`, the ending of values belongs to a part that this layout does not read.
+        # Behind `.keys` or `.headers`, the ending of values belongs to a part outside of this layout.
         if ending is None or _OTHER_PART.search(name.removesuffix(ending)):
             return refuse_index(name) or refuse_ending(self._endings)
         match = re.fullmatch(self._pattern(rf"(?P<topic>{TOPIC})"), name.removesuffix(ending), re.ASCII)
@@ -60,10 +60,10 @@ class ConnectLayout(SegmentLayout):
             form = self._layout.file_delim.join(("<topic>", "<kafka partition>", "<first offset>"))
             return refuse_index(name) or Refusal("unparsable", f"its name is not {form}{ending}")
         segment = build_segment_key(match.groupdict(), topic, encoded, ending.removeprefix("."))
-        found = self._read_folder(ReadKey(segment, self._endings[ending]))
-        if isinstance(found, ReadKey) and topic != segment.topic:
-            return Refusal("topic", f"its name says topic {segment.topic}, its folder {topic}", found)
-        return found
+        read_key = self._read_folder(ReadKey(segment, self._endings[ending]))
+        if isinstance(read_key, ReadKey) and topic != segment.topic:
+            return Refusal("topic", f"its name is of topic {segment.topic}, its folder of {topic}", read_key)
+        return read_key
 
     def find_span(self, folder: str) -> Window | None:
         _, _, encoded = folder.partition(self.delimiter)
@@ -89,15 +89,15 @@ class ConnectLayout(SegmentLayout):
     def _longest_first(self) -> list[str]:
         return sorted(self._endings, key=len, reverse=True)
 
-    def _read_folder(self, found: ReadKey) -> ReadKey | Refusal:
-        """Add what the folder tells, or refuse a folder that the partitioner does not make."""
-        encoded = found.segment.encoded_partition
+    def _read_folder(self, read_key: ReadKey) -> ReadKey | Refusal:
+        """Add the facts in the folder's name, or refuse a folder of another partitioner."""
+        encoded = read_key.segment.encoded_partition
         if encoded and encoded == self._layout.tombstone_partition:
-            return replace(found, is_tombstone=True)
+            return replace(read_key, is_tombstone=True)
         folder = self._folders.folder(encoded) if encoded else None
         if folder is None:
             return Refusal("misplaced", f"its folder {encoded!r} is none of {self._layout.partitioner}'s")
-        named = found.segment.kafka_partition
+        named = read_key.segment.kafka_partition
         if folder.kafka_partition not in {None, named}:
-            return Refusal("misplaced", f"its name says kafka partition {named}, its folder {encoded}")
-        return replace(found, window=folder.window)
+            return Refusal("misplaced", f"its name is of kafka partition {named}, its folder is {encoded}")
+        return replace(read_key, window=folder.window)

@@ -1,4 +1,4 @@
-"""The interfaces of layouts: one class for each layout reads its keys, and writes them if we write that layout."""
+"""Defines the interfaces of layouts: one class for each reads its keys, and for most also writes them."""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -9,10 +9,9 @@ from kafka_s3_platform.partitioners.folders import Folders, TimeSpans, Window, n
 
 
 class KeyReader(ABC):
-    """Reads the keys below `root`. `topic` is the topic of all objects if their keys do not tell it.
+    """Reads the keys below `root`. `topic` is the topic of all objects if their keys do not hold it.
 
-    What only reading needs is built when the first key is read. So a user's class is not loaded by a process that only
-    writes or parses keys.
+    Members for reading alone are built for the first key, so a process without reading loads no class of a user.
     """
 
     def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
@@ -23,7 +22,7 @@ class KeyReader(ABC):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what the keys do not tell."""
+        """Sentences about facts missing in the keys."""
         return ()
 
     def check_reading(self) -> None:  # noqa: B027  most layouts ask nothing
@@ -31,10 +30,10 @@ class KeyReader(ABC):
 
     @abstractmethod
     def read(self, key: str) -> ReadKey | Refusal:
-        """Read a key below `root`. Refuse extensions of other formats, and folders that the partitioner never makes."""
+        """Read a key below `root`. Refuse extensions of other formats, and folders of other partitioners."""
 
     def find_span(self, folder: str) -> Window | None:  # noqa: ARG002  most layouts have no such folders
-        """Return the span of the times of all objects below a folder. None if its name does not tell it.
+        """Return the span of the times of all objects below a folder. None if its name does not hold it.
 
         `folder` lies below `root`, and ends without a delimiter.
         """
@@ -50,7 +49,7 @@ class KeyReader(ABC):
 
 
 class SegmentLayout(KeyReader):
-    """Also writes keys. A key is a pure function of a segment's first record and of the folder that it belongs to."""
+    """Also writes keys. A key is a pure function of a segment's first record and its folder."""
 
     def check_writing(self) -> None:
         """Raise ValueError if two objects could get the same key with these delimiters or this template."""

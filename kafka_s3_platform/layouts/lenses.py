@@ -1,4 +1,4 @@
-"""The keys of Lenses' sink. We only read them: they hold the last offset, which is unknown until an object ends."""
+"""Reads the keys of Lenses' sink. We do not write them: they hold the last offset, unknown until an object ends."""
 
 import re
 
@@ -28,8 +28,8 @@ class LensesLayout(KeyReader):
 
     def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
         super().__init__(layout, topic)
-        own = (f".{layout.extension}",) if layout.extension else ()
-        self._endings = own or find_lenses_endings(layout.format)
+        configured = (f".{layout.extension}",) if layout.extension else ()
+        self._endings = configured or find_lenses_endings(layout.format)
         self._names = [re.compile(name, re.ASCII | re.DOTALL) for name in _NAMES]
 
     @property
@@ -43,10 +43,10 @@ class LensesLayout(KeyReader):
         ending = next((ending for ending in self._endings if key.endswith(ending)), None)
         if ending is None:
             return refuse_ending(self._endings)
-        found = (name.fullmatch(key.removesuffix(ending)) for name in self._names)
-        match = next((m for m in found if m is not None), None)
+        matches = (name.fullmatch(key.removesuffix(ending)) for name in self._names)
+        match = next((m for m in matches if m is not None), None)
         if match is None:
-            return Refusal("unparsable", "its name is not of the sink's: it tells no topic, kafka partition and offset")
+            return Refusal("unparsable", "its name is not of the sink's: it has no topic, kafka partition and offset")
         folder = key.removeprefix(self.root).rpartition("/")[0]
         times = match.groupdict()
         first = int(times.get("earliest") or -1)
@@ -57,11 +57,11 @@ class LensesLayout(KeyReader):
 
 
 def note_envelope(layout: LayoutSettings) -> tuple[str, ...]:
-    """Return sentences about what Lenses' envelopes do not keep. They are true in every layout of keys."""
+    """Explain the losses of Lenses' envelopes. They are the same in every layout of keys."""
     row = find_format(layout.format)
     if row.envelope != "lenses":
         return ()
-    told = "Lenses' envelope keeps headers as a map: their order, and all but one of those of one name, are not known"
+    note = "Lenses' envelope keeps headers as a map: their order, and all but one of each name, are not known"
     if not row.needs_schema:
-        told += "; headers of bytes are base64 there, and stay so without header.converter=ByteArrayConverter"
-    return (told,)
+        note += "; headers of bytes are base64 there, and stay so without header.converter=ByteArrayConverter"
+    return (note,)

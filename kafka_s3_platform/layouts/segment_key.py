@@ -1,7 +1,7 @@
-"""The parts of an object's key, the same for every layout, and the key of the object that keeps its records' offsets.
+"""Defines the parts of an object's key, the same for every layout, and the key of its records' offsets.
 
 A mapper can make several records from one. The key of an object that begins between them has `@<ordinal>` after the
-offset. The key of an object that replaces others has `+<epoch>`. So no key is ever used twice.
+offset. The key of an object in place of others has `+<epoch>`. So no key is ever used twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,14 +13,14 @@ from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.partitioners.folders import Window
 
 OFFSET = rf"(?P<start_offset>\d+){REWRITTEN}"
-"""A first offset and the ordinal and epoch that may follow it, in every layout."""
+"""A first offset, with an ordinal and an epoch if there are, in every layout."""
 
 EXTENSION = r"(?:\.(?P<extension>[a-zA-Z0-9_.-]+))?"
 
 _OFFSETS = ".offsets"
 
 Groups: TypeAlias = Mapping[str, str | None]
-"""The text of each group of a pattern that matched, None where the group is not there."""
+"""The text of each group of a match, None for missing groups."""
 
 Problem = Literal[
     "outside",
@@ -37,7 +37,7 @@ Problem = Literal[
     "incomplete",
     "cold",
 ]
-"""Why an object is skipped, or gets a line in the report."""
+"""The reason for skipping an object, or for its line in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class SegmentKey:
     """The parts of a key. Writing joins them, parsing returns them.
 
     Attributes:
-        topic: the topic in the path, which a transform may have renamed.
+        topic: the topic in the path, perhaps renamed by a transform.
         encoded_partition: the folders, as the partitioner encoded them.
         kafka_partition: of the source topic.
-        first_offset: of the source topic. None for some layouts that we only read.
+        first_offset: of the source topic. None for some read-only layouts.
         extension: without a dot before it.
-        epoch: of a segment that replaces others.
-        ordinal: the place of the first record among the records that a mapper made from its offset.
+        epoch: of a segment in place of others.
+        ordinal: the place of the first record among a mapper's records of its offset.
         hour_ms: the start of the records' hour (epoch ms), None if it is out of range. The template layout writes it.
             No layout reads it back.
     """
@@ -67,11 +67,11 @@ class SegmentKey:
 
     @property
     def after_offset(self) -> str:
-        """The text that follows the first offset: ordinal and epoch. See REWRITTEN."""
+        """The text after the first offset: ordinal and epoch. See REWRITTEN."""
         return (f"@{self.ordinal}" if self.ordinal else "") + ("" if self.epoch is None else f"+{self.epoch}")
 
     def offset_text(self, width: int) -> str:
-        """Return the first offset, padded with zeros to `width`, and the text that follows it."""
+        """Return the first offset, padded with zeros to `width`, and the text after it."""
         return f"{self.first_offset:0{width}d}{self.after_offset}"
 
     def with_extension(self, name: str) -> str:
@@ -81,10 +81,10 @@ class SegmentKey:
 
 @dataclass(frozen=True, slots=True)
 class ReadKey:
-    """A key as a reader understands it.
+    """The facts in a key.
 
-    `part` is what the object holds. `window` is the span of times that its records may have. `last_offset` is the
-    offset of its last record. Both are None if the key does not tell them.
+    `part` is the part of the records in the object. `window` is the span of its records' times. `last_offset` is the
+    offset of its last record. Both are None if the key does not hold them.
     """
 
     segment: SegmentKey
@@ -96,9 +96,9 @@ class ReadKey:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an object's key is refused. `read` is what the file name alone tells, None if it tells nothing.
+    """The refusal of an object's key. `read` has the facts in the file name alone, None without any.
 
-    `endings` are the ones that the name should have, if it has none of them.
+    `endings` are the possible endings, if the name has none of them.
     """
 
     problem: Problem
@@ -107,35 +107,35 @@ class Refusal:
     endings: tuple[str, ...] = ()
 
 
-def build_segment_key(found: Groups, topic: str, encoded_partition: str, extension: str) -> SegmentKey:
+def build_segment_key(groups: Groups, topic: str, encoded_partition: str, extension: str) -> SegmentKey:
     """Build the key's parts from the groups of a match. `topic` is used if the pattern has no group for it."""
-    offset = found.get("start_offset")
-    epoch = found.get("epoch")
+    offset = groups.get("start_offset")
+    epoch = groups.get("epoch")
     return SegmentKey(
-        topic=found.get("topic") or topic,
+        topic=groups.get("topic") or topic,
         encoded_partition=encoded_partition,
-        kafka_partition=int(found.get("partition") or 0),
+        kafka_partition=int(groups.get("partition") or 0),
         first_offset=None if offset is None else int(offset),
         extension=extension,
         epoch=None if epoch is None else int(epoch),
-        ordinal=int(found.get("ordinal") or 0),
+        ordinal=int(groups.get("ordinal") or 0),
     )
 
 
 def make_offsets_key(key: str, directory_delim: str) -> str:
-    """Return the key of the object that keeps the offsets of the records in the object `key`."""
+    """Return the key for the offsets of the records in the object `key`."""
     # Query engines ignore files whose names begin with an underscore.
     folder, delim, name = key.rpartition(directory_delim)
     return f"{folder}{delim}_{name}{_OFFSETS}"
 
 
 def is_offsets_key(key: str, directory_delim: str) -> bool:
-    """Whether `make_offsets_key` made the key."""
+    """Return True for keys from `make_offsets_key`."""
     return key.endswith(_OFFSETS) and key.rpartition(directory_delim)[2].startswith("_")
 
 
 def strip_offsets_key(key: str, directory_delim: str) -> str:
-    """Return the key of the object whose offsets are kept at `key`. Return any other key as it is."""
+    """Return the key of the object with its offsets at `key`. Return any other key as it is."""
     if not is_offsets_key(key, directory_delim):
         return key
     folder, delim, name = key.removesuffix(_OFFSETS).rpartition(directory_delim)
@@ -143,8 +143,8 @@ def strip_offsets_key(key: str, directory_delim: str) -> str:
 
 
 def explain_hidden_names(keys: Iterable[str]) -> list[str]:
-    """Return what Spark, Hive and pyarrow do not see when they read a folder of these keys: nothing, or a line."""
+    """Explain the parts of these keys hidden from Spark, Hive and pyarrow in a folder: nothing, or a line."""
     hidden = list(dict.fromkeys(name for key in keys for name in key.split("/") if name.startswith(("_", "."))))
     shown = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
-    line = f"Spark, Hive and pyarrow leave out {shown} if they read a folder. What to do is in docs/reading.md"
+    line = f"Spark, Hive and pyarrow leave out {shown} if they read a folder. See docs/reading.md for a remedy"
     return [line] * bool(hidden)

@@ -1,4 +1,4 @@
-"""Keys by a template: those of Aiven's sink, and all others that a template can describe."""
+"""Reads and writes keys by a template: Aiven's sink's, and others in the form of a template."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class TemplateLayout(SegmentLayout):
 
     `{{timestamp}}` is the start of the records' hour in the layout's timezone, zeros if it is out of range.
     `{{start_offset}}` is the offset of the object's first record. A written key does not hold the encoded partition. In
-    a key that is read, it is the folder. What the template does not name is unknown.
+    a read key, it is the folder. Facts without a variable in the template are unknown.
     """
 
     def check_writing(self) -> None:
@@ -38,7 +38,7 @@ class TemplateLayout(SegmentLayout):
     def check_reading(self) -> None:
         if "topic" not in self._read_template.names and not self._topic:
             template = self._layout.file_name_template
-            raise ConfigError(f"the template {template!r} names no topic: name the one that all objects are of")
+            raise ConfigError(f"the template {template!r} names no topic: name the topic of all objects")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -79,8 +79,8 @@ class TemplateLayout(SegmentLayout):
         return None if groups is None else self._find_window(groups)
 
     def _find_window(self, groups: Groups) -> Window | None:
-        found = {unit: int(text) for unit in _UNITS if (text := groups.get(unit)) is not None}
-        return find_window(found, self._layout.timezone)
+        fields = {unit: int(text) for unit in _UNITS if (text := groups.get(unit)) is not None}
+        return find_window(fields, self._layout.timezone)
 
     def _read_groups(self, groups: Groups, segment: SegmentKey, part: ObjectPart) -> ReadKey | Refusal:
         end = groups.get("end_offset")
@@ -88,7 +88,7 @@ class TemplateLayout(SegmentLayout):
         if segment.first_offset is not None and last is not None and last < segment.first_offset:
             return Refusal(
                 "unparsable",
-                f"its name says that it ends with offset {last}, before it begins with {segment.first_offset}",
+                f"by its name it ends with offset {last}, before it begins with {segment.first_offset}",
             )
         folder = segment.encoded_partition.rpartition("/")[2]
         return ReadKey(
@@ -109,17 +109,17 @@ class TemplateLayout(SegmentLayout):
 
     @cached_property
     def _patterns(self) -> "list[tuple[ObjectPart, str, _Pattern | _LinearPattern]]":
-        """The part an object holds, the ending of its name, and the pattern of the whole name, in order of trial."""
-        found: list[tuple[ObjectPart, str, _Pattern | _LinearPattern]] = []
+        """The part in an object, the ending of its name, and the pattern of the whole name, in order of trial."""
+        patterns: list[tuple[ObjectPart, str, _Pattern | _LinearPattern]] = []
         for part, ending, template in _list_names(self._layout):
-            found.append((part, ending, _new_pattern(template)))
-        return found
+            patterns.append((part, ending, _new_pattern(template)))
+        return patterns
 
     @cached_property
     def _folder_patterns(self) -> "list[_Pattern | _LinearPattern]":
-        """The patterns of the folders, the first one that of those directly below the root."""
+        """The patterns of the folders by depth, beginning directly below the root."""
         folders = complete_template(self._layout).split("/")[:-1]
-        # A key may hold slashes, so that no folder is known behind it.
+        # A key may hold slashes, so no folder is known behind it.
         count = next((n for n, folder in enumerate(folders) if "key" in folder), len(folders))
         return [_new_pattern("/".join(folders[: n + 1])) for n in range(count)]
 
@@ -136,10 +136,10 @@ class _Pattern:
 
 
 class _LinearPattern:
-    """Reads names by RE2, whose time grows with the name alone, however many texts of any length a template has.
+    """Reads names by RE2. Its time grows with the name alone, however many texts of any length a template has.
 
-    Arrow has RE2. It takes 70 times as long as Python's for a usual name, so it is for such templates only. A variable
-    that occurs twice has in its second place what was found in the first.
+    Arrow has RE2. It takes 70 times as long as Python's for a usual name, so it is for such templates only. A repeated
+    variable has the same text in both places.
     """
 
     def __init__(self, template: NameTemplate) -> None:
@@ -147,13 +147,13 @@ class _LinearPattern:
         self._again = template.list_again()
 
     def read(self, name: str) -> Groups | None:
-        found = self._match(name, {})
-        if found is not None and any(found[again] != found[first] for again, first in self._again):
-            found = self._match(name, {first: found[first] or "" for _, first in self._again})
-        return found
+        groups = self._match(name, {})
+        if groups is not None and any(groups[again] != groups[first] for again, first in self._again):
+            groups = self._match(name, {first: groups[first] or "" for _, first in self._again})
+        return groups
 
-    def _match(self, name: str, known: Mapping[str, str]) -> Groups | None:
-        pattern = rf"\A{self._template.linear_pattern(known)}\z"
+    def _match(self, name: str, values: Mapping[str, str]) -> Groups | None:
+        pattern = rf"\A{self._template.linear_pattern(values)}\z"
         groups: Groups | None = pc.extract_regex(pa.scalar(name), pattern).as_py()
         # RE2 gives an empty text for a number that is not there
         return None if groups is None else {group: text or None for group, text in groups.items()}
@@ -181,25 +181,25 @@ def _write_variable(variable: Variable, segment: SegmentKey, local: datetime | N
 
 def _list_names(layout: LayoutSettings) -> Iterator[tuple[ObjectPart, str, str]]:
     """List the part, ending and template of keys and headers first. The template of values may match their names."""
-    whole = complete_template(layout)
-    stem = whole.removesuffix(_find_ending(whole))
+    template = complete_template(layout)
+    stem = template.removesuffix(_find_ending(template))
     for part in list_parts(layout):
         if part != "value":
             yield from ((part, ending, stem + ending) for ending in list_endings(layout, part))
-    yield "value", layout.extension or "", whole
+    yield "value", layout.extension or "", template
 
 
 def _note_names(names: frozenset[str], layout: LayoutSettings) -> Iterator[str]:
-    """Yield sentences about what keys do not tell if their template has these names."""
+    """Explain the facts missing in keys if their template has these names."""
     if "key" in names:
         yield DoubtNote(
             "keys hold {{key}}: where a sink groups by the key, an object holds the last record of its key when it was"
-            " written, and the earlier ones are in no object; the key of a name is not given back to its record"
+            " written, and the earlier ones are in no object; the key in a name is not restored to its record"
         )
     if "partition" not in names:
-        yield DoubtNote("keys tell no kafka partition: all records count as those of kafka partition 0")
+        yield DoubtNote("keys have no kafka partition: all records count as those of kafka partition 0")
     if "yyyy" in names and layout.timestamp_extractor == "Wallclock":
-        yield "the times in keys tell when records were archived, not their own timestamps"
+        yield "the times in keys are those of archiving, not the records' own timestamps"
 
 
 def complete_template(layout: LayoutSettings) -> str:

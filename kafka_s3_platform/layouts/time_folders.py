@@ -1,11 +1,13 @@
-"""Keys with time folders but no folder for the topic: those of the Block-GZIP sink and of Zooz's sink."""
+"""Reads and writes keys with time folders but no folder for the topic, of DeviantArt's sink and of Zooz's."""
 
 import re
 from functools import cached_property
 
+from kafka_s3_platform.config.name_templates import TOPIC
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.layouts.endings import list_endings, refuse_ending, refuse_index
 from kafka_s3_platform.layouts.key_reader import SegmentLayout
-from kafka_s3_platform.layouts.segment_key import EXTENSION, ReadKey, Refusal, SegmentKey, build_segment_key
+from kafka_s3_platform.layouts.segment_key import EXTENSION, OFFSET, ReadKey, Refusal, SegmentKey, build_segment_key
 from kafka_s3_platform.partitioners.folders import Window
 
 
@@ -32,7 +34,7 @@ class TimeFolderLayout(SegmentLayout):
             return refuse_index(name) or refuse_ending(self._endings)
         match = re.fullmatch(self.name_pattern, name.removesuffix(ending), re.ASCII)
         if match is None:
-            return refuse_index(name) or Refusal("unparsable", "its name tells no kafka partition and first offset")
+            return refuse_index(name) or Refusal("unparsable", "its name has no kafka partition and first offset")
         folder = self._folders.folder(encoded)
         if folder is None:
             return Refusal("misplaced", f"its folder {encoded!r} is no time folder")
@@ -48,3 +50,30 @@ class TimeFolderLayout(SegmentLayout):
     @cached_property
     def _endings(self) -> tuple[str, ...]:
         return list_endings(self._layout, "value")
+
+
+class BlockGzipLayout(TimeFolderLayout):
+    """DeviantArt's: `<s3.prefix>/<YYYY-MM-DD>/<topic>-<5 digits>-<12 digits>.gz`; the date is the encoded partition."""
+
+    # Numbers may be longer than their padding, but not shorter: a shorter one is in the name of another tool.
+    name_pattern = rf"(?P<topic>{TOPIC})-(?P<partition>\d{{5,}})-(?=\d{{12}}){OFFSET}"
+
+    def key(self, segment: SegmentKey) -> str:
+        return self._key(segment, f"{segment.topic}-{segment.kafka_partition:05d}-{segment.offset_text(12)}")
+
+
+class ZoozLayout(TimeFolderLayout):
+    """Zooz's: `<root>/date=<date>/hour=<hour>/<kafka partition>_<first offset>.<extension>`.
+
+    The folders are the encoded partition. Keys do not hold the topic, so all objects belong to one topic.
+    """
+
+    name_pattern = rf"(?P<partition>\d+)_{OFFSET}"
+
+    def check_reading(self) -> None:
+        if not self._topic:
+            raise ConfigError("keys of the layout zooz have no topic: name their topic in `topics`")
+        super().check_reading()
+
+    def key(self, segment: SegmentKey) -> str:
+        return self._key(segment, f"{segment.kafka_partition}_{segment.offset_text(0)}")

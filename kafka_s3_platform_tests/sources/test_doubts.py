@@ -106,7 +106,7 @@ def test_what_the_lines_of_a_pipe_do_not_prove_is_a_doubt(
     ("template", "doubts"),
     [
         ("{{topic}}/{{partition}}-{{start_offset}}", []),
-        ("{{topic}}/{{start_offset}}", ["keys tell no kafka partition"]),
+        ("{{topic}}/{{start_offset}}", ["keys have no kafka partition"]),
         ("{{topic}}/{{key}}-{{start_offset}}", ["an object holds the last record of its key", "no kafka partition"]),
     ],
 )

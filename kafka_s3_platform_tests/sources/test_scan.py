@@ -152,7 +152,7 @@ def test_a_name_that_does_not_parse_or_a_wrong_folder_fails_or_is_skipped(key: s
 
 def test_a_file_in_the_folder_of_another_topic_fails_or_is_read_as_its_name_says() -> None:
     key = "topics/a/partition=0/b+0+7.avro"
-    with pytest.raises(IntegrityError, match="its name says topic b, its folder a"):
+    with pytest.raises(IntegrityError, match="its name is of topic b, its folder of a"):
         found([key])
     objects, scanned = found([key], topics=("b",), behavior_on_error="log")
     assert told(objects) == [("b", 0, 7, "partition=0")]
@@ -334,7 +334,7 @@ def test_zoozs_objects_are_of_the_one_topic_that_is_named() -> None:
     }
     objects, _ = found(["date=2019-03-12/hour=12/3_45.json"], layout, ("my-topic",))
     assert told(objects) == [("my-topic", 3, 45, "date=2019-03-12/hour=12")]
-    with pytest.raises(ConfigError, match="tell no topic"):
+    with pytest.raises(ConfigError, match="have no topic"):
         found([], layout)
 
 
@@ -394,7 +394,7 @@ def test_objects_that_tell_their_last_offset_are_read_in_its_order_and_two_of_on
 
 
 def test_a_name_that_ends_before_it_begins_is_told() -> None:
-    with pytest.raises(IntegrityError, match=r"5-4\.json: its name says that it ends with offset 4, before it begins"):
+    with pytest.raises(IntegrityError, match=r"5-4\.json: by its name it ends with offset 4, before it begins"):
         found(["5-4.json"], {"format": "json", **by("{{start_offset}}-{{end_offset}}.json")}, ("t",))
 
 

@@ -75,7 +75,7 @@ def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
     assert numbers(damaged) == {"objects": 4, "records": 7, "bad": 2, "gaps": 1}
     told = str(damaged.metadata["all_bad"].value)
     assert f"topics/{folder}/orders+0+0000000009.json" in told
-    assert "its name says kafka partition 0, its folder partition=7" in told
+    assert "its name is of kafka partition 0, its folder is partition=7" in told
     assert "offsets [6, 9) are in no object" in str(damaged.metadata["all_gaps"].value)
 
     monkeypatch.setattr("kafka_s3_platform.sources.objects.MAX_LINES", 0)
