@@ -1,4 +1,4 @@
-"""Kafka Connect's timestamp extractors, which find the time that decides a record's encoded partition.
+"""Extracts the times of records for their encoded partitions, as Kafka Connect's timestamp extractors do.
 
 There is no extractor for Wallclock: the plan gives the hour of each offset.
 """
@@ -34,8 +34,8 @@ _UNITS_PER_MS = {"millis": 1, "micros": 1_000, "nanos": 1_000_000}
 # Times of day: they have no date, so they are no instant.
 _TIMELESS = ("time-millis", "time-micros", MIXED_TYPES)
 
-Found = tuple[Int64s, npt.NDArray[np.bool_], str]
-"""Times (epoch ms), a mask of the known ones, and why the others are unknown."""
+MaskedTimes = tuple[Int64s, npt.NDArray[np.bool_], str]
+"""Times (epoch ms), a mask of the known ones, and the reason for the others."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TimestampExtractor(Protocol):
 
 
 def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
-    """Make the extractor that `timestamp.extractor` names: Record, RecordField, or a user's class.
+    """Make the extractor in `timestamp.extractor`: Record, RecordField, or a user's class.
 
     Raises:
         ConfigError: the class cannot be loaded, or RecordField has no field.
@@ -66,8 +66,8 @@ def new_extractor(layout: LayoutSettings) -> TimestampExtractor:
         return RecordFieldTimestampExtractor(layout)
     kind = load_class(layout.timestamp_extractor, TIMESTAMP_EXTRACTOR)
     with name_fault(kind, "made for timestamp.extractor"):
-        made: TimestampExtractor = kind(layout)
-    return made
+        extractor: TimestampExtractor = kind(layout)
+    return extractor
 
 
 def extract_times(extractor: TimestampExtractor, batch: ConnectBatch) -> ExtractedTimes:
@@ -79,10 +79,10 @@ def extract_times(extractor: TimestampExtractor, batch: ConnectBatch) -> Extract
     kind = type(extractor)
     where = f"as timestamp.extractor of {describe_batch(batch)}"
     with name_fault(kind, where):
-        found: Any = extractor.extract(batch)
-    if not isinstance(found, ExtractedTimes) or len(found.times) != batch.num_rows:
+        extracted: Any = extractor.extract(batch)
+    if not isinstance(extracted, ExtractedTimes) or len(extracted.times) != batch.num_rows:
         raise PermanentError(f"{kind.__name__}.extract, {where}, has to return ExtractedTimes with a time or null each")
-    return found
+    return extracted
 
 
 class RecordTimestampExtractor:
@@ -113,14 +113,14 @@ class RecordFieldTimestampExtractor:
     def extract(self, batch: ConnectBatch) -> ExtractedTimes:
         values = batch.value.field(self._path)
         times = batch.timestamps.copy()
-        known = np.ones(batch.num_rows, bool)
+        has_time = np.ones(batch.num_rows, bool)
         reasons: dict[int, str] = {}
         for logical, rows in self._by_logical_type(batch):
             for kind, of_kind in _group_by_type(values, rows):
                 picked = values if len(of_kind) == len(values) else [values[i] for i in of_kind.tolist()]
-                times[of_kind], known[of_kind], why = self._times(kind, picked, logical)
-                reasons |= dict.fromkeys(of_kind[~known[of_kind]].tolist(), f"timestamp.field {self._name} {why}")
-        return ExtractedTimes(pa.array(times, mask=~known), reasons)
+                times[of_kind], has_time[of_kind], why = self._times(kind, picked, logical)
+                reasons |= dict.fromkeys(of_kind[~has_time[of_kind]].tolist(), f"timestamp.field {self._name} {why}")
+        return ExtractedTimes(pa.array(times, mask=~has_time), reasons)
 
     def _by_logical_type(self, batch: ConnectBatch) -> Iterator[tuple[str | None, Positions]]:
         """Group the positions of records by the logical type of their field. Leave out records without a value."""
@@ -130,7 +130,7 @@ class RecordFieldTimestampExtractor:
             logical = None if code == NO_SCHEMA else find_logical_type(batch.value.schemas[code], self._path)
             yield logical, np.flatnonzero(codes == code)
 
-    def _times(self, kind: type, values: Sequence[Any], logical: str | None) -> Found:
+    def _times(self, kind: type, values: Sequence[Any], logical: str | None) -> MaskedTimes:
         if kind is int and logical not in _TIMELESS:
             return self._numbers(values, logical)
         if kind in {float, Decimal}:
@@ -140,15 +140,15 @@ class RecordFieldTimestampExtractor:
         why = "is missing" if kind is type(MISSING) else "is null" if kind is type(None) else ""
         return _answer_unknown(len(values), why or f"is no date or time but {logical or kind.__name__}")
 
-    def _numbers(self, values: Sequence[int], logical: str | None) -> Found:
+    def _numbers(self, values: Sequence[int], logical: str | None) -> MaskedTimes:
         try:
             numbers = np.array(values, np.int64)
-            known = np.ones(len(values), bool)
+            has_time = np.ones(len(values), bool)
         except OverflowError:
             # Decoded JSON holds numbers of any size.
-            known = np.array([abs(i) < 2**63 for i in values])
+            has_time = np.array([abs(i) < 2**63 for i in values])
             numbers = np.array([i if abs(i) < 2**63 else 0 for i in values], np.int64)
-        return self._instants(numbers, logical), known, "is a number of more than 64 bits"
+        return self._instants(numbers, logical), has_time, "is a number of more than 64 bits"
 
     def _instants(self, numbers: Int64s, logical: str | None) -> Int64s:
         if logical == "date":
@@ -161,7 +161,7 @@ class RecordFieldTimestampExtractor:
             return convert_local_times(ms, self._zone)
         return ms
 
-    def _texts(self, texts: pa.StringArray) -> Found:
+    def _texts(self, texts: pa.StringArray) -> MaskedTimes:
         # Up to 18 digits always fit into 64 bits.
         numeric = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
         if pc.all(numeric).as_py():
@@ -171,8 +171,8 @@ class RecordFieldTimestampExtractor:
             numbers = pc.if_else(numeric, texts, None).cast(pa.int64())
             instants = pa.array(self._instants(numbers.fill_null(0).to_numpy(), None))
             times = pc.if_else(numeric, instants, times)
-        known = times.is_valid().to_numpy(zero_copy_only=False)
-        return times.fill_null(0).to_numpy(), known, "is neither an ISO 8601 time nor a number"
+        has_time = times.is_valid().to_numpy(zero_copy_only=False)
+        return times.fill_null(0).to_numpy(), has_time, "is neither an ISO 8601 time nor a number"
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Record:
 
 
 class RecordExtractor(ABC):
-    """Base class for a user's extractor that looks at single records. An extractor of whole batches is faster."""
+    """Base class for a user's extractor of single records. An extractor of whole batches is faster."""
 
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
@@ -199,7 +199,7 @@ class RecordExtractor(ABC):
     def timestamp(self, record: Record) -> int | None:
         """Return the record's time in epoch ms.
 
-        If it has none, return None or raise any error, whose text becomes the reason. An error of
+        If it has none, return None or raise any error: its text becomes the reason. An error of
         kafka_s3_platform.errors ends the run.
         """
 
@@ -253,12 +253,12 @@ def _build_text_array(texts: Sequence[str]) -> pa.StringArray:
         return pa.array([text.encode(errors="replace").decode() for text in texts], pa.string())
 
 
-def _convert_floats(numbers: npt.NDArray[np.float64]) -> Found:
+def _convert_floats(numbers: npt.NDArray[np.float64]) -> MaskedTimes:
     """Convert decimal numbers. Round seconds to milliseconds, and cut off fractions of milliseconds."""
-    known = np.abs(numbers) < 2.0**63
-    numbers = np.where(known, numbers, 0)
+    has_time = np.abs(numbers) < 2.0**63
+    numbers = np.where(has_time, numbers, 0)
     times = np.where(_find_seconds(numbers), np.rint(numbers * 1000), np.trunc(numbers))
-    return times.astype(np.int64), known, "is no number that a time can have"
+    return times.astype(np.int64), has_time, "is a number out of range"
 
 
 def _find_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -266,5 +266,5 @@ def _find_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return seconds
 
 
-def _answer_unknown(count: int, why: str) -> Found:
+def _answer_unknown(count: int, why: str) -> MaskedTimes:
     return np.zeros(count, np.int64), np.zeros(count, bool), why

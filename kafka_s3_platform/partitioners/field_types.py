@@ -1,4 +1,4 @@
-"""Finds the Avro logical type of a field. A decoded number does not show whether it is a date or a timestamp."""
+"""Finds the Avro logical type of a field: a decoded number alone may be a date or a timestamp."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.model.connect import Schema
 
 MIXED_TYPES = "a number of one of several logical types"
-"""The logical type of a field that may be of several: what a number means there depends on the record."""
+"""The logical type of a field of several: the meaning of a number there depends on the record."""
 
 
 def find_logical_type(schema: Schema, path: Sequence[str]) -> str | None:
@@ -23,20 +23,20 @@ def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
     avro = AvroSchema(json.loads(text))
     types = _list_branches(avro, avro.root)
     for name in path:
-        members = [member for found in types for member in _list_members(found, name)]
+        members = [member for node in types for member in _list_members(node, name)]
         types = [branch for member in members for branch in _list_branches(avro, member)]
-    numbers = {each.get("logicalType") for each in types if each["type"] in {"int", "long"}}
+    numbers = {node.get("logicalType") for node in types if node["type"] in {"int", "long"}}
     if len(numbers) > 1:
         return MIXED_TYPES
-    return next((each["logicalType"] for each in types if "logicalType" in each), None)
+    return next((node["logicalType"] for node in types if "logicalType" in node), None)
 
 
 def _list_branches(avro: AvroSchema, node: Any) -> list[Mapping[str, Any]]:
-    """List the types that a value may have: the branches of a union, or the one type."""
-    found = avro.resolved(node)
-    if isinstance(found, list):
-        return [branch for member in found for branch in _list_branches(avro, member)]
-    return [found]
+    """List the types of a value: the branches of a union, or the one type."""
+    definition = avro.resolved(node)
+    if isinstance(definition, list):
+        return [branch for member in definition for branch in _list_branches(avro, member)]
+    return [definition]
 
 
 def _list_members(node: Mapping[str, Any], name: str) -> Iterator[Any]:

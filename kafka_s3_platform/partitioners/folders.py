@@ -1,7 +1,7 @@
-"""Reads encoded partitions back: whether the partitioner makes such a folder, and what it tells about its records.
+"""Reads encoded partitions back, for the times and the kafka partition in their names.
 
 A user's partitioner may do the same with a method `folder(encoded_partition)`. It returns a `Folder`, or None for a
-folder that it does not make. This one extends `TimeBasedPartitioner` and puts its own folder around the time folders::
+folder of another partitioner. This one extends `TimeBasedPartitioner` and puts a folder around the time folders::
 
     class RegionPartitioner(TimeBasedPartitioner):
         def folder(self, encoded_partition: str) -> Folder | None:
@@ -33,7 +33,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Folder:
-    """What an encoded partition tells: the span of its records' times and their kafka partition. None: unknown."""
+    """The span of the times in an encoded partition, and its kafka partition. None: unknown."""
 
     window: Window | None = None
     kafka_partition: int | None = None
@@ -43,7 +43,7 @@ class Folders(Protocol):
     """Reads encoded partitions."""
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        """Return what the folder tells. None if the partitioner makes no such folder."""
+        """Read the folder. None if the partitioner makes no such folder."""
         ...
 
 
@@ -60,8 +60,8 @@ def new_folders(layout: LayoutSettings) -> Folders:
     }
     if layout.partitioner in ours:
         return ours[layout.partitioner](layout)
-    own = load_class(layout.partitioner, FOLDERS)(layout)
-    return own if hasattr(own, "folder") else _AnyFolders()
+    partitioner = load_class(layout.partitioner, FOLDERS)(layout)
+    return partitioner if hasattr(partitioner, "folder") else _AnyFolders()
 
 
 class _AnyFolders:
@@ -88,11 +88,11 @@ class FieldFolders:
         self._delim = layout.directory_delim
 
     def folder(self, encoded_partition: str) -> Folder | None:
-        # A value is any text, and may hold the delimiter: where the next field is found first, it may as well begin.
-        left = self._delim + encoded_partition
+        # A value is any text, and may hold the delimiter: it ends at the first place where the next field may begin.
+        rest = self._delim + encoded_partition
         for at, beginning in enumerate(self._beginnings):
-            before, found, left = left.partition(beginning)
-            if not found or (before and not at):
+            before, separator, rest = rest.partition(beginning)
+            if not separator or (before and not at):
                 return None
         return Folder()
 
@@ -125,7 +125,7 @@ class TimeFolders:
         return self._shown(*span, encoded_partition)
 
     def _shown(self, start: datetime, end: datetime, encoded_partition: str) -> Folder | None:
-        """Return the folder of all times whose partition duration begins in `[start, end)`, in local time.
+        """Return the folder of all times with a partition duration beginning in `[start, end)`, in local time.
 
         None if no duration begins there, or if the partitioner would write the folder in another way.
         """
@@ -135,7 +135,7 @@ class TimeFolders:
             return None
         if first <= _LOCAL_EPOCH:
             first -= self._duration  # before 1970 Connect rounds up
-        # When clocks change, a local hour occurs twice or never: the window spans all instants that it may mean.
+        # When clocks change, a local hour occurs twice or never: the window spans all its possible instants.
         return Folder(window=(min(self._instants(first)), max(self._instants(past))))
 
     def _instants(self, local: datetime) -> tuple[int, int]:
@@ -144,9 +144,9 @@ class TimeFolders:
 
 
 class TimeSpans:
-    """Tells the spans of time of folders, also of those that hold time folders: `year=2026/month=01` is a month.
+    """Finds the spans of time of folders, also of the folders around time folders: `year=2026/month=01` is a month.
 
-    Of a user's partitioner it tells those of whole encoded partitions alone.
+    For a user's partitioner it finds spans of complete encoded partitions alone.
     """
 
     def __init__(self, layout: LayoutSettings) -> None:
@@ -156,16 +156,16 @@ class TimeSpans:
         self._levels: list[Folders | None] = []
         if layout.partitioner in TIME_BASED:
             self._levels = [_new_level(layout, delim.join(parts[: n + 1])) for n in range(len(parts))]
-        self._whole = None if self._levels else new_folders(layout)
+        self._user_folders = None if self._levels else new_folders(layout)
 
     def find_span(self, folder: str) -> Window | None:
-        """Return the span of all times below a folder. None if its name does not tell it."""
-        level = self._whole
+        """Return the span of all times below a folder. None if its name does not hold it."""
+        level = self._user_folders
         if self._levels:
             depth = folder.count(self._delim)
             level = self._levels[depth] if depth < len(self._levels) else None
-        found = None if level is None else level.folder(folder)
-        return None if found is None else found.window
+        read_folder = None if level is None else level.folder(folder)
+        return None if read_folder is None else read_folder.window
 
 
 def _new_level(layout: LayoutSettings, path_format: str) -> Folders | None:
@@ -176,7 +176,7 @@ def _new_level(layout: LayoutSettings, path_format: str) -> Folders | None:
 
 
 def find_window(fields: Mapping[str, int], timezone: str) -> Window | None:
-    """Return the span of time that `yyyy`, `MM`, `dd` and `HH` name. None without a year, or if the day does not exist.
+    """Return the span of time of `yyyy`, `MM`, `dd` and `HH`. None without a year, or if the day does not exist.
 
     Args:
         fields: the fields of a template's timestamp, or the first ones of them.
@@ -195,7 +195,7 @@ def find_window(fields: Mapping[str, int], timezone: str) -> Window | None:
 
 
 def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
-    """Return the span of local time that the fields name, from the year down to the first field that is missing."""
+    """Return the span of local time of the fields, from the year down to the first missing field."""
     day = _find_day(values)
     if day is None:
         return None
@@ -248,7 +248,7 @@ def _find_hour(values: Mapping[str, int]) -> int | None:
 
 
 def _compile_pattern(pattern: str, locale: str) -> tuple[re.Pattern[str], dict[str, Callable[[str], int]]]:
-    """Compile a Joda pattern to a regular expression, and for each field to a function that parses its text."""
+    """Compile a Joda pattern to a regular expression, and to a function for each field to parse its text."""
     counts: dict[str, int] = {}
     fields: dict[str, Callable[[str], int]] = {}
     parts = []
@@ -277,7 +277,7 @@ def _compile_field(letter: str, width: int, locale: str) -> tuple[str, Callable[
         return "|".join(re.escape(halves[name]) for name in ("am", "pm")), lambda text: int(text == halves["pm"])
     if letter in "EGZ":
         return ".+?", None
-    # Two digits of a year do not tell the century, so these fields name no time.
+    # Two digits of a year leave the century open, so these fields name no time.
     if letter in "SC" or (letter in "yYx" and width == 2):
         return r"\d+", None
     return rf"\d{{{width},}}", int

@@ -1,4 +1,4 @@
-"""Kafka Connect's partitioners, which find a record's encoded partition: its folders below the folder of the topic."""
+"""Finds a record's encoded partition, as Kafka Connect's partitioners do: its folders below the folder of the topic."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,18 +31,18 @@ _LONGEST_TOPIC = 249
 _REST_OF_KEY = 80
 """Bytes of a key to reserve for delimiters, kafka partition, epoch, ordinal and extension."""
 _UNSAFE = r"\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff/\\"
-"""Characters that no folder may hold. Some stores read a backslash as a slash."""
+"""Characters not allowed in folders. Some stores read a backslash as a slash."""
 
 _PRINTED = (str, int, bool)
 _FolderValue = tuple[type, Any, str | None]
-# The class that Connect's FieldPartitioner throws. Headers of dead letters name it.
+# The exception of Connect's FieldPartitioner. Headers of dead letters name it.
 _EXCEPTION = "io.confluent.connect.storage.errors.PartitionException"
 _EPOCH_DAY = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class EncodedPartitions:
-    """The encoded partitions that occur, and each record's index in them. A failed record's index means nothing."""
+    """The distinct encoded partitions, and each record's index in them. A failed record's index means nothing."""
 
     names: Sequence[str]
     codes: Int32s
@@ -58,7 +58,7 @@ class Partitioner(Protocol):
 
 
 def new_partitioner(layout: LayoutSettings) -> Partitioner:
-    """Make the partitioner that `partitioner.class` names: one of Connect's, or a user's class.
+    """Make the partitioner in `partitioner.class`: one of Connect's, or a user's class.
 
     Raises:
         ConfigError: the class cannot be loaded, or FieldPartitioner has no field.
@@ -84,8 +84,8 @@ class DefaultPartitioner:
         self.layout = layout
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
-        found = batch.records.column("partition").dictionary_encode()
-        return EncodedPartitions([f"partition={p}" for p in found.dictionary.to_pylist()], found.indices.to_numpy())
+        column = batch.records.column("partition").dictionary_encode()
+        return EncodedPartitions([f"partition={p}" for p in column.dictionary.to_pylist()], column.indices.to_numpy())
 
 
 class TimeBasedPartitioner:
@@ -104,8 +104,8 @@ class FieldPartitioner:
     """Makes `<field>=<value>` for each of `partition.field.name`, joined by `directory.delim`. Dots name nested fields.
 
     Whole numbers, texts and booleans are written as Connect writes them, null as `null`, and dates as `2019-03-12`
-    (Connect fails for dates). Characters that a folder cannot hold are percent-encoded: both slashes, the delimiter,
-    control characters, and a percent sign that would look encoded. The text `null` is encoded too, so each folder means
+    (Connect fails for dates). Characters not allowed in folders are percent-encoded: both slashes, the delimiter,
+    control characters, and a percent sign of an encoded look. The text `null` is encoded too, so each folder means
     one value. A record fails if a field is missing or has another type. Tombstones have no fields and go to
     `tombstone.encoded.partition`.
     """
@@ -119,10 +119,10 @@ class FieldPartitioner:
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
         nulls = batch.value.is_null
         fields = [self._field(batch, name, np.flatnonzero(~nulls)) for name in self.layout.partition_fields]
-        found = joined(fields, self.layout.directory_delim)
-        names = [*found.names, self.layout.tombstone_partition]
-        codes = np.where(nulls, np.int32(len(names) - 1), found.codes)
-        return _check_partitions(EncodedPartitions(names, codes, found.failures), batch, self, self.layout)
+        encoded = joined(fields, self.layout.directory_delim)
+        names = [*encoded.names, self.layout.tombstone_partition]
+        codes = np.where(nulls, np.int32(len(names) - 1), encoded.codes)
+        return _check_partitions(EncodedPartitions(names, codes, encoded.failures), batch, self, self.layout)
 
     def _field(self, batch: ConnectBatch, name: str, rows: Positions) -> EncodedPartitions:
         path = name.split(".")
@@ -134,13 +134,13 @@ class FieldPartitioner:
             values, [logical[c] for c in schema_codes.tolist()]
         )
         names = [self._folder(name, *folder) for folder in folders]
-        # A text that is no folder explains why there is none.
+        # Any other text than a folder is the reason for its lack.
         refused = {i: text for i, text in enumerate(names) if not text.startswith(f"{name}=")}
         bad = [(row, refused[codes[row]]) for row in rows[np.isin(codes[rows], list(refused))].tolist()]
         return EncodedPartitions(names or [name], codes, _build_failures(batch, bad, self))
 
     def _folder(self, name: str, kind: type, value: Any, logical: str | None) -> str:
-        """Return the folder, or a text that explains why there is none."""
+        """Return the folder, or the reason for its lack."""
         if kind is str:
             return f"{name}={self._unsafe.sub(_percent_encode, value)}"
         if kind is int and logical == "date":
@@ -149,7 +149,7 @@ class FieldPartitioner:
             return f"{name}={'null' if value is None else str(value).lower()}"
         if kind is type(MISSING):
             return f"the field {name} of partition.field.name is missing"
-        return f"the field {name} is of a type that names no folder: {logical or kind.__name__}"
+        return f"the field {name} is of a type without folders: {logical or kind.__name__}"
 
 
 def _factorize_texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tuple[list[_FolderValue], Int32s] | None:
@@ -166,16 +166,16 @@ def _factorize_texts(values: Sequence[Any], kinds: Sequence[str | None]) -> tupl
 def _factorize_folders(values: Sequence[Any], logical: Sequence[str | None]) -> tuple[list[_FolderValue], Int32s]:
     """Return the distinct triples (type, value if a folder shows it, logical type), and each value's index in them."""
     folders: dict[_FolderValue, int] = {}
-    found = (
+    triples = (
         (type(value), value if type(value) in _PRINTED else None, kind)
         for value, kind in zip(values, logical, strict=True)
     )
-    codes = np.array([folders.setdefault(folder, len(folders)) for folder in found], np.int32)
+    codes = np.array([folders.setdefault(folder, len(folders)) for folder in triples], np.int32)
     return list(folders), codes
 
 
 class _CheckedPartitioner:
-    """Wraps a user's partitioner, and refuses folders that lead out of the folder of the topic."""
+    """Wraps a user's partitioner, and refuses folders outside of the topic's folder."""
 
     def __init__(self, inner: Any, layout: LayoutSettings) -> None:
         self._inner = inner
@@ -183,13 +183,13 @@ class _CheckedPartitioner:
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
         with name_fault(type(self._inner), f"as partitioner.class of {describe_batch(batch)}"):
-            found = self._inner.encode(batch, times_ms)
+            encoded = self._inner.encode(batch, times_ms)
         name = type(self._inner).__name__
-        if not isinstance(found, EncodedPartitions) or len(found.codes) != batch.num_rows:
+        if not isinstance(encoded, EncodedPartitions) or len(encoded.codes) != batch.num_rows:
             raise ConfigError(
                 f"{name}.encode has to return EncodedPartitions with one code for each record of the batch"
             )
-        return _check_partitions(found, batch, self._inner, self.layout)
+        return _check_partitions(encoded, batch, self._inner, self.layout)
 
 
 def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
@@ -205,15 +205,15 @@ def joined(parts: Sequence[EncodedPartitions], delim: str) -> EncodedPartitions:
 
 
 def _check_partitions(
-    found: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
+    encoded: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
 ) -> EncodedPartitions:
-    """List each name once, and add a failure for each record whose folders cannot be in a key."""
-    refused = {i: why for i, name in enumerate(found.names) if (why := _explain_refusal(name, layout))}
+    """List each name once, and add a failure for each record with folders not allowed in a key."""
+    refused = {i: why for i, name in enumerate(encoded.names) if (why := _explain_refusal(name, layout))}
     index: dict[str, int] = {}
-    places = np.array([index.setdefault(name, len(index)) for name in found.names], np.int32)
-    bad = [(row, refused[found.codes[row]]) for row in np.flatnonzero(np.isin(found.codes, list(refused))).tolist()]
-    failures = _keep_first_of_each([*found.failures, *_build_failures(batch, bad, partitioner)])
-    return EncodedPartitions([*index], places[found.codes], failures)
+    places = np.array([index.setdefault(name, len(index)) for name in encoded.names], np.int32)
+    bad = [(row, refused[encoded.codes[row]]) for row in np.flatnonzero(np.isin(encoded.codes, list(refused))).tolist()]
+    failures = _keep_first_of_each([*encoded.failures, *_build_failures(batch, bad, partitioner)])
+    return EncodedPartitions([*index], places[encoded.codes], failures)
 
 
 def _explain_refusal(encoded: str, layout: LayoutSettings) -> str | None:
@@ -224,7 +224,7 @@ def _explain_refusal(encoded: str, layout: LayoutSettings) -> str | None:
     name = 2 * _LONGEST_TOPIC + max(layout.offset_pad_width, 19) + _REST_OF_KEY
     room = MAX_KEY_BYTES - name - len(layout.topics_dir.encode())
     if len(encoded.encode()) > room:
-        return f"its encoded partition has more than the {room} bytes that an object key has room for"
+        return f"its encoded partition has more than the {room} bytes of room in an object key"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Finds patterns of time folders in which two times that are to be apart share a folder."""
+"""Finds patterns of time folders that give one folder to times of different spans."""
 
 import re
 from collections.abc import Iterator
@@ -20,21 +20,21 @@ _QUOTED = re.compile(r"'[^']*'?")
 
 
 def explain_shared_folder(layout: LayoutSettings) -> str | None:
-    """Return two times of different spans that `path.format` gives one folder, and what to write instead.
+    """Name two times of different spans with one folder by `path.format`, and advise a better pattern.
 
-    None if there are none, or if folders are made by something else. The hour that clocks repeat in autumn is not
-    looked at: no pattern without a time zone tells it apart.
+    None if there are none, or if folders are made by something else. The hour repeated in autumn is not checked: no
+    pattern without a time zone can distinguish it.
     """
     if layout.partitioner not in TIME_BASED:
         return None
     span = timedelta(milliseconds=layout.partition_duration_ms)
-    found = _find_shared_folder(layout.path_format, layout.locale, layout.directory_delim, span)
-    if found is None:
+    pair = _find_shared_folder(layout.path_format, layout.locale, layout.directory_delim, span)
+    if pair is None:
         return None
-    one, other, folder = found
+    one, other, folder = pair
     return (
         f"path.format={layout.path_format} puts the records of {one:%Y-%m-%d %H:%M} and of {other:%Y-%m-%d %H:%M} into "
-        f"one folder, {folder}. None is overwritten, but whoever takes a folder for one time is misled: "
+        f"one folder, {folder}. None is overwritten, but readers who take a folder for one time are misled: "
         f"{_advise(layout.path_format, one, other)}"
     )
 
@@ -44,11 +44,11 @@ def _find_shared_folder(
     path_format: str, locale: str, directory_delim: str, span: timedelta
 ) -> tuple[datetime, datetime, str] | None:
     name_folder = compile_path_format(path_format, locale, directory_delim)
-    seen: dict[str, datetime] = {}
+    starts: dict[str, datetime] = {}
     for time in _list_samples(span):
         start = EPOCH + (time - EPOCH) // span * span
         folder = name_folder(start.astimezone(ZoneInfo("UTC")))
-        first = seen.setdefault(folder, start)
+        first = starts.setdefault(folder, start)
         if first != start:
             return first, start, folder
     return None

@@ -11,14 +11,14 @@ from kafka_s3_platform.model.connect import Int32s, Int64s
 from kafka_s3_platform.model.times import EPOCH, HOUR_MS, ONE_MS
 
 NO_HOUR = -(2**63)
-"""The hour of a time outside of the years 1 to 9999, which Python's calendar does not hold."""
+"""The hour of a time outside of the years 1 to 9999, the range of Python's calendar."""
 
 
 def find_hour_starts(times_ms: Int64s, timezone: str) -> Int64s:
     """Return the start (epoch ms) of each time's local hour, or NO_HOUR. The hour repeated in autumn counts as two."""
-    known, times = _replace_unknown(times_ms)
+    in_calendar, times = _replace_unknown(times_ms)
     starts: Int64s = times - (times + find_utc_offsets(times, ZoneInfo(timezone))) % HOUR_MS
-    return starts if known is None else np.where(known, starts, NO_HOUR)
+    return starts if in_calendar is None else np.where(in_calendar, starts, NO_HOUR)
 
 
 class TimePaths:
@@ -32,23 +32,23 @@ class TimePaths:
         self._names: dict[int, str] = {}
 
     def encode(self, times_ms: Int64s) -> tuple[list[str], Int32s]:
-        """Return the encoded partitions that occur, and for each time (epoch ms, in any order) its index in them.
+        """Return the distinct encoded partitions, and for each time (epoch ms, in any order) its index in them.
 
         Times outside of the years 1 to 9999 get the folder of records out of range.
         """
-        known, times = _replace_unknown(times_ms)
+        in_calendar, times = _replace_unknown(times_ms)
         local = times + find_utc_offsets(times, self._zone)
         # fmod keeps the sign of its dividend, as `%` of Java's longs does: before 1970 Connect rounds up.
         starts, codes = factorize_values(local - np.fmod(local, self._duration_ms))
         names = [self._name(start) for start in starts]
-        if known is None:
+        if in_calendar is None:
             return names, codes
-        return [*names, self._out_of_range], np.where(known, codes, np.int32(len(names)))
+        return [*names, self._out_of_range], np.where(in_calendar, codes, np.int32(len(names)))
 
     def _name(self, local_ms: int) -> str:
-        """Name the encoded partition that begins at a local time. If clocks skip this time, it begins after it."""
+        """Name the encoded partition from a local time on. If clocks skip this time, it begins after it."""
         if local_ms not in self._names:
-            # Times that spread over centuries must not fill the memory.
+            # Times of many centuries must not fill the memory.
             if len(self._names) > 100_000:
                 self._names.clear()
             begin = int(convert_local_times(np.array([local_ms], np.int64), self._zone)[0])
@@ -58,7 +58,7 @@ class TimePaths:
 
 def _replace_unknown(times_ms: Int64s) -> tuple[np.ndarray | None, Int64s]:
     """Return a mask of the times in the calendar (None: all are), and the times with 0 in place of the others."""
-    known = (times_ms >= MIN_MS) & (times_ms < MAX_MS)
-    if known.all():
+    in_calendar = (times_ms >= MIN_MS) & (times_ms < MAX_MS)
+    if in_calendar.all():
         return (None, times_ms)
-    return (known, np.where(known, times_ms, 0))
+    return (in_calendar, np.where(in_calendar, times_ms, 0))

@@ -117,7 +117,7 @@ def test_a_date_is_its_day_and_other_logical_types_name_no_folder() -> None:
     assert by_fields(batch, "f") == [
         "f=2019-03-12",
         "f=null",
-        "the field f is of a type that names no folder: timestamp-millis",
+        "the field f is of a type without folders: timestamp-millis",
         "the field f is a date outside of the years 1 to 9999",
     ]
 
@@ -127,10 +127,10 @@ def test_a_date_is_its_day_and_other_logical_types_name_no_folder() -> None:
     [
         ({}, "the field f of partition.field.name is missing"),
         ("text", "the field f of partition.field.name is missing"),
-        ({"f": 1.5}, "the field f is of a type that names no folder: float"),
-        ({"f": b"1"}, "the field f is of a type that names no folder: bytes"),
-        ({"f": [1]}, "the field f is of a type that names no folder: list"),
-        ({"f": {}}, "the field f is of a type that names no folder: dict"),
+        ({"f": 1.5}, "the field f is of a type without folders: float"),
+        ({"f": b"1"}, "the field f is of a type without folders: bytes"),
+        ({"f": [1]}, "the field f is of a type without folders: list"),
+        ({"f": {}}, "the field f is of a type without folders: dict"),
     ],
 )
 def test_a_field_that_is_missing_or_of_another_type_is_the_failure_of_its_record_only(value: Any, reason: str) -> None:
@@ -214,7 +214,7 @@ def test_a_partitioner_of_one_s_own_may_extend_ours() -> None:
         ("a\\b", None),
         ("a\nb", "a control character"),
         ("\ud800", "a control character"),
-        ("x" * 1024, "an object key has room for"),
+        ("x" * 1024, "of room in an object key"),
     ],
 )
 def test_a_partitioner_of_one_s_own_cannot_leave_the_topic_s_folder(folder: str, refused: str | None) -> None:
