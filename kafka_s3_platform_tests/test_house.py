@@ -36,7 +36,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "partitioners": (1_010, 7),
     "reading": (1_210, 6),
     "restore": (11_690, 85),
-    "segments": (760, 6),
+    "segments": (830, 6),
     "sources": (2_860, 19),
     "spark": (1_470, 12),
     "store": (4_670, 23),
@@ -49,7 +49,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 169,
     "a private module of Dagster": 43,
-    "a vague name": 1_717,
+    "a vague name": 1_706,
     "a, b = x, y": 53,
 }
 """How often the package may do what is hard to read. The aim is 0."""

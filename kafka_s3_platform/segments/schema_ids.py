@@ -1,4 +1,4 @@
-"""Archive the schemas that records name by id, so that whoever reads them does not need the registry."""
+"""Archives the schemas of ids in records, so readers do not need the registry."""
 
 import logging
 from collections import defaultdict
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
-    """Collect the schema ids that keys or values of records begin with, and the ids and GUIDs that headers name."""
+    """Collect the schema ids at the start of keys or values, and the ids and GUIDs in headers."""
     column = records.column(side)
     names = read_schema_names(records.column("headers"), side)
     if names is None:
@@ -31,7 +31,7 @@ def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
     for text in names.unique().drop_null().to_pylist():
         with suppress(ValueError):
             named.add(parse_schema_name(text)[0])
-    # What a header names holds bare data.
+    # Data with a schema named in a header are bare.
     return named | collect_wire_schema_ids(column.filter(names.is_null()))
 
 
@@ -44,25 +44,25 @@ def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
 
 
 def list_registries(records: RecordSettings) -> tuple[RegistrySettings, ...]:
-    """List the registries to which the ids of keys and values belong, usually one. Without any, ids mean nothing."""
+    """List the registries of the ids in keys and values, usually one. Without any, ids mean nothing."""
     return tuple({c.registry.url: c.registry for c in (records.key, records.value) if c.registry}.values())
 
 
 def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
-    """Return ids that mean different schemas, with their registries: a record names an id, but no registry.
+    """Return ids of different schemas, with their registries: a record names an id, but no registry.
 
     The registries of keys and of values may both be in use now, each for its own ids. Any other registry was in use
-    before, and nothing shows which records were written then.
+    before, and its records cannot be recognized.
     """
     now = [open_registry(side.registry).url for side in (source.key, source.value) if side.registry is not None]
-    found: dict[int, tuple[str, ...]] = {}
+    ambiguous: dict[int, tuple[str, ...]] = {}
     for url in now:
         by_id: dict[int, dict[_Content, str]] = defaultdict(dict)
         for schema in archived:
             if schema.registry_url == url or schema.registry_url not in now:
                 by_id[schema.schema_id].setdefault(_collect_content(schema), schema.registry_url)
-        found |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
-    return found
+        ambiguous |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
+    return ambiguous
 
 
 _Content = tuple[str, str, tuple[tuple[str, str, int], ...]]
@@ -75,9 +75,9 @@ def _collect_content(schema: ArchivedSchema) -> _Content:
 
 @dataclass(frozen=True)
 class FetchedSchemas:
-    """`rows` are the schemas that the index lacks. Each comes after the schemas that it refers to.
+    """`rows` are the schemas missing in the index. Each comes after its references.
 
-    `missing` are the ids and GUIDs that are not archived yet. `problem` is the reason, as a sentence.
+    `missing` are the ids and GUIDs not archived yet. `problem` is the reason, as a sentence.
     """
 
     rows: tuple[ArchivedSchema, ...] = ()
@@ -86,24 +86,23 @@ class FetchedSchemas:
 
 
 def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records: RecordSettings) -> FetchedSchemas:
-    """Fetch the schemas with these ids and GUIDs, and those that they refer to, as rows to add to the index.
+    """Fetch the schemas with these ids and GUIDs, and their references, as rows to add to the index.
 
-    A registry that does not answer delays no commit: retention deletes records meanwhile, and their bytes can be
-    archived without the schemas. The result names the missing ids. The next run fetches them: it finds them among the
-    ids of the live segments.
+    A silent registry delays no commit: retention deletes records meanwhile, and their bytes can be archived without the
+    schemas. The result names the missing ids. The next run fetches them: they are among the ids of the live segments.
     """
-    known = {(s.registry_url, name) for s in state.schemas for name in (s.schema_id, s.schema_guid) if name}
-    asked: set[int | str] = set(ids)
+    archived = {(s.registry_url, name) for s in state.schemas for name in (s.schema_id, s.schema_guid) if name}
+    requested: set[int | str] = set(ids)
     rows = []
     problem = None
-    found: set[int | str] = set()
+    fetched: set[int | str] = set()
     for settings in list_registries(records):
         registry = open_registry(settings)
-        fetch = _Fetch(registry, {i for url, i in known if url == registry.url})
-        problem = fetch.all(sorted(asked, key=str)) or problem
+        fetch = _Fetch(registry, {i for url, i in archived if url == registry.url})
+        problem = fetch.all(sorted(requested, key=str)) or problem
         rows += fetch.rows
-        found |= asked & fetch.known
-    missing = tuple(sorted(asked - found, key=str))
+        fetched |= requested & fetch.archived_ids
+    missing = tuple(sorted(requested - fetched, key=str))
     if missing and problem is None:
         problem = f"schema ids {list(missing)} are named by records and by no schema of their registry"
     if problem:
@@ -112,11 +111,11 @@ def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records:
 
 
 class _Fetch:
-    """Fetches schemas that are not `known` from one registry. Each comes after all that it refers to, or not at all."""
+    """Fetches schemas not in `archived_ids` from one registry. Each comes after all its references, or not at all."""
 
-    def __init__(self, registry: Registry, known: set[int | str]) -> None:
+    def __init__(self, registry: Registry, archived_ids: set[int | str]) -> None:
         self._registry = registry
-        self.known = known
+        self.archived_ids = archived_ids
         self.rows: list[ArchivedSchema] = []
         self._flaw: str | None = None
 
@@ -129,7 +128,7 @@ class _Fetch:
             try:
                 if isinstance(schema_id, int):
                     self._one(schema_id)
-                elif schema_id not in self.known:
+                elif schema_id not in self.archived_ids:
                     self._of_guid(schema_id)
             except PlatformError as err:
                 return str(err)
@@ -142,11 +141,11 @@ class _Fetch:
             self._flaw = f"a record {err}"
             return
         # It may be there from a time at which the registry had no GUIDs.
-        self.known.discard(schema_id)
+        self.archived_ids.discard(schema_id)
         self._one(schema_id)
 
     def _one(self, schema_id: int, outer: tuple[int, ...] = ()) -> bool:
-        if schema_id in self.known:
+        if schema_id in self.archived_ids:
             return True
         if flaw := find_references_flaw(outer, schema_id):
             self._flaw = f"schema {outer[0] if outer else schema_id} {flaw}"
@@ -154,6 +153,6 @@ class _Fetch:
         schema = self._registry.archived(schema_id)
         if schema is None or not all(self._one(r.schema_id, (*outer, schema_id)) for r in schema.schema_references):
             return False
-        self.known |= {schema_id, schema.schema_guid or schema_id}
+        self.archived_ids |= {schema_id, schema.schema_guid or schema_id}
         self.rows.append(schema)
         return True

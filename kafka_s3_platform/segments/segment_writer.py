@@ -1,28 +1,102 @@
-"""Write one segment: decide where it ends, upload its objects, and make its row of the index."""
+"""Writes one segment: decides its end, uploads its objects, and makes its row of the index."""
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.kept_offsets import OffsetRuns
-from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.formats.kept_offsets import BESIDE, METADATA, REPEATED, OffsetRuns
+from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.formats.writers import find_extension, new_writer
+from kafka_s3_platform.layouts.segment_key import make_offsets_key
+from kafka_s3_platform.model.connect import ConnectBatch, Int64s
+from kafka_s3_platform.model.object_key import MAX_KEY_BYTES
 from kafka_s3_platform.model.segment import Segment, StoredObject
-from kafka_s3_platform.segments.object_writer import ObjectWriter
 from kafka_s3_platform.segments.schema_ids import collect_schema_ids
-from kafka_s3_platform.segments.target import BucketPart, SegmentTarget
+from kafka_s3_platform.segments.target import Bucket, BucketPart, RecordId, SegmentTarget
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform.store.upload import SegmentUpload, UploadedObject
+
+
+class ObjectWriter:
+    """Writes one object of a segment, and the small objects beside it."""
+
+    def __init__(
+        self, target: SegmentTarget, bucket: Bucket, first: RecordId, part: ObjectPart, store: ObjectStore
+    ) -> None:
+        self._target = target
+        self._bucket = bucket
+        self._first = first
+        self._store = store
+        # A multipart upload gets its metadata at its start. The offsets are not known by then: they will be beside it.
+        keeps_offsets = not target.layout.is_envelope and part == target.parts(bucket)[0]
+        begun = {METADATA: BESIDE} if keeps_offsets else None
+        self._upload = self._new_upload(self._key(find_extension(target.layout, part)), begun)
+        schema = {"value": bucket.schema, "key": bucket.key_schema, "headers": None}[part]
+        self._new_writer = partial(new_writer, layout=target.layout, part=part, schema=schema)
+        self._writer = self._new_writer(self._upload)
+
+    @property
+    def in_flight(self) -> int:
+        return self._writer.buffered_bytes + self._upload.buffered_bytes
+
+    def try_out(self, batch: ConnectBatch) -> None:
+        """Write records nowhere. Raises UnwritableRecordsError for those the format cannot hold."""
+        self._new_writer(io.BytesIO()).write(batch)
+
+    def write(self, batch: ConnectBatch) -> None:
+        self._writer.write(batch)
+
+    def abort(self) -> None:
+        self._upload.abort()
+
+    def encode_rest(self, facts: Mapping[str, str]) -> None:
+        """Encode the buffered records, and `facts` if the format has a place for them."""
+        self._writer.close(facts)
+
+    def upload(self, facts: Mapping[str, str], offsets: str | None) -> Iterator[UploadedObject]:
+        """Finish the object, then the small objects beside it. Everything is encoded by then.
+
+        The `offsets` of its records go to its metadata, or to an object beside it if there is no room.
+        """
+        metadata = {**facts, **({} if offsets is None else {METADATA: offsets})}
+        is_beside = offsets is not None and not self._upload.has_room(metadata)
+        done = self._upload.finish({**metadata, METADATA: BESIDE} if is_beside else metadata)
+        yield done
+        if is_beside and offsets is not None:
+            yield from self._beside(done.key, offsets)
+        for suffix, body in self._writer.sidecars.items():
+            upload = self._new_upload(self._key(suffix))
+            upload.write(body)
+            yield upload.finish()
+
+    def _beside(self, key: str, offsets: str) -> Iterator[UploadedObject]:
+        offsets_key = make_offsets_key(key, self._target.layout.directory_delim)
+        # If the key for them would be too long, no object is written: readers then count positions, as in an object of
+        # another tool.
+        if len(offsets_key.encode()) <= MAX_KEY_BYTES and offsets != REPEATED:
+            upload = self._new_upload(offsets_key)
+            upload.write(offsets.encode())
+            yield upload.finish()
+
+    def _key(self, suffix: str) -> str:
+        return self._target.key(self._bucket, self._first, suffix.removeprefix("."))
+
+    def _new_upload(self, key: str, begun: Mapping[str, str] | None = None) -> SegmentUpload:
+        return SegmentUpload(self._store, key, self._target.provenance, begun)
 
 
 class Rotation:
-    """Decides where an open segment ends, by the settings `flush.size` and `rotate.*`.
+    """Decides the end of an open segment, by the settings `flush.size` and `rotate.*`.
 
     `rotate.interval.ms` is counted from the segment's first record, by the extractor's time.
     `rotate.schedule.interval.ms` uses the wall clock in Connect. Here it uses the record's own timestamp within its
-    hour, so that a backfill rotates where a live run did. Late records end no segment: they stay in the open one.
+    hour: a backfill rotates as a live run did. Late records end no segment: they stay in the open one.
     """
 
     def __init__(self, layout: LayoutSettings, part: BucketPart) -> None:
@@ -32,7 +106,7 @@ class Rotation:
         self._slot = int(self._slots(part)[0])
 
     def end(self, part: BucketPart, record_count: int) -> int:
-        """Return how many rows of `part` a segment that has `record_count` records still takes."""
+        """Return the number of rows of `part` with room in a segment of `record_count` records."""
         layout = self._layout
         end = len(part)
         if layout.flush_size:
@@ -51,14 +125,14 @@ class Rotation:
         return slots
 
 
-def _find_first(found: npt.NDArray[np.bool_]) -> int:
-    return int(found.argmax()) if found.any() else len(found)
+def _find_first(mask: npt.NDArray[np.bool_]) -> int:
+    return int(mask.argmax()) if mask.any() else len(mask)
 
 
 class SegmentWriter:
-    """One segment: its objects, and the values of its row.
+    """Writes one segment: its objects, and the values of its row.
 
-    While it is open, records are written to it. `close` encodes what is left. Then `upload` may be called in another
+    While it is open, records are written to it. `close` encodes the rest. Then `upload` may be called in another
     thread: no other call is made meanwhile.
     """
 
@@ -123,7 +197,7 @@ class SegmentWriter:
             item.abort()
 
     def close(self) -> None:
-        """Encode the records that are still buffered. All bytes of the objects are in their uploads then."""
+        """Encode the buffered records. All bytes of the objects are in their uploads then."""
         self._facts = {
             "first-offset": str(self._first),
             "last-offset": str(self._last),
@@ -139,10 +213,10 @@ class SegmentWriter:
         first, *others = self._objects
         with self._aborted_on_error():
             offsets = None if self._offsets is None else self._offsets.text()
-            # Several objects hold the same records. Only the first one, which names the segment, keeps the offsets.
+            # Several objects hold the same records. Only the first one, which names the segment, has the offsets.
             uploaded = [*first.upload(self._facts, offsets)]
-            for each in others:
-                uploaded += each.upload(self._facts, None)
+            for item in others:
+                uploaded += item.upload(self._facts, None)
         done, *siblings = uploaded
         return Segment(
             key=done.key,

@@ -1,4 +1,4 @@
-"""The bucket that records share, and the keys of the objects that hold them."""
+"""Defines the buckets of records that share objects, and the keys of these objects."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,10 +17,10 @@ from kafka_s3_platform.store.upload import Provenance
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What records must have in common to share an object.
+    """The common properties of the records of an object.
 
     `hour_ms` is the start of their hour or day (epoch ms; None out of range). `topic` is the topic in the object's
-    path; None stands for the topic's own name. `schema` and `key_schema` are the schemas that they are written with.
+    path; None stands for the topic's own name. `schema` and `key_schema` are the schemas of the written records.
     """
 
     hour_ms: int | None
@@ -38,7 +38,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class RecordId:
-    """An offset, and the number of the record among those that a mapper made of the record at this offset."""
+    """An offset, and the number of the record among a mapper's records of this offset."""
 
     offset: int
     ordinal: int
@@ -46,7 +46,7 @@ class RecordId:
 
 @dataclass(frozen=True, slots=True)
 class BucketPart:
-    """Records of one bucket in offset order, their times (epoch ms, from the extractor), and how many are late."""
+    """Records of one bucket in offset order, their times (epoch ms, from the extractor), and the count of late ones."""
 
     bucket: Bucket
     batch: ConnectBatch
@@ -62,7 +62,7 @@ class BucketPart:
         return RecordId(int(self.batch.offsets[0]), 0 if ordinals is None else int(ordinals[0]))
 
     def rows(self, start: int, end: int) -> "BucketPart":
-        """Return the rows `[start, end)`. The late count stays with the rows that include the first one."""
+        """Return the rows `[start, end)`. The late count stays with the first row."""
         if (start, end) == (0, len(self)):
             return self
         rows = slice(start, end)
@@ -77,12 +77,12 @@ class BucketPart:
 
 @dataclass(frozen=True)
 class SegmentTarget:
-    """What the segments of one kafka partition have in common.
+    """The common properties of the segments of one kafka partition.
 
-    `rewrite` marks segments that replace others. Their keys contain the epoch, so that no key is ever used twice. The
-    keys of segments that begin at a `condemned` offset contain it too: a vacuum deletes the usual keys. `framed` are
-    the columns whose values name schemas of a registry. `schema_ids` are the ids in the segments that a merge reads.
-    Records before `start_hour` are out of range.
+    `rewrite` marks segments in place of others. Their keys contain the epoch, so no key is ever used twice. The keys of
+    segments from a `condemned` offset on contain it too: a vacuum deletes the usual keys. `framed` are the columns of
+    values with schemas of a registry. `schema_ids` are the ids in the input of a merge. Records before `start_hour` are
+    out of range.
     """
 
     layout: LayoutSettings
@@ -97,7 +97,7 @@ class SegmentTarget:
     start_hour: datetime | None = None
 
     def key(self, bucket: Bucket, first: RecordId, suffix: str) -> str:
-        """Return the key of the object whose first record is `first`; `suffix` is its extension."""
+        """Return the key of the object with the first record `first`; `suffix` is its extension."""
         segment = SegmentKey(
             topic=bucket.topic or self.topic,
             encoded_partition=bucket.encoded_partition,
@@ -111,7 +111,7 @@ class SegmentTarget:
         return new_segment_layout(self.layout).key(segment)
 
     def longest_key(self, part: BucketPart) -> str:
-        """Return the longest key of the objects of a segment that begins with this part."""
+        """Return the longest key of the objects of a segment from this part on."""
         suffixes = [find_extension(self.layout, p).removeprefix(".") for p in self.parts(part.bucket)]
         index_suffix = find_format(self.layout.format).index_suffix
         if index_suffix:
@@ -119,7 +119,7 @@ class SegmentTarget:
         return max((self.key(part.bucket, part.first, suffix) for suffix in suffixes), key=len)
 
     def parts(self, bucket: Bucket) -> tuple[ObjectPart, ...]:
-        """List the parts of a segment's records that get an object each. The segment is named by the first object.
+        """List the parts of a segment's records with an object each. The first object names the segment.
 
         Tombstones have no value, so they get no object for values.
         """
@@ -128,4 +128,4 @@ class SegmentTarget:
             return ("value",)
         is_tombstone = layout.null_values == "write" and bucket.encoded_partition == layout.tombstone_partition
         parts = {"value": not is_tombstone, "key": layout.keys_format, "headers": layout.headers_format}
-        return tuple(part for part, wanted in parts.items() if wanted)  # type: ignore[misc]
+        return tuple(part for part, is_written in parts.items() if is_written)  # type: ignore[misc]

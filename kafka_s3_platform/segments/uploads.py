@@ -1,4 +1,4 @@
-"""Upload segments that are closed in a few threads, while the task goes on reading."""
+"""Uploads closed segments in a few threads, while the task goes on reading."""
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -12,20 +12,20 @@ UPLOAD_THREADS = 16
 """A PUT to S3 takes 20 to 50 ms: 16 at once are 300 to 800 a second, as many as one Python process can send."""
 
 MAX_CLOSED = 2 * UPLOAD_THREADS
-"""How many closed segments are in memory: a thread that is done then finds the next one ready."""
+"""The most closed segments in memory: a finished thread then has the next one ready."""
 
 MAX_CLOSED_BYTES = 33_554_432
-"""How many bytes they hold. A segment that holds more is waited for: large ones never lie in memory side by side."""
+"""The most bytes of them. A larger segment is awaited: large ones never lie in memory side by side."""
 
 MAX_IN_FLIGHT = 268_435_456
-"""Caps the bytes that open and closed segments hold in memory together. Other values would move the ends of segments,
-because the open ones are closed by it."""
+"""Caps the bytes of open and closed segments in memory together. Other values would move the ends of segments, because
+the open ones are closed by it."""
 
 
 class SegmentUploads:
     """The uploads of one task. No thread outlives it.
 
-    Use it as a context manager. At its end, uploads that have not begun are given up, and those that run are awaited.
+    Use it as a context manager. At its end, uploads not yet begun are given up, and running ones are awaited.
     """
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class SegmentUploads:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def start(self, segment: SegmentWriter, open_bytes: int) -> "Future[Segment]":
-        """Upload a segment whose records are all encoded. Wait while too many are in memory.
+        """Upload a segment of encoded records. Wait while too many are in memory.
 
-        `open_bytes` are held by the segments that are still open. Where segments end does not depend on this wait.
+        `open_bytes` are the bytes of the open segments. The ends of segments do not depend on this wait.
         """
         size = segment.in_flight
         with self._changed:
@@ -71,7 +71,7 @@ class SegmentUploads:
 
 
 class ClosedSegments:
-    """The segments of one piece of work in the order in which they were closed. `uploads` uploads them."""
+    """The segments of one piece of work in the order of closing. `uploads` uploads them."""
 
     def __init__(self, uploads: SegmentUploads) -> None:
         self._uploads = uploads
@@ -83,7 +83,7 @@ class ClosedSegments:
 
     @property
     def are_uploaded(self) -> bool:
-        """Whether all uploads have ended, in whatever way: `collect` would not wait."""
+        """True if all uploads have ended, successfully or not: `collect` would not wait."""
         return all(future.done() for future in self._futures)
 
     def add(self, segment: SegmentWriter, open_bytes: int) -> None:
@@ -92,13 +92,13 @@ class ClosedSegments:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise the error of the first upload that failed, if it and those before it have ended."""
+        """Raise the error of the first failed upload, if it and those before it have ended."""
         while self._succeeded < len(self._futures) and self._futures[self._succeeded].done():
             self._futures[self._succeeded].result()
             self._succeeded += 1
 
     def collect(self) -> list[Segment]:
-        """Wait for the uploads, and return the segments. Raises the error of the first that failed."""
+        """Wait for the uploads, and return the segments. Raises the first error."""
         try:
             return [future.result() for future in self._futures]
         except BaseException:
@@ -106,7 +106,7 @@ class ClosedSegments:
             raise
 
     def give_up(self) -> None:
-        """Abort the uploads that have not begun, and wait for those that run."""
+        """Abort the uploads not yet begun, and wait for the running ones."""
         for future in self._futures:
             future.cancel()
         wait(self._futures)

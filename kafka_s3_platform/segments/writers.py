@@ -1,4 +1,4 @@
-"""Write records to the open segments of a scan or a compaction.
+"""Writes records to the open segments of a scan or a compaction.
 
 Each bucket has one writer. The number of open writers and their memory are limited.
 """
@@ -20,7 +20,7 @@ from kafka_s3_platform.store.promises import WRITE_CHECK
 
 
 class Refuse(Protocol):
-    """Takes the failures of records that a format cannot hold, and how many records are left out with them.
+    """Takes the failures of records that a format cannot hold, and the number of records left out with them.
 
     `is_one_of_many` is true if a mapper made several records of one: others of them may be written already.
     `is_tolerable` is true if only the values do not fit. It is false if no object can have the records' schema: the
@@ -33,7 +33,7 @@ class Refuse(Protocol):
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9!_.*'()=/:,@+-]*")
-"""Keys that every store accepts. For other keys the store is asked before the first byte is written."""
+"""Keys accepted by every store. Other keys are tried at the store before the first byte is written."""
 
 _SHOWN = 200
 _SINK = "io.confluent.connect.s3.S3SinkTask"
@@ -46,8 +46,8 @@ class SegmentWriters:
     """Routes records to one open segment for each bucket. Closes segments at rotations, at the caps, and at the end.
 
     Every decision depends on offsets and content alone; so do the bounds of the parts. So the same records give the
-    same segments. Closed segments go to `closed`, which uploads them side by side. Use it as a context manager:
-    segments that are still open at its end are aborted.
+    same segments. Closed segments go to `closed` for upload. Use it as a context manager: segments still open at its
+    end are aborted.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SegmentWriters:
         self._open.clear()
 
     def write(self, part: BucketPart) -> None:
-        """Append records of one bucket. The late ones are counted in the segment in which the part begins.
+        """Append records of one bucket. The late ones are counted in the segment at the part's beginning.
 
         Records that the format cannot hold are passed to `refuse`, which may raise. Without `refuse` they are an error.
         Raises the error of an earlier segment's upload.
@@ -101,21 +101,21 @@ class SegmentWriters:
         """Return the part without the refused records. Nothing of the part was written yet."""
         if self._refuse is None:
             raise err
-        kept = np.flatnonzero(~np.isin(part.batch.offsets, [f.offset for f in err.failures]))
+        accepted = np.flatnonzero(~np.isin(part.batch.offsets, [f.offset for f in err.failures]))
         self._refuse(
             err.failures,
-            len(part) - len(kept),
+            len(part) - len(accepted),
             is_one_of_many=part.batch.ordinals is not None,
             is_tolerable=is_tolerable,
         )
         writer = self._open.get(part.bucket)
         if writer is not None and not writer.record_count:
-            # the open object is named by the offset of a record that it will not hold
+            # the open object is named by the offset of a refused record
             self._pop(part.bucket).abort()
-        return part.at(kept)
+        return part.at(accepted)
 
     def _refused_key(self, part: BucketPart) -> str | None:
-        """Return why no object can have the key of a segment that begins with this part. Return None if one can.
+        """Explain why no object can have the key of a segment from this part on. Return None if one can.
 
         A merge (without `refuse`) is not checked: the store has accepted the place of its records before.
         """
@@ -168,10 +168,10 @@ class SegmentWriters:
 
 
 def build_put_failures(offsets: Int64s, reason: str) -> tuple[RecordFailure, ...]:
-    """Return the failures of records that the sink cannot put into any object, in Connect's words."""
+    """Build the failures of records without any possible object, in Connect's words."""
     return tuple(RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in offsets.tolist())
 
 
 def _fail_all(part: BucketPart, reason: str) -> UnwritableRecordsError:
-    """Return failures of all records of the part: no object can have their key, or their schema."""
+    """Build failures of all records of the part: no object can have their key, or their schema."""
     return UnwritableRecordsError(build_put_failures(part.batch.offsets, reason))
