@@ -19,7 +19,7 @@ MIN_LINES = 120
 
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_000, 12),
-    "archive": (3_480, 21),
+    "archive": (3_500, 21),
     "avro": (2_540, 14),
     "cli": (4_200, 42),
     "config": (9_100, 47),
@@ -34,7 +34,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "model": (2_730, 21),
     "monitoring": (1_990, 14),
     "partitioners": (1_010, 7),
-    "reading": (1_210, 6),
+    "reading": (1_220, 6),
     "restore": (11_690, 85),
     "segments": (830, 6),
     "sources": (2_860, 19),
@@ -49,7 +49,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 169,
     "a private module of Dagster": 43,
-    "a vague name": 1_706,
+    "a vague name": 1_533,
     "a, b = x, y": 53,
 }
 """How often the package may do what is hard to read. The aim is 0."""

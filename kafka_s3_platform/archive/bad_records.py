@@ -1,4 +1,4 @@
-"""Collect what a scan could not archive, as ranges of offsets. They are reported, and all else is archived."""
+"""Collect records that a scan could not archive, as ranges of offsets. They are reported, and all else is archived."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ GIVEN_UP = "too many failures"
 
 @dataclass
 class BadRecords:
-    """The unresolved ranges of one task, in order. Adjacent offsets that fail for the same reason are one range."""
+    """The unresolved ranges of one task, in order. Adjacent offsets with the same reason are one range."""
 
     kafka_partition: int
     found_at: datetime
@@ -37,19 +37,19 @@ class BadRecords:
         self._failed += failures
 
     def join(self, records: pa.RecordBatch) -> None:
-        """Make ranges of the failures that were noted for a batch. `records` is the whole batch as it was read."""
+        """Make ranges of the failures noted for a batch. `records` is the complete batch as it was read."""
         once = {failure.offset: failure for failure in reversed(self._failed)}
         self._failed.clear()
         if not once:
             return
-        found = [once[offset] for offset in sorted(once)]
-        at = np.searchsorted(read_offset_column(records), [f.offset for f in found])
+        failures = [once[offset] for offset in sorted(once)]
+        at = np.searchsorted(read_offset_column(records), [f.offset for f in failures])
         times = records.column("timestamp").cast(pa.int64()).take(pa.array(at)).to_pylist()
-        for failure, time in zip(found, times, strict=True):
+        for failure, time in zip(failures, times, strict=True):
             self.add(OffsetRange(failure.offset, failure.offset + 1), failure.stage, _describe_failure(failure), time)
 
     def add(self, bad: OffsetRange, reason: str, message: str, min_timestamp: int | None = None) -> None:
-        """Add a range. It starts at or after the end of all that were added before."""
+        """Add a range. It starts at or after the end of all earlier ones."""
         last = self.rows[-1] if self.rows else None
         if last is None or (last.end_offset, last.reason) != (bad.start_offset, reason):
             message = message[:MESSAGE_CHARACTERS]
@@ -62,7 +62,7 @@ class BadRecords:
         self.rows[-1] = replace(last, end_offset=bad.end_offset, min_timestamp=min(times, default=None))
 
     def insert(self, unreadable: Iterable[Unreadable]) -> None:
-        """Add the offsets that could not even be read in the range that was read last."""
+        """Add the unreadable offsets of the last range that was read."""
         for item in unreadable:
             message = item.message[:MESSAGE_CHARACTERS]
             place = (self.kafka_partition, item.start_offset, item.end_offset)
@@ -72,17 +72,17 @@ class BadRecords:
     def give_up(self, rest: OffsetRange) -> None:
         """Leave out all of `rest`, because too much failed before it."""
         first = self.rows[0]
-        said = f"not archived, because {len(self.rows)} ranges before it failed, the first at {first.start_offset}: "
-        self.add(rest, GIVEN_UP, said + first.message)
+        reason = f"not archived, because {len(self.rows)} ranges before it failed, the first at {first.start_offset}: "
+        self.add(rest, GIVEN_UP, reason + first.message)
 
-    def inside(self, wanted: OffsetRange) -> RangeSet:
-        """Return the unresolved offsets in `wanted`."""
-        return RangeSet(RangeSet(u.offsets for u in self.rows).within(wanted))
+    def inside(self, offsets: OffsetRange) -> RangeSet:
+        """Return the unresolved offsets in `offsets`."""
+        return RangeSet(RangeSet(u.offsets for u in self.rows).within(offsets))
 
 
-def list_good_ranges(wanted: OffsetRange, bad: RangeSet) -> Sequence[OffsetRange]:
-    """List the parts of a range that were archived, in order."""
-    return (RangeSet([wanted]) - bad).ranges
+def list_good_ranges(offsets: OffsetRange, bad: RangeSet) -> Sequence[OffsetRange]:
+    """List the archived parts of a range, in order."""
+    return (RangeSet([offsets]) - bad).ranges
 
 
 def _describe_failure(failure: RecordFailure) -> str:

@@ -1,6 +1,6 @@
-"""Compare this machine's clock with the store's clock, and with the times that brokers wrote into records.
+"""Compare this machine's clock with the store's clock, and with the times written by brokers into records.
 
-Which hours are over, and so complete, is decided by this machine's clock. A wrong clock would make that decision wrong.
+An hour is over, and so complete, by this machine's clock. A wrong clock would make that decision wrong.
 """
 
 import logging
@@ -20,21 +20,21 @@ from kafka_s3_platform.store.objects import ObjectStore
 logger = logging.getLogger(__name__)
 
 LOG_APPEND_TIME = 1
-"""The `timestampType` of a record whose timestamp was set by the broker."""
+"""The `timestampType` of a record with a timestamp set by the broker."""
 
 
 def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
-    """Raise ClockError where this machine's clock and the store's differ by more than `archive.clock.tolerance.ms`."""
+    """Raise ClockError if this machine's clock and the store's differ by more than `archive.clock.tolerance.ms`."""
     if store.clock.latest is None:
         # any answer may have a Date, also a refusal
         with suppress(AuthorizationError):
             store.head(f"{config.archive.index_dir}/{config.name}")
-    seen = store.clock.latest
-    if seen is None:
-        logger.debug("the store at %s does not tell the time: its answers have no Date", _name_endpoint(config))
-    elif abs(seen.difference) > _get_tolerance(config):
+    reading = store.clock.latest
+    if reading is None:
+        logger.debug("the store at %s sends no time: its answers have no Date", _name_endpoint(config))
+    elif abs(reading.difference) > _get_tolerance(config):
         who = f"the store at {_name_endpoint(config)}"
-        difference = _describe_difference(seen.received, who, seen.told, seen.difference)
+        difference = _describe_difference(reading.received, who, reading.told, reading.difference)
         raise ClockError(
             f"{difference}. Nothing was committed: hours would be called complete that are not over, or records be "
             f"taken for those of another time. {_advise_on_clocks(config)}"
@@ -46,25 +46,25 @@ def find_wrong_clocks(
 ) -> dict[str, PlatformError]:
     """Do what `refuse_wrong_clock` does, then compare this machine's clock with the brokers' clocks.
 
-    A topic with `LogAppendTime` shows them: the broker's clock has at least reached the time that it wrote into a
-    record. Where a broker's clock is ahead, the topic has a ClockError only if the store's answers have no Date. Where
-    the store agrees with this machine, the difference is logged, and archiving goes on.
+    A topic with `LogAppendTime` shows them: the broker's clock has at least reached the time it wrote into a record. If
+    a broker's clock is ahead, the topic has a ClockError only if the store's answers have no Date. If the store agrees
+    with this machine, the difference is logged, and archiving goes on.
     """
     try:
         refuse_wrong_clock(config, store)
     except ClockError as err:
         return dict.fromkeys(descriptions, err)
     stamped = {
-        topic: found.kafka_partitions
-        for topic, found in descriptions.items()
-        if found.configs_in_force.get("message.timestamp.type") == "LogAppendTime"
+        topic: description.kafka_partitions
+        for topic, description in descriptions.items()
+        if description.configs_in_force.get("message.timestamp.type") == "LogAppendTime"
     }
     failures: dict[str, PlatformError] = {}
     for topic, newest in admin.newest_records(stamped).found.items():
-        found = _find_future_append(config, topic, newest.found)
-        if found is None:
+        problem = _find_future_append(config, topic, newest.found)
+        if problem is None:
             continue
-        message = f"{found}. {_advise_on_clocks(config)}"
+        message = f"{problem}. {_advise_on_clocks(config)}"
         if store.clock.latest is None:
             failures[topic] = ClockError(f"{message}. Nothing was committed")
         else:
@@ -73,7 +73,7 @@ def find_wrong_clocks(
 
 
 def _find_future_append(config: ConnectorConfig, topic: str, newest: Mapping[int, tuple[int, int]]) -> str | None:
-    """Describe a record that a broker appended in the future, by this machine's clock. Return None if none is found.
+    """Describe a record appended in the future, by this machine's clock. Return None if there is none.
 
     `newest` is kafka partition -> offset and epoch ms of its record with the latest timestamp.
     """
@@ -85,14 +85,14 @@ def _find_future_append(config: ConnectorConfig, topic: str, newest: Mapping[int
                 who = f"the broker that appended {topic}-{kafka_partition} offset {offset}"
                 return _describe_difference(now, who, appended, now - appended)
     except PlatformError as err:
-        logger.debug("topic %s: when its newest records were appended is not known: %s", topic, err)
+        logger.debug("topic %s: cannot read when its newest records were appended: %s", topic, err)
     return None
 
 
 def _has_append_time(config: ConnectorConfig, topic: str, kafka_partition: int, offset: int) -> bool:
-    """Return whether the broker set the record's timestamp.
+    """Return True if the broker set the record's timestamp.
 
-    In a record that is older than the topic's `LogAppendTime`, the producer set it.
+    In a record older than the topic's `LogAppendTime`, the producer set it.
     """
     with new_reader(config.kafka, topic) as reader:
         batches = list(reader.read(kafka_partition, OffsetRange(offset, offset + 1)))
@@ -110,7 +110,7 @@ def _name_endpoint(config: ConnectorConfig) -> str:
 def _describe_difference(here: datetime, who: str, there: datetime, difference: timedelta) -> str:
     direction = "ahead" if difference > timedelta() else "behind"
     return (
-        f"this machine's clock says {here:%Y-%m-%d %H:%M:%S} UTC, that of {who} said {there:%Y-%m-%d %H:%M:%S} UTC: "
+        f"this machine's clock says {here:%Y-%m-%d %H:%M:%S} UTC, the clock of {who} {there:%Y-%m-%d %H:%M:%S} UTC: "
         f"this one is at least {abs(difference).total_seconds():.0f} s {direction}"
     )
 

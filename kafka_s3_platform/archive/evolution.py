@@ -1,10 +1,10 @@
-"""Choose the schema that each record is written with: Connect's `schema.compatibility`.
+"""Choose the schema to write each record with: Connect's `schema.compatibility`.
 
-Each range that is scanned starts without a schema, and the Registry's versions order the schemas. So hours can be
-archived in any order. Versions mean something within one subject: each subject of a range has a schema of its own.
-A record whose schema is not that of its object is projected (Confluent S3 sink, "Schema Evolution"). One that cannot
-be projected keeps its own schema, as under NONE: what came first into a range decides which schema is the newest so
-far, and no record may wait for ever for what others have.
+Each scanned range starts without a schema, and the Registry's versions order the schemas. So hours can be archived in
+any order. Versions have a meaning within one subject: each subject of a range has a schema of its own.
+A record with another schema than its object is projected (Confluent S3 sink, "Schema Evolution"). If this fails, it
+keeps its own schema, as under NONE: the order of records in a range decides the newest schema so far, and no record may
+wait for ever because of others.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ Targets = tuple[Sequence[Schema | None], Int32s]
 
 
 class SchemaTargets:
-    """Chooses the schema that each record of one range is written with.
+    """Chooses the schema to write each record of one range with.
 
-    NONE: the record's own schema. Each schema has its own open objects, so two schemas that alternate do not start a
-    new object at each change. BACKWARD and FULL: the newest schema so far of its subject. FORWARD: the oldest so far.
+    NONE: the record's own schema. Each schema has its own open objects, so two alternating schemas do not start a new
+    object at each change. BACKWARD and FULL: the newest schema so far of its subject. FORWARD: the oldest so far.
     """
 
     def __init__(self, compatibility: Compatibility, notes: Notes | None = None) -> None:
@@ -33,7 +33,7 @@ class SchemaTargets:
         self._notes = Notes() if notes is None else notes
 
     def project(self, values: Payload) -> Payload:
-        """Return the next batch's values as they are written, each with the schema that it is written with."""
+        """Return the next batch's values as they are written, each with its schema."""
         schemas, chosen = self.choose(values)
         moved = (values.codes != NO_SCHEMA) & (chosen != values.codes)
         if not moved.any():
@@ -76,19 +76,19 @@ class SchemaTargets:
         return self._by_order(values)
 
     def unordered(self, values: Payload) -> np.ndarray:
-        """Return which records have a schema without a version, if versions are needed to order schemas."""
+        """Mark the records with a schema without a version, if versions are needed to order schemas."""
         if self._compatibility == "NONE":
             return np.zeros(len(values), bool)
         versionless = np.array([*(s.version is None for s in values.schemas), False])
-        found: np.ndarray = versionless[values.codes]
-        return found
+        mask: np.ndarray = versionless[values.codes]
+        return mask
 
     def _by_order(self, values: Payload) -> Targets:
         schemas = [*values.schemas, *(s for s in self._reached.values() if s not in values.schemas)]
         subjects = [schema.subject for schema in values.schemas]
         chosen = np.full(len(values), len(schemas), np.int32)
         for subject in dict.fromkeys(subjects):
-            codes = [code for code, each in enumerate(subjects) if each == subject]
+            codes = [code for code, other in enumerate(subjects) if other == subject]
             rows = np.flatnonzero(np.isin(values.codes, codes))
             if not len(rows):
                 continue
@@ -99,9 +99,9 @@ class SchemaTargets:
         return [*schemas, None], chosen
 
     def _find_sources(self, values: Payload, rows: Int64s, reached: Schema | None) -> Int64s:
-        """Return for each of `rows`, which are of one subject, the number of the row, from 1, that gives it its schema.
+        """Return, for each of `rows` of one subject, the number (from 1) of the row that gives it its schema.
 
-        That is the last one so far of the newest (FORWARD: oldest) version. 0: it came in an earlier batch, `reached`.
+        It is the last row so far of the newest (FORWARD: oldest) version. 0: it came in an earlier batch, `reached`.
         A transform may make several schemas of one version: so a record of that version is written with its own.
         """
         forward = self._compatibility == "FORWARD"

@@ -1,4 +1,4 @@
-"""Errors for what a run could not archive, reported after it has committed everything else."""
+"""Errors for unarchived records, reported after everything else is committed."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,19 +25,19 @@ SHOWN = 5
 
 def find_deletion_time(item: Unresolved) -> datetime | None:
     """Return the earliest time at which retention may delete a record. Return None if it is unknown, or never."""
-    kept = item.retention_ms
+    retention_ms = item.retention_ms
     earliest = item.min_timestamp
-    if kept is None or kept == FOR_EVER or earliest is None or earliest < 0:
+    if retention_ms is None or retention_ms == FOR_EVER or earliest is None or earliest < 0:
         return None
     try:
-        return datetime.fromtimestamp(earliest / 1000, timezone.utc) + timedelta(milliseconds=kept)
+        return datetime.fromtimestamp(earliest / 1000, timezone.utc) + timedelta(milliseconds=retention_ms)
     except (OverflowError, ValueError):
         # producers set timestamps, and may set one that no calendar has
         return None
 
 
 def describe_time_left(item: Unresolved, now: datetime) -> str:
-    """Describe how long retention keeps the records at least: `for ever`, `unknown`, `none`, or `2 days, 3:04:05`."""
+    """Describe the least time that retention leaves: `for ever`, `unknown`, `none`, or `2 days, 3:04:05`."""
     if item.retention_ms == FOR_EVER:
         return "for ever"
     until = find_deletion_time(item)
@@ -49,18 +49,18 @@ def describe_time_left(item: Unresolved, now: datetime) -> str:
 
 
 def format_resolve_command(connector: str, topic: str, kafka_partition: int, decision: str) -> str:
-    """Return the command that records a decision."""
+    """Return the command to record a decision."""
     place = f"{shlex.quote(connector)} --topic {shlex.quote(topic)} --kafka-partition {kafka_partition}"
     return f"kafka-s3 resolve {place} {decision}"
 
 
 def format_end_command(connector: str, topic: str) -> str:
-    """Return the command that ends what a killed run has reserved, also offsets that no run can need any more."""
+    """Return the command to end a killed run's reservations, also of offsets no longer needed."""
     return f"kafka-s3 vacuum {shlex.quote(connector)} --topic {shlex.quote(topic)} --older-than 0m"
 
 
 def format_skip_command(connector: str, topic: str, item: Unresolved) -> str:
-    """Return the command that decides to do without these offsets."""
+    """Return the command to give up these offsets."""
     skip = f"--offsets {item.start_offset}:{item.end_offset} --skip"
     return format_resolve_command(connector, topic, item.kafka_partition, skip)
 
@@ -71,7 +71,7 @@ def build_failure(
     unresolved: Sequence[Unresolved],
     failed: Sequence[PlatformError],
 ) -> PlatformError | None:
-    """Return one error for all that failed. Return None if nothing failed.
+    """Return one error for all failures. Return None if nothing failed.
 
     The error is transient if one of them is, because another run then archives more. Its text has the permanent errors
     too.
@@ -80,11 +80,11 @@ def build_failure(
         return None
     first = next((e for e in failed if isinstance(e, TransientError)), None) or next(iter(failed), None)
     others = [str(e) for e in failed if e is not first]
-    said = [*_unresolved_lines(connector, topic, unresolved), *others[:SHOWN], *_more(len(others) - SHOWN)]
+    lines = [*_unresolved_lines(connector, topic, unresolved), *others[:SHOWN], *_more(len(others) - SHOWN)]
     if first is None:
-        return UnresolvedOffsetsError("\n".join(said))
+        return UnresolvedOffsetsError("\n".join(lines))
     # on a line of its own: the text before it may end with a command that users copy
-    first.args = ("\n".join([f"{first}", "Everything else that this run read is committed", *said]),)
+    first.args = ("\n".join([f"{first}", "Everything else that this run read is committed", *lines]),)
     return first
 
 
@@ -120,7 +120,7 @@ def _more(count: int) -> Iterable[str]:
 
 
 def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> Iterator[PlatformError]:
-    """Return an error for hours whose records are out of range: `archive.start.hour` was a later one before."""
+    """Return an error for hours with records out of range: `archive.start.hour` was a later one before."""
     start = request.config.archive.start_hour
     moved = [hour for hour in hours if hour.verdict.out_of_range_count and hour.hour >= start]
     if moved:
@@ -136,12 +136,12 @@ def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> 
 
 
 def build_errors(failed: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
-    """Return the errors of failed tasks, each with the place where it failed."""
+    """Return the errors of failed tasks, each with its place."""
     for item in failed:
         ranges = ", ".join(map(str, item.ranges[:SHOWN]))
-        said = f"{topic}-{item.kafka_partition} {ranges} is not archived: {item.error}"
+        message = f"{topic}-{item.kafka_partition} {ranges} is not archived: {item.error}"
         if isinstance(item.error, LogTruncatedError):
             accept = format_resolve_command(connector, topic, item.kafka_partition, "--accept-truncation")
-            said += f". To keep what is archived and go on after it: {accept}"
-        item.error.args = (said,)
+            message += f". To keep what is archived and go on after it: {accept}"
+        item.error.args = (message,)
         yield item.error

@@ -1,4 +1,4 @@
-"""How far consumer groups have read: what a run notes of them, so that they can go on at a restored topic."""
+"""Note the offsets of consumer groups, so that they can go on at a restored topic."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,17 @@ def observe_groups(
 ) -> dict[str, list[CommittedOffset]]:
     """Read what the groups of `archive.consumer.groups` have committed of the topics, idle kafka partitions too.
 
-    Archiving goes on without what cannot be read of them: that is logged. A group that has committed nothing of a
-    topic has no row, so that what was noted of it earlier stays.
+    A group that cannot be read is logged, and archiving goes on. A group without offsets of a topic has no row, so that
+    its earlier rows stay.
     """
     rows: dict[str, list[CommittedOffset]] = {topic: [] for topic in kafka_partitions}
     if not config.archive.consumer_groups:
         return rows
     for group, state in _choose_groups(admin, config):
-        for topic, found in _read_group(admin, group, kafka_partitions).items():
+        for topic, committed in _read_group(admin, group, kafka_partitions).items():
             rows[topic] += [
                 CommittedOffset(group, p, c.offset, c.metadata, c.leader_epoch, state, observed_at)
-                for p, c in sorted(found.items())
+                for p, c in sorted(committed.items())
             ]
     return rows
 
@@ -42,28 +42,27 @@ def observe_groups(
 def _read_group(
     admin: ClusterAdmin, group: str, kafka_partitions: Mapping[str, Sequence[int]]
 ) -> Mapping[str, Mapping[int, Committed]]:
-    """Read what the group has committed of the topics. If a topic fails, each is asked about alone."""
+    """Read the group's committed offsets of the topics. If a topic fails, read each alone."""
     try:
         return read_committed_of(admin, group, kafka_partitions)
     except PlatformError as err:
         if len(kafka_partitions) == 1 or isinstance(err, BrokerUnavailableError):
             _log_warning(err)
             return {}
-    found: dict[str, Mapping[int, Committed]] = {}
-    for topic, wanted in kafka_partitions.items():
-        found |= _read_group(admin, group, {topic: wanted})
-    return found
+    committed: dict[str, Mapping[int, Committed]] = {}
+    for topic, numbers in kafka_partitions.items():
+        committed |= _read_group(admin, group, {topic: numbers})
+    return committed
 
 
 def match_replaced_groups(state: IndexState, rows: Sequence[CommittedOffset]) -> tuple[RowPredicate, ...]:
-    """Match the rows in the index that `rows` replace: those of the same groups, and of no other."""
-    known = {r.group_id for r in state.groups}
-    replaced = known & {r.group_id for r in rows}
+    """Match the index rows to be replaced by `rows`: all of the same groups, and of no other."""
+    replaced = {r.group_id for r in state.groups} & {r.group_id for r in rows}
     return tuple(match_group(group_id) for group_id in sorted(replaced))
 
 
 def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig) -> list[tuple[str, str]]:
-    """List the groups that a pattern matches, with their states."""
+    """List the groups that match a pattern, with their states."""
     patterns = [compile_java_regex(p) for p in config.archive.consumer_groups]
     try:
         listing = list_groups(admin)
@@ -72,11 +71,11 @@ def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig) -> list[tuple[s
         return []
     for error in listing.errors:
         _log_warning(error)
-    found = [(g, s) for g, s in sorted(listing.states.items()) if any(p.fullmatch(g) for p in patterns)]
-    if not found:
+    chosen = [(g, s) for g, s in sorted(listing.states.items()) if any(p.fullmatch(g) for p in patterns)]
+    if not chosen:
         names = ", ".join(config.archive.consumer_groups)
         _log_warning(f"no consumer group is named {names}, or none that may be seen (DESCRIBE)")
-    return found
+    return chosen
 
 
 def _log_warning(what: object) -> None:

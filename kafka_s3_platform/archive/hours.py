@@ -1,4 +1,4 @@
-"""Reports on hours from the index: the facts on an hour's page, and whether the hour is complete."""
+"""Reports on hours from the index: the facts on an hour's page, with its completeness."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,11 +35,11 @@ def report_hours(snapshot: IndexSnapshot, hours: Iterable[datetime], lateness: t
 
 def group_segments_by_hour(snapshot: IndexSnapshot, hours: Sequence[datetime]) -> dict[datetime, list[Segment]]:
     """Group the hourly segments of the ascending `hours`, live or compacted since, by the start of their hour."""
-    found: dict[datetime, list[Segment]] = defaultdict(list)
+    by_hour: dict[datetime, list[Segment]] = defaultdict(list)
     if not hours:
-        return found
-    wanted = SegmentFilter(chunk="hourly", chunk_starts=(hours[0], hours[-1] + HOUR))
-    for segment in (*snapshot.select_segments(wanted), *snapshot.select_segments(wanted, retired=True)):
+        return by_hour
+    selection = SegmentFilter(chunk="hourly", chunk_starts=(hours[0], hours[-1] + HOUR))
+    for segment in (*snapshot.select_segments(selection), *snapshot.select_segments(selection, retired=True)):
         if segment.chunk_start is not None:
-            found[segment.chunk_start].append(segment)
-    return found
+            by_hour[segment.chunk_start].append(segment)
+    return by_hour

@@ -1,8 +1,8 @@
-"""Whose log it is: asked before offsets are compared that were seen at two times.
+"""Check that a log is still the archived one, before offsets of two times are compared.
 
-The same offset is another record where the topic was created again, or where the log has lost its end and has grown
-again. Topic ids tell the first. Leader epochs tell the second: a leader loses nothing as long as it leads, so only a
-log of another epoch is asked about, and what it then says holds as long as that epoch lasts.
+The same offset is another record if the topic was created again, or if the log has lost its end and has grown again.
+Topic ids show the first. Leader epochs show the second: a leader loses nothing as long as it leads, so only a log of
+another epoch is asked about, and its answer holds as long as this epoch lasts.
 """
 
 from bisect import bisect_left
@@ -30,12 +30,12 @@ from kafka_s3_platform.model.state import IndexState
 T = TypeVar("T")
 
 FindDivergence: TypeAlias = Callable[[Frontier, EpochMark], EpochEnd | None]
-"""Asks the log as it was just seen whether it has what lies below the mark. Returns what `RecordReader` does."""
+"""Asks the current log for all offsets below the mark. Returns the answer of `RecordReader`."""
 
 
 @contextmanager
 def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
-    """Give a function that asks the leaders of the topic. It connects when it is first called."""
+    """Yield a function to ask the leaders of the topic. It connects at the first call."""
     with ExitStack() as stack:
         open_reader = cache(
             lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
@@ -48,16 +48,16 @@ def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]
 
 
 def refuse_another_topic(description: TopicDescription | FoundTopic, state: IndexState) -> None:
-    """Refuse a topic that is not the archived one, and an answer that lacks kafka partitions of the archived one."""
+    """Refuse another topic than the archived one, and an answer without all of its kafka partitions."""
     topic = description.topic
-    known = state.topic
-    if known and known.topic_id != description.topic_id:
+    archived = state.topic
+    if archived and archived.topic_id != description.topic_id:
         raise TopicRecreatedError(
-            f"topic {topic} has id {description.topic_id}, the archive holds {known.topic_id}: it was deleted "
+            f"topic {topic} has id {description.topic_id}, the archive holds {archived.topic_id}: it was deleted "
             f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
             f"objects mix with the old ones"
         )
-    if behind := sorted({*(known.kafka_partitions if known else ())} - {*description.kafka_partitions}):
+    if behind := sorted({*(archived.kafka_partitions if archived else ())} - {*description.kafka_partitions}):
         raise BrokerUnavailableError(
             f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
             f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
@@ -66,9 +66,9 @@ def refuse_another_topic(description: TopicDescription | FoundTopic, state: Inde
 
 @dataclass(frozen=True)
 class Truncation:
-    """Archived offsets that the log has lost. `is_start_exact` is False if they may begin later: it is not known.
+    """Archived offsets lost by the log. `is_start_exact` is False if they may begin later: it is unknown.
 
-    `leader_epoch` is that of the log before them, None if it is not known.
+    `leader_epoch` is the log's epoch before them, None if it is unknown.
     """
 
     offsets: OffsetRange
@@ -78,7 +78,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ArchivedLogs:
-    """The logs of one topic as the archive knows them, to compare with how they are now. The topic is the same."""
+    """The archived logs of one topic, to compare with the current ones. The topic is the same."""
 
     config: ConnectorConfig
     topic: str
@@ -86,36 +86,36 @@ class ArchivedLogs:
     find_divergence: FindDivergence
 
     def find_changed(self, frontiers: Mapping[int, Frontier]) -> dict[int, PlatformError]:
-        """Return why kafka partitions cannot be archived now, of those whose log is not, or may not be, the archived.
+        """Return the errors of kafka partitions with another log than the archived one, or perhaps another.
 
         A LogTruncatedError lasts until somebody decides.
         """
         return dict(self._ask_each(frontiers, self._refuse_truncated).failures)
 
     def refuse_changed(self, frontiers: Mapping[int, Frontier]) -> None:
-        """Raise what `find_changed` finds."""
+        """Raise the errors of `find_changed`."""
         Answers({}, self.find_changed(frontiers)).get()
 
     def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
-        """Find offsets that were seen in the logs, not archived, and then lost: other records may lie there by now.
+        """Find offsets lost by the logs before they were archived: other records may lie there by now.
 
-        Only kafka partitions that have lost some are in the answer. The last recorded look tells what there was.
+        Only kafka partitions with such losses are in the answer. The last recorded frontier shows their extent.
         """
-        cut = self._ask_each(frontiers, self._find_cut_off)
+        losses = self._ask_each(frontiers, self._find_cut_off)
         gaps = {
             p: tuple(
                 Gap(p, r.start_offset, r.end_offset, "cut off", observed_at=frontiers[p].observed_at) for r in offsets
             )
-            for p, offsets in cut.found.items()
+            for p, offsets in losses.found.items()
             if offsets
         }
-        return Answers(gaps, cut.failures)
+        return Answers(gaps, losses.failures)
 
     def find_truncation(self, frontier: Frontier) -> Truncation | None:
-        """Find where log and archive begin to differ. None if the log has all that is archived, or that was accepted.
+        """Find the point from which log and archive differ. None if nothing is lost, or the loss was accepted.
 
-        Scans and gaps record the leader epoch that the log had at their end. The log is asked for the lowest that it
-        has lost. Where epochs tell nothing, the start is the lowest offset at which the log may differ.
+        Scans and gaps record the log's leader epoch at their end. The log is asked for the lowest one it has lost. If
+        epochs show nothing, the start is the lowest offset at which the log may differ.
         """
         marks = self._list_marks(frontier)
         if self._find_loss(frontier, marks) is None:
@@ -135,30 +135,30 @@ class ArchivedLogs:
         return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
 
     def _list_marks(self, frontier: Frontier) -> list[EpochMark]:
-        """List, in order, what tells whether the log has lost something that is archived and that it is to have."""
+        """List, in order, the marks by which a loss of archived records shows."""
         kafka_partition = frontier.kafka_partition
         now = frontier.leader_epoch
         expected_end = self._find_expected_end(kafka_partition)
         lowest = max(1, frontier.log_start_offset)
-        # of a later epoch than its own a leader knows nothing
+        # a leader knows nothing of a later epoch than its own
         marks = [
             mark
             for mark in self.state.list_epoch_marks(kafka_partition)
             if now is not None and mark.leader_epoch <= now and lowest <= mark.offset <= expected_end
         ]
-        look = self._find_last_look(kafka_partition)
-        seen = None if look is None else self._make_mark(frontier, look)
-        if seen is not None:
+        last = self._find_last_frontier(kafka_partition)
+        last_mark = None if last is None else self._make_mark(frontier, last)
+        if last_mark is not None:
             # of the archive's end itself, nobody may know the epoch
-            seen_end = min(seen.offset, expected_end)
-            if seen_end >= lowest and seen_end > (marks[-1].offset if marks else 0):
-                marks.append(EpochMark(seen_end, seen.leader_epoch))
+            mark_end = min(last_mark.offset, expected_end)
+            if mark_end >= lowest and mark_end > (marks[-1].offset if marks else 0):
+                marks.append(EpochMark(mark_end, last_mark.leader_epoch))
         return marks
 
     def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
-        """Tell how the log shows that it has lost something that is archived. None if it has all of it.
+        """Describe how the log shows a loss of archived records. None if it has all of them.
 
-        A log that has what lies below the last mark has all.
+        A log with all offsets below the last mark has all.
         """
         expected_end = self._find_expected_end(frontier.kafka_partition)
         if expected_end > frontier.last_stable_offset:
@@ -169,28 +169,28 @@ class ArchivedLogs:
         return f"the log holds other records from offset {divergence.end_offset} on at the latest"
 
     def _ask_each(self, frontiers: Mapping[int, Frontier], ask: Callable[[Frontier], T]) -> Answers[int, T]:
-        found: dict[int, T] = {}
+        answers: dict[int, T] = {}
         failures: dict[int, PlatformError] = {}
         for kafka_partition, frontier in frontiers.items():
             try:
-                found[kafka_partition] = ask(frontier)
+                answers[kafka_partition] = ask(frontier)
             except PlatformError as err:
                 failures[kafka_partition] = err
-        return Answers(found, failures)
+        return Answers(answers, failures)
 
     def _refuse_truncated(self, frontier: Frontier) -> None:
         marks = self._list_marks(frontier)
-        if loss := self._find_loss(frontier, [] if self._was_asked(frontier, marks) else marks):
+        if loss := self._find_loss(frontier, [] if self._has_same_leader(frontier, marks) else marks):
             raise self._make_error(frontier, loss)
 
-    def _was_asked(self, frontier: Frontier, marks: Sequence[EpochMark]) -> bool:
-        """Whether what is expected was archived or seen under the leader of now: a leader loses nothing."""
+    def _has_same_leader(self, frontier: Frontier, marks: Sequence[EpochMark]) -> bool:
+        """Return True if the current leader was leader at the expected end: a leader loses nothing."""
         if marks and marks[-1].leader_epoch == frontier.leader_epoch:
             return True
         expected_end = self._find_expected_end(frontier.kafka_partition)
         looks = self.state.looks.of(frontier.kafka_partition)
-        same = (look for look in looks if look.leader_epoch == frontier.leader_epoch)
-        return any(look.last_stable_offset >= expected_end for look in same)
+        same = (earlier for earlier in looks if earlier.leader_epoch == frontier.leader_epoch)
+        return any(earlier.last_stable_offset >= expected_end for earlier in same)
 
     def _make_error(self, frontier: Frontier, how: str) -> LogTruncatedError:
         kafka_partition = frontier.kafka_partition
@@ -203,54 +203,54 @@ class ArchivedLogs:
         )
 
     def _find_expected_end(self, kafka_partition: int) -> int:
-        """Return up to where the log has to have what is archived."""
+        """Return the end of the archived offsets that the log must have."""
         expected = self.state.coverage(kafka_partition) - self.state.gap_offsets(kafka_partition, "truncated")
         return expected.end_offset or 0
 
-    def _find_last_look(self, kafka_partition: int) -> Frontier | None:
-        """Return the last look, or that of the same leader which saw most: a leader loses nothing."""
+    def _find_last_frontier(self, kafka_partition: int) -> Frontier | None:
+        """Return the last frontier, or an earlier one of the same leader with a later end: a leader loses nothing."""
         looks = self.state.looks.of(kafka_partition)
-        of_last = (look for look in looks if look.leader_epoch == looks[-1].leader_epoch)
-        return max(of_last, key=lambda look: look.high_watermark, default=None)
+        of_last = (frontier for frontier in looks if frontier.leader_epoch == looks[-1].leader_epoch)
+        return max(of_last, key=lambda frontier: frontier.high_watermark, default=None)
 
-    def _make_mark(self, frontier: Frontier, look: Frontier) -> EpochMark | None:
-        """Return where an earlier leader's log ended by the look. None if the leader is the same, or is not known."""
-        then, now = look.leader_epoch, frontier.leader_epoch
-        return None if then is None or now is None or now <= then else EpochMark(look.high_watermark, then)
+    def _make_mark(self, frontier: Frontier, last: Frontier) -> EpochMark | None:
+        """Return the end of an earlier leader's log. None if the leader is the same, or is unknown."""
+        then, now = last.leader_epoch, frontier.leader_epoch
+        return None if then is None or now is None or now <= then else EpochMark(last.high_watermark, then)
 
     def _find_cut_off(self, frontier: Frontier) -> RangeSet:
-        look = self._find_last_look(frontier.kafka_partition)
-        if look is None or look.high_watermark <= frontier.log_start_offset:
+        last = self._find_last_frontier(frontier.kafka_partition)
+        if last is None or last.high_watermark <= frontier.log_start_offset:
             return RangeSet()
-        lost = make_span(self._find_shared_end(frontier, look), look.high_watermark)
-        return lost - self._find_archived_by(look) if lost else lost
+        lost = make_span(self._find_shared_end(frontier, last), last.high_watermark)
+        return lost - self._find_archived_by(last) if lost else lost
 
-    def _find_archived_by(self, look: Frontier) -> RangeSet:
-        """Return what of the log that the look saw is archived, or was given up since."""
-        kafka_partition = look.kafka_partition
+    def _find_archived_by(self, last: Frontier) -> RangeSet:
+        """Return the part of the last observed log that is archived, or was given up since."""
+        kafka_partition = last.kafka_partition
         later = RangeSet(
             scan.offsets
             for scan in self.state.scans
-            if scan.kafka_partition == kafka_partition and _may_be_later(scan.leader_epoch, look.leader_epoch)
+            if scan.kafka_partition == kafka_partition and _may_be_later(scan.leader_epoch, last.leader_epoch)
         )
         given_up_before = RangeSet(
             gap.offsets
             for gap in self.state.gaps_of(kafka_partition)
-            if gap.reason == "truncated" and gap.observed_at is not None and gap.observed_at <= look.observed_at
+            if gap.reason == "truncated" and gap.observed_at is not None and gap.observed_at <= last.observed_at
         )
         archived = self.state.coverage(kafka_partition) - self.state.deleted(kafka_partition)
         return archived - later - given_up_before
 
-    def _find_shared_end(self, frontier: Frontier, look: Frontier) -> int:
-        """Return up to where the log is the one of the look, as far as that is known."""
-        then, now = look.leader_epoch, frontier.leader_epoch
+    def _find_shared_end(self, frontier: Frontier, last: Frontier) -> int:
+        """Return the end of the offsets that this log shares with the last observed one, as far as it is known."""
+        then, now = last.leader_epoch, frontier.leader_epoch
         if then is None or now is None or now < then:
             return frontier.high_watermark
-        if now == then and look.high_watermark <= frontier.high_watermark:
-            return look.high_watermark
-        divergence = self.find_divergence(frontier, EpochMark(look.high_watermark, then))
-        shared_end = look.high_watermark if divergence is None else divergence.end_offset
-        # of the leader of now, the end may have moved on since
+        if now == then and last.high_watermark <= frontier.high_watermark:
+            return last.high_watermark
+        divergence = self.find_divergence(frontier, EpochMark(last.high_watermark, then))
+        shared_end = last.high_watermark if divergence is None else divergence.end_offset
+        # under the current leader, the end may have moved on since
         is_known = divergence is None or (now != then and divergence.leader_epoch is not None)
         if is_known and frontier.high_watermark < shared_end:
             raise BrokerUnavailableError(
@@ -259,11 +259,11 @@ class ArchivedLogs:
                 f"are behind. Run again"
             )
         if divergence is None or now == then:
-            # a leader loses nothing: if the log is shorter, it was told too long then
-            return look.high_watermark
+            # a leader loses nothing: if the log is shorter, its end was reported too far on then
+            return last.high_watermark
         if divergence.leader_epoch == then:
             return divergence.end_offset
-        # The leader of then may have followed another log before that end. What is archived was found to be shared.
+        # The earlier leader may have followed another log before that end. Archived records are known to be shared.
         archived = self.state.coverage(frontier.kafka_partition).end_offset or frontier.log_start_offset
         return min(divergence.end_offset, archived)
 
@@ -273,9 +273,9 @@ def _may_be_later(one: int | None, other: int | None) -> bool:
 
 
 def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
-    """Read the leader epoch at the end of offsets that become a gap. None if it cannot be told.
+    """Read the leader epoch at the end of a new gap. None if it is unknown.
 
-    Of a log that is the archived one: the epoch of another would hide that. Raises what reading a range raises.
+    The log must be the archived one: the epoch of another would hide that. Raises the errors of reading a range.
     """
     if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
         return None

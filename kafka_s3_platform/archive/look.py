@@ -1,6 +1,6 @@
-"""One consistent look at topics: which kafka partitions each has, where their logs begin and end, and when that was.
+"""Consistent observations of topics: their kafka partitions, the ends of their logs, and the time of both.
 
-And whether the log holds what a look-up by time tells.
+Also checks the log against a broker's look-up by time.
 """
 
 import dataclasses
@@ -19,38 +19,38 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
 
-MAX_LOOKS = 5
+MAX_OBSERVATIONS = 5
 
 T = TypeVar("T")
 
 
-def look_until_unchanged(
+def observe_until_unchanged(
     admin: ClusterAdmin,
     descriptions: Mapping[str, TopicDescription],
-    look: Callable[[Mapping[str, TopicDescription]], Answers[str, T]],
+    observe: Callable[[Mapping[str, TopicDescription]], Answers[str, T]],
 ) -> Answers[str, tuple[TopicDescription, T]]:
-    """Return what `look` finds of each topic, and the topic. Looks again at topics that changed meanwhile.
+    """Return the answers of `observe` for each topic, with the topic. Topics that change meanwhile are observed again.
 
-    A kafka partition that is added, or a topic that is created again, between the description and the frontiers would
-    else be in one of them only. Fewer kafka partitions afterwards are no change: a topic never loses one, so that
-    answer came from a broker that is behind. A topic that changes with every look fails with BrokerUnavailableError.
+    Otherwise a kafka partition added, or a topic created again, between the description and the frontiers would be in
+    one of them only. Fewer kafka partitions afterwards are no change: a topic never loses one, so the broker is behind.
+    A topic that changes during every observation fails with BrokerUnavailableError.
     """
-    found: dict[str, tuple[TopicDescription, T]] = {}
+    observed: dict[str, tuple[TopicDescription, T]] = {}
     failures: dict[str, PlatformError] = {}
-    left = descriptions
-    for _ in range(MAX_LOOKS):
-        looked = look(left)
-        after = admin.find_topics(looked.found)
-        failures |= {**looked.failures, **after.failures}
-        changed = [topic for topic, now in after.found.items() if _has_changed(left[topic], now)]
-        found |= {topic: (left[topic], looked.found[topic]) for topic in after.found if topic not in changed}
+    pending = descriptions
+    for _ in range(MAX_OBSERVATIONS):
+        answers = observe(pending)
+        after = admin.find_topics(answers.found)
+        failures |= {**answers.failures, **after.failures}
+        changed = [topic for topic, now in after.found.items() if _has_changed(pending[topic], now)]
+        observed |= {topic: (pending[topic], answers.found[topic]) for topic in after.found if topic not in changed}
         if not changed:
-            return Answers(found, failures)
+            return Answers(observed, failures)
         described = admin.describe_topics(changed)
         failures |= described.failures
-        left = described.found
-    failures |= {topic: _build_unsettled_error(topic) for topic in left}
-    return Answers(found, failures)
+        pending = described.found
+    failures |= {topic: _build_unsettled_error(topic) for topic in pending}
+    return Answers(observed, failures)
 
 
 def _has_changed(before: TopicDescription, after: FoundTopic) -> bool:
@@ -60,18 +60,18 @@ def _has_changed(before: TopicDescription, after: FoundTopic) -> bool:
 
 def _build_unsettled_error(topic: str) -> BrokerUnavailableError:
     return BrokerUnavailableError(
-        f"topic {topic}: its id or its kafka partitions changed during each of {MAX_LOOKS} looks at it; nothing was "
-        f"committed. Run again when nobody changes it"
+        f"topic {topic}: its id or its kafka partitions changed during each of {MAX_OBSERVATIONS} observations; "
+        f"nothing was committed. Run again when nobody changes it"
     )
 
 
 def complete_frontiers(
     description: TopicDescription, observed_at: datetime, frontiers: Mapping[int, Frontier]
 ) -> dict[int, Frontier]:
-    """Add to the frontiers what the index keeps too: how many kafka partitions there were, and when that was seen.
+    """Add the number of kafka partitions and the time of the observation to the frontiers, for the index.
 
-    `observed_at` is `StoreClock.earlier_now()` before the broker was asked: that an hour is over is never one machine's
-    word.
+    `observed_at` is `StoreClock.earlier_now()` before the broker was asked: no machine decides alone that an hour is
+    over.
     """
     count = len(description.kafka_partitions)
     return {
@@ -85,46 +85,45 @@ def compare_starts(
     state: IndexState,
     frontiers: Iterable[Frontier],
     hour: datetime,
-    found: Mapping[int, OffsetAtTime],
+    starts: Mapping[int, OffsetAtTime],
 ) -> Answers[int, bool]:
-    """Return whether `found`, the start of `hour`, is what the log holds, of kafka partitions where that decides.
+    """Check that the log really holds a record with the reported timestamp at the start of `hour`.
 
-    A broker answers with the offset that a record claims in its batch. It does not check the offsets of a batch that a
-    writer made up: such a record may claim a place far behind it. The answer also has the record's timestamp. If what
-    is read at that offset has another one, if the record before it is of the hour too, or if either cannot be read, the
-    answer tells nothing of where the hour begins.
+    The answer has the kafka partitions that need this check. A broker does not check the offsets of a batch: a record
+    may claim an offset far beyond its place. The start is wrong if the record at that offset has another timestamp than
+    reported, if the record before it belongs to the hour too, or if either cannot be read.
 
-    It decides nothing where the archive reaches up to it, or reading begins before it. So nothing is asked in a run of
-    an hour that follows an archived one.
+    No check is needed if the archive reaches up to the start, or reading begins before it: so a run of an hour after an
+    archived one asks nothing.
     """
-    relied = {f.kafka_partition: o for f in frontiers if (o := _find_relied(state, f, hour, found)) is not None}
+    relied = {f.kafka_partition: o for f in frontiers if (o := _find_relied(state, f, hour, starts)) is not None}
     if not relied:
         return Answers({}, {})
-    told: dict[int, bool] = {}
+    confirmed: dict[int, bool] = {}
     failures: dict[int, PlatformError] = {}
     with new_reader(config.kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
         for kafka_partition, offset in relied.items():
             try:
                 before = reader.find_timestamp(kafka_partition, offset - 1)
-                told[kafka_partition] = (before is None or before < to_epoch_ms(hour)) and (
+                confirmed[kafka_partition] = (before is None or before < to_epoch_ms(hour)) and (
                     reader.find_timestamp(kafka_partition, offset) == offset.timestamp_ms
                 )
             except IntegrityError:
-                told[kafka_partition] = False
+                confirmed[kafka_partition] = False
             except PlatformError as err:
                 failures[kafka_partition] = err
-    return Answers(told, failures)
+    return Answers(confirmed, failures)
 
 
 def _find_relied(
-    state: IndexState, frontier: Frontier, hour: datetime, found: Mapping[int, OffsetAtTime]
+    state: IndexState, frontier: Frontier, hour: datetime, starts: Mapping[int, OffsetAtTime]
 ) -> RecordOffset | None:
     kafka_partition = frontier.kafka_partition
-    offset = found.get(kafka_partition)
+    offset = starts.get(kafka_partition)
     if not isinstance(offset, RecordOffset):
         return None
     start = find_hour_start(state, frontier, offset)
-    # where the hour before was planned, it was made sure then that nothing of this one lies below that
+    # when the hour before was planned, all records of this one were found to lie above its start
     previous = state.hour_start(kafka_partition, hour - HOUR)
     floor = frontier.log_start_offset if previous is None else previous
     is_first = state.coverage(kafka_partition).covers(floor, start)

@@ -1,7 +1,7 @@
-"""Convert and transform the records that were read from Kafka, and assign them to their buckets.
+"""Convert and transform the records read from Kafka, and assign them to their buckets.
 
-Every stage decides for each record: it passes, it is left out, or it fails. So each record that was read is counted as
-written, as filtered, or as failed.
+Every stage decides for each record: it passes, it is left out, or it fails. So each record is counted as written, as
+filtered, or as failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class Counts:
     """Numbers of records of one range.
 
     `filtered` were left out. `dead_letters` failed and are tolerated; `unresolved` failed and are not. `output` counts
-    what is written: a transform may make several records of one.
+    written records: a transform may make several of one.
     """
 
     read: int = 0
@@ -81,8 +81,8 @@ _NO_HOUR = -(2**63)
 class Pipeline:
     """The stages for one range of a kafka partition.
 
-    `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time that was seen before the
-    range: it decides which records are late. `bad` takes the records that fail and are not tolerated.
+    `dead_letters` is None if no dead letter topic is set. `watermark_ms` is the latest time before the range: it
+    decides about late records. `bad` takes the records that fail and are not tolerated.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Pipeline:
         self.watermark_ms = watermark_ms
 
     def parts(self, records: pa.RecordBatch, spoiled: Mapping[int, str] = _NOTHING) -> Iterator[BucketPart]:
-        """Yield the records of a batch by bucket, in offset order within each bucket, without those that fail.
+        """Yield the records of a batch by bucket, in offset order within each bucket, without failed ones.
 
         The records of `spoiled` (offset -> reason) were already damaged when they were read: they fail too.
         """
@@ -116,9 +116,9 @@ class Pipeline:
             places = _select_places(places, rows)
         self._leave_out(failures)
         failed = len({f.offset for f in failures})
-        kept = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
+        passed = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
         self.counts.read += records.num_rows
-        self.counts.filtered += records.num_rows - failed - kept
+        self.counts.filtered += records.num_rows - failed - passed
         self.counts.output += batch.num_rows
         if batch.num_rows:
             yield from self._by_bucket(batch, places)
@@ -150,7 +150,7 @@ class Pipeline:
         self.counts.output -= left_out
 
     def _leave_out(self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True) -> Sequence[RecordFailure]:
-        """Send the records that failed to the dead letter topic, or note them as bad. Return the failures so noted."""
+        """Send failed records to the dead letter topic, or note them as bad. Return the failures so noted."""
         failed = len({f.offset for f in failures})
         if self._task.records.errors.tolerance == "none" or not is_tolerable:
             bad = failures
@@ -192,15 +192,14 @@ class Pipeline:
             yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
 
     def _late(self, times: Int64s, hours: Int64s) -> Mask:
-        """Return which records are late.
-
-        A record is late if it comes after one whose time is past the record's hour and the allowed lateness.
-        """
+        """Mark late records: later than one with a time past their hour and the allowed lateness."""
         valid = hours != _NO_HOUR
         reached = times if self._placing.by_record_time else hours
-        seen = np.maximum.accumulate(np.append(self.watermark_ms, np.where(valid, reached, self.watermark_ms)))
-        self.watermark_ms = int(seen[-1])
-        late: Mask = valid & (np.where(valid, hours, 0) + HOUR_MS + self._task.archive.allowed_lateness_ms <= seen[:-1])
+        latest = np.maximum.accumulate(np.append(self.watermark_ms, np.where(valid, reached, self.watermark_ms)))
+        self.watermark_ms = int(latest[-1])
+        late: Mask = valid & (
+            np.where(valid, hours, 0) + HOUR_MS + self._task.archive.allowed_lateness_ms <= latest[:-1]
+        )
         return late
 
 
@@ -222,7 +221,7 @@ def _apply_step(outcome: Outcome, step: Step) -> Outcome:
 
 
 def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
-    """List the steps that the settings ask for.
+    """List the steps for the settings.
 
     The envelope format keeps the bytes of values. They are decoded only if a transform, a partitioner or an extractor
     reads them.
@@ -242,7 +241,7 @@ def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
 
 
 class _Conversion:
-    """Convert the values, and also the keys where something reads them."""
+    """Convert the values, and also the keys if something reads them."""
 
     def __init__(self, task: ScanTask, notes: Notes) -> None:
         # An envelope keeps the bytes, so it lacks nothing.
@@ -265,7 +264,7 @@ class _Conversion:
 
 
 class _Writable:
-    """Refuse or leave out the records that the sink cannot write. This step checks the results of the transforms."""
+    """Refuse or leave out records that the sink cannot write. This step checks the results of the transforms."""
 
     def __init__(self, task: ScanTask) -> None:
         self._layout = task.layout
@@ -313,7 +312,7 @@ class _Writable:
 
 
 class _Placing:
-    """Find the place of each record: the hour that it is archived in, and its encoded partition."""
+    """Find the place of each record: its hour in the archive, and its encoded partition."""
 
     def __init__(self, task: ScanTask) -> None:
         self._task = task
@@ -321,23 +320,22 @@ class _Placing:
         self._partitioner = new_partitioner(layout)
         self.by_record_time = layout.timestamp_extractor != "Wallclock"
         self._extractor = None if layout.timestamp_extractor in {"Record", "Wallclock"} else new_extractor(layout)
-        # The folder of a record whose own time is out of range cannot be named by that time. Where an extractor gives
-        # another time, that one names the folder.
+        # A record's own time, if out of range, cannot name its folder. The time of an extractor can.
         self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
 
     def places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
-        """Return the place of each record, and the failures of those that have none: their places mean nothing."""
+        """Return the place of each record, and failures for records without one: their places have no meaning."""
         hours = self._hours(batch)
         times, failures = self._times(batch, hours)
-        found = self._partitioner.encode(batch, times)
+        encoding = self._partitioner.encode(batch, times)
         layout = self._task.layout
-        names = [*found.names, layout.out_of_range_folder, layout.tombstone_partition]
-        codes = found.codes
+        names = [*encoding.names, layout.out_of_range_folder, layout.tombstone_partition]
+        codes = encoding.codes
         if self._sets_apart:
             codes = np.where(hours == _NO_HOUR, len(names) - 2, codes)
         if self._writes_tombstones:
             codes = np.where(batch.value.is_null, len(names) - 1, codes)
-        return _Places(times, hours, names, codes), (*failures, *found.failures)
+        return _Places(times, hours, names, codes), (*failures, *encoding.failures)
 
     @property
     def _writes_tombstones(self) -> bool:
@@ -361,8 +359,8 @@ class _Placing:
             return hours, []
         if self._extractor is None:
             return np.where(hours == _NO_HOUR, self._task.earliest_ms, batch.timestamps), []
-        found = extract_times(self._extractor, batch)
-        missing = found.times.is_null().to_numpy(zero_copy_only=False)
+        extracted = extract_times(self._extractor, batch)
+        missing = extracted.times.is_null().to_numpy(zero_copy_only=False)
         if self._writes_tombstones:
             missing &= ~batch.value.is_null
         offsets = batch.offsets
@@ -373,11 +371,11 @@ class _Placing:
                 "TASK_PUT",
                 name,
                 DATA_EXCEPTION,
-                found.reasons.get(row, "the timestamp extractor has no answer"),
+                extracted.reasons.get(row, "the timestamp extractor has no answer"),
             )
             for row in np.flatnonzero(missing).tolist()
         ]
-        return found.times.fill_null(self._task.earliest_ms).to_numpy(), failures
+        return extracted.times.fill_null(self._task.earliest_ms).to_numpy(), failures
 
 
 def _select_places(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
@@ -385,7 +383,7 @@ def _select_places(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
 
 
 def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema | None], Int32s]:
-    """List the schemas that objects have, None for records without one, and for each record its index among them."""
+    """List the schemas of objects, None for records without one, and for each record its index among them."""
     if not is_needed or not payload.schemas:
         return [None], np.zeros(len(payload), np.int32)
     return [*payload.schemas, None], np.where(payload.codes == NO_SCHEMA, len(payload.schemas), payload.codes)
@@ -393,14 +391,14 @@ def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema
 
 def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:
     """Return one code for each combination that occurs."""
-    found = np.zeros(len(codes[0]), np.int64)
+    combined = np.zeros(len(codes[0]), np.int64)
     for other in codes:
         if len(other) and (other == other[0]).all():
             continue
         # numbered anew each time: the product of all the counts could overflow 64 bits
-        pair = found * (int(other.max()) + 2) + other + 1
-        found = pa.array(pair).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return found
+        pair = combined * (int(other.max()) + 2) + other + 1
+        combined = pa.array(pair).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return combined
 
 
 def _group_rows(codes: Int64s) -> Iterator[npt.NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""What a caller asks of an archive run, and what it gets back."""
+"""The request of an archive run, and its report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kafka_s3_platform.model.unresolved import Unresolved
 
 @dataclass(frozen=True)
 class ArchiveRequest:
-    """Archive `hours` (contiguous, ascending hour starts) of a topic, or with None all that is readable now."""
+    """Archive `hours` (contiguous, ascending hour starts) of a topic, or with None all records readable now."""
 
     config: ConnectorConfig
     topic: str
@@ -24,10 +24,10 @@ class ArchiveRequest:
 
 @dataclass(frozen=True)
 class HourReport(SegmentTotals):
-    """One hour as the index holds it. Rows, bytes and late records by segments, whichever run wrote them.
+    """One hour in the index. Rows, bytes and late records are sums over segments of all runs.
 
     Of the records of its offsets, `filtered_count` were left out and `dead_letter_count` failed and were tolerated; a
-    run without hours counts those of a range at the hour that the range begins in.
+    run without hours counts them at the hour in which their range begins.
     """
 
     hour: datetime
@@ -44,15 +44,15 @@ class HourReport(SegmentTotals):
 
 @dataclass(frozen=True)
 class ArchiveReport:
-    """What one run did.
+    """Result of one run.
 
-    `hours` are those asked for and those covered in passing. `record_count` are records in segments; of those read,
-    `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
+    `hours` are the requested hours and others that were covered too. `record_count` are records in segments; of those
+    read, `filtered_count` were left out and `dead_letter_count` failed and were tolerated.
 
-    `waiting` is kafka partition -> last stable offset where an open transaction keeps the rest from being read.
-    `unresolved` are offsets that this run met and could not archive.
-    `seconds` is the time of scanning and committing. `failure` is what is to be raised once the hours are reported:
-    something could not be archived, and all that this report tells is committed.
+    `waiting` is kafka partition -> last stable offset, if an open transaction holds back the rest.
+    `unresolved` are offsets that this run could not archive.
+    `seconds` is the time of scanning and committing. `failure` is to be raised after the hours are reported: something
+    could not be archived, and everything in this report is committed.
     """
 
     hours: tuple[HourReport, ...]

@@ -1,4 +1,4 @@
-"""Plan a run and commit its plans. After that, only this run may archive the offsets that it needs."""
+"""Plan a run and commit its plans. After that, only this run may archive the reserved offsets."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from itertools import chain
 
 from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
 from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
-from kafka_s3_platform.archive.look import compare_starts, complete_frontiers, look_until_unchanged
+from kafka_s3_platform.archive.look import compare_starts, complete_frontiers, observe_until_unchanged
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.topics import try_topics
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReservedPlan:
-    """A topic's plan that is committed. `state` is the state of the index from which the plan was made."""
+    """A topic's committed plan. `state` is the index state that it was made from."""
 
     request: ArchiveRequest
     lease: Lease
@@ -62,7 +62,7 @@ class ReservedPlan:
 
 @dataclass(frozen=True)
 class Reservations:
-    """The plans that one commit has reserved, by topic, and why nothing is reserved of the other topics."""
+    """The plans reserved in one commit, by topic, and the errors of the other topics."""
 
     plans: Mapping[str, ReservedPlan]
     failures: Mapping[str, PlatformError]
@@ -76,7 +76,7 @@ def reserve_plans(
     clock: StoreClock,
     runner: TaskRunner,
 ) -> Reservations:
-    """Commit the plans of the described topics on the index version from which they were made, in one commit.
+    """Commit the plans of the described topics on the index version that they were made from, in one commit.
 
     An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if there is
     something to read, and `runner` cannot run tasks.
@@ -84,24 +84,26 @@ def reserve_plans(
 
     def step(snapshot: ConnectorSnapshot) -> Reservations:
         snapshot.load_states(descriptions)
-        # here fails a topic whose rows are damaged, for itself alone
+        # a topic with damaged rows fails here, alone
         readable, damaged = try_topics(descriptions, lambda topic: snapshot.topic(topic).state)
-        looked = look_until_unchanged(
+        looked = observe_until_unchanged(
             admin,
             {topic: descriptions[topic] for topic in readable},
-            lambda seen: _observe_and_plan(requests, snapshot, admin, seen, clock),
+            lambda topics: _observe_and_plan(requests, snapshot, admin, topics, clock),
         )
         failures = {**damaged, **looked.failures}
-        planned = {topic: _Planned(seen, *found) for topic, (seen, found) in looked.found.items()}
-        if any(found.plan.needed for found in planned.values()):
+        planned = {
+            topic: _Planned(description, *topic_plan) for topic, (description, topic_plan) in looked.found.items()
+        }
+        if any(topic_plan.plan.needed for topic_plan in planned.values()):
             runner.start()
         leases = _commit_plans(requests, snapshot, planned)
         plans: dict[str, ReservedPlan] = {}
-        for topic, found in planned.items():
-            _log_plan(topic, found.plan, leases[topic].epoch)
+        for topic, topic_plan in planned.items():
+            _log_plan(topic, topic_plan.plan, leases[topic].epoch)
             before = snapshot.topic(topic)
             plans[topic] = ReservedPlan(
-                requests[topic], leases[topic], found.description, found.plan, before.state, before.index_id
+                requests[topic], leases[topic], topic_plan.description, topic_plan.plan, before.state, before.index_id
             )
         return Reservations(plans, failures)
 
@@ -130,51 +132,53 @@ def _observe_and_plan(
     ends = admin.look_at_ends(kafka_partitions)
     offsets = KnownOffsets(admin.offsets_for_times_of)
     hours = {topic: requests[topic].hours for topic in ends.found}
-    offsets.ask_ahead({t: (ends.found[t].found, list_bounds(config, asked)) for t, asked in hours.items() if asked})
-    # The log starts come last: what retention deletes before they are asked for is known to be deleted.
+    offsets.ask_ahead(
+        {t: (ends.found[t].found, list_bounds(config, topic_hours)) for t, topic_hours in hours.items() if topic_hours}
+    )
+    # The log starts come last: offsets that retention deletes before are known to be deleted.
     looked = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
-        look = looked.found[topic]
+        answers = looked.found[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
         refuse_another_topic(description, state)
         config = requests[topic].config
         with asking_leaders(config.kafka, topic) as find_divergence:
             logs = ArchivedLogs(config, topic, state, find_divergence)
-            changed = logs.find_changed(look.found)
-            same = {p: f for p, f in look.found.items() if p not in changed}
+            changed = logs.find_changed(answers.found)
+            same = {p: f for p, f in answers.found.items() if p not in changed}
             cut_off = logs.find_cut_off(same)
-        untold = _doubt_starts(requests[topic], state, same, offsets)
-        failures = {**look.failures, **changed, **cut_off.failures, **untold}
-        sound = Answers({p: f for p, f in look.found.items() if p not in failures}, failures).some()
-        frontiers = complete_frontiers(description, observed_at, sound)
+        undecided = _doubt_starts(requests[topic], state, same, offsets)
+        failures = {**answers.failures, **changed, **cut_off.failures, **undecided}
+        healthy = Answers({p: f for p, f in answers.found.items() if p not in failures}, failures).some()
+        frontiers = complete_frontiers(description, observed_at, healthy)
         return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.found)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
-        asked = requests[topic].hours
-        if asked is None:
-            return groups[topic], plan_until_now(given[topic])
-        return groups[topic], plan_hours(given[topic], asked)
+        topic_hours = requests[topic].hours
+        if topic_hours is None:
+            return groups[topic], plan_until_now(plan_inputs[topic])
+        return groups[topic], plan_hours(plan_inputs[topic], topic_hours)
 
-    given, unprepared = try_topics(looked.found, prepare)
-    planned, unplanned = try_topics(given, plan)
+    plan_inputs, unprepared = try_topics(looked.found, prepare)
+    planned, unplanned = try_topics(plan_inputs, plan)
     return Answers(planned, {**looked.failures, **unprepared, **unplanned})
 
 
 def _doubt_starts(
     request: ArchiveRequest, state: IndexState, frontiers: Mapping[int, Frontier], offsets: KnownOffsets
 ) -> Mapping[int, PlatformError]:
-    """Doubt what ListOffsets answers for the start of the request's first hour, where the log does not hold that.
+    """Doubt the answer of ListOffsets for the start of the request's first hour, if the log contradicts it.
 
-    Return the errors of kafka partitions of which nobody can tell.
+    Return the errors of kafka partitions for which this is unknown.
     """
     if not request.hours:
         return {}
     hour = request.hours[0]
     start = to_epoch_ms(hour)
-    found = offsets.of_topic(request.topic)(frontiers, [start]).found
-    starts = {kafka_partition: each[start] for kafka_partition, each in found.items()}
+    answers = offsets.of_topic(request.topic)(frontiers, [start]).found
+    starts = {kafka_partition: offset_at[start] for kafka_partition, offset_at in answers.items()}
     compared = compare_starts(request.config, request.topic, state, frontiers.values(), hour, starts)
     for kafka_partition, is_so in compared.found.items():
         if not is_so:
@@ -197,10 +201,10 @@ def _commit_plans(
         return {}
     changes: dict[str, Change] = {}
     superseded: dict[str, Sequence[Reservation]] = {}
-    for topic, found in planned.items():
+    for topic, topic_plan in planned.items():
         state = snapshot.topic(topic).state
-        changes[topic] = _build_change(requests[topic], state, found, snapshot.version + 1)
-        superseded[topic] = state.conflicting(found.plan.needed)
+        changes[topic] = _build_change(requests[topic], state, topic_plan, snapshot.version + 1)
+        superseded[topic] = state.conflicting(topic_plan.plan.needed)
     return take_leases(snapshot, changes, superseded)
 
 
@@ -226,9 +230,9 @@ def _build_change(request: ArchiveRequest, state: IndexState, planned: _Planned,
 
 
 def _new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    asked = [*hours]
-    known = {*state.hours, *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in asked))}
-    return [hour for hour in asked if hour not in known]
+    planned = [*hours]
+    recorded = {*state.hours, *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in planned))}
+    return [hour for hour in planned if hour not in recorded]
 
 
 def _new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:

@@ -1,7 +1,7 @@
 """Archive topics: reserve, scan, commit, report. One run, one reservation, one pass of tasks over all topics.
 
 Every stage may be killed and run again. Nothing counts as archived before the commit. The next run that overlaps an
-unfinished reservation ends it. The key of an object names its offsets, so a second run finds what the first one left.
+unfinished reservation ends it. The key of an object names its offsets, so a second run finds the objects of the first.
 """
 
 import logging
@@ -33,19 +33,19 @@ from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 logger = logging.getLogger(__name__)
 
 SLICE_TASKS = 64
-"""Number of tasks of Spark whose results are committed together: a long backfill that is killed keeps what it has."""
+"""Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
 
 
 def archive_topic(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
-    """Archive what `request` asks for and is not archived yet. Raises the errors of the stages.
+    """Archive the part of `request` that is not archived yet. Raises the errors of the stages.
 
     An error of some offsets or of some kafka partitions does not stop the others: they are committed, and the error
     becomes the `failure` of the report. The caller raises it after it has reported the rest.
     """
-    found = archive_topics([request], runner)[request.topic]
-    if isinstance(found, ArchiveReport):
-        return found
-    raise found
+    outcome = archive_topics([request], runner)[request.topic]
+    if isinstance(outcome, ArchiveReport):
+        return outcome
+    raise outcome
 
 
 def archive_topics(
@@ -53,24 +53,24 @@ def archive_topics(
 ) -> Mapping[str, ArchiveReport | PlatformError]:
     """Archive topics of one connector in one run: one reservation, one pass of tasks, one commit of the results.
 
-    Returns for each topic its report, or the error for which nothing of it was archived. Raises errors that all topics
+    Returns for each topic its report, or its error if nothing of it was archived. Raises errors that all topics
     share, of the store above all. What a slice has committed before stays.
     """
-    wanted = {request.topic: request for request in requests}
+    by_topic = {request.topic: request for request in requests}
     config = requests[0].config
     store = ObjectStore(config.store)
     index = ConnectorIndex.of(config)
     with ClusterAdmin(config.kafka, begins=True) as admin:
-        described = admin.describe_topics(wanted)
+        described = admin.describe_topics(by_topic)
         if not described.found:
-            # the store is not asked: what is wrong is at Kafka, and is what has to be told
+            # the store is not checked: the error to report is Kafka's
             return described.failures
         _check_store(config, store)
         failures = {**described.failures, **find_wrong_clocks(config, store, admin, described.found)}
-        sound = {topic: found for topic, found in described.found.items() if topic not in failures}
-        if not sound:
+        healthy = {topic: description for topic, description in described.found.items() if topic not in failures}
+        if not healthy:
             return failures
-        reserved = reserve_plans(wanted, sound, index, admin, store.clock, runner)
+        reserved = reserve_plans(by_topic, healthy, index, admin, store.clock, runner)
         failures |= reserved.failures
         if not reserved.plans:
             return failures
@@ -81,54 +81,54 @@ def archive_topics(
 
 
 def _check_store(config: ConnectorConfig, store: ObjectStore) -> None:
-    """Check the store before anything is reserved, so that a refusal leaves nothing behind."""
+    """Check the store before the reservation, so that a refusal leaves nothing behind."""
     check_promises(store, config.archive.index_dir, uploads=True)
     store.write_in_vain(f"{config.layout.topics_dir}/{WRITE_CHECK}".lstrip("/"))
 
 
 @dataclass
 class _TopicRun:
-    """What a run has done of one topic. `results` are committed; of a topic with an `error`, nothing more is."""
+    """State of one topic in a run. `results` are committed; with an `error`, nothing more is."""
 
     reserved: ReservedPlan
-    left: int = 0
-    """How many of its tasks have no outcome yet."""
+    pending_tasks: int = 0
+    """Number of tasks without an outcome yet."""
 
     results: list[ScanResult] = field(default_factory=list)
-    fresh: list[ScanResult] = field(default_factory=list)
+    uncommitted: list[ScanResult] = field(default_factory=list)
     """Results that are not committed yet."""
 
     failed: list[FailedScan] = field(default_factory=list)
     error: PlatformError | None = None
     is_closed: bool = False
-    """Whether its last slice is committed, which ended its lease."""
+    """True if its last slice is committed, and so its lease ended."""
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether tasks of every kafka partition failed and none succeeded: the rest of a backfill is not tried."""
+        """True if tasks of every kafka partition failed and none succeeded: the rest of a backfill is not tried."""
         failed = {f.kafka_partition for f in self.failed}
         needed = self.reserved.plan.needed.keys()
-        return bool(failed) and failed == needed and not self.results and not self.fresh
+        return bool(failed) and failed == needed and not self.results and not self.uncommitted
 
     @property
     def is_over(self) -> bool:
-        """Whether no further task of it is tried."""
+        """True if no further task of it is tried."""
         return self.error is not None or self.is_in_vain
 
     @property
     def is_done(self) -> bool:
-        return self.is_over or not self.left
+        return self.is_over or not self.pending_tasks
 
     @property
     def has_slice(self) -> bool:
-        """Whether there is something to commit."""
-        return self.error is None and not self.is_closed and (bool(self.fresh) or self.is_done)
+        """True if there is something to commit."""
+        return self.error is None and not self.is_closed and (bool(self.uncommitted) or self.is_done)
 
     def add(self, outcome: ScanResult | FailedScan) -> None:
         """Note the outcome of a task."""
-        self.left -= 1
+        self.pending_tasks -= 1
         if isinstance(outcome, ScanResult):
-            self.fresh.append(outcome)
+            self.uncommitted.append(outcome)
         elif isinstance(outcome.error, ENDING_TOPIC):
             self.error = self.error or outcome.error
         else:
@@ -136,7 +136,7 @@ class _TopicRun:
 
 
 class _Run:
-    """The scan of the reserved plans, and the commits of its slices."""
+    """Scans the reserved plans, and commits the results in slices."""
 
     def __init__(
         self, index: ConnectorIndex, plans: Mapping[str, ReservedPlan], admin: ClusterAdmin, runner: TaskRunner
@@ -146,7 +146,7 @@ class _Run:
         self._runner = runner
         self._topics = {topic: _TopicRun(plan) for topic, plan in plans.items()}
         self._hours: set[datetime] = set()
-        """The hours of the records that were found so far."""
+        """The hours of records read so far."""
 
         first = next(iter(plans.values())).request
         self._config = first.config
@@ -164,11 +164,11 @@ class _Run:
         return self._topics
 
     def _build_groups(self) -> list[tuple[ScanTask, ...]]:
-        found = look_up_hour_offsets({topic: done.reserved for topic, done in self._topics.items()}, self._admin)
-        for topic, err in found.failures.items():
+        hour_offsets = look_up_hour_offsets({topic: done.reserved for topic, done in self._topics.items()}, self._admin)
+        for topic, err in hour_offsets.failures.items():
             self._topics[topic].error = err
         offsets = {}
-        for topic, answers in found.found.items():
+        for topic, answers in hour_offsets.found.items():
             done = self._topics[topic]
             unread = [r for r in done.reserved.plan.reads if r.kafka_partition in answers.failures]
             done.failed += [
@@ -180,7 +180,7 @@ class _Run:
                 done.error = err
         tasks = build_tasks([self._topics[topic].reserved for topic in offsets], offsets, self._runner)
         for task in tasks:
-            self._topics[task.writer.topic].left += 1
+            self._topics[task.writer.topic].pending_tasks += 1
         self._progress = Progress(logger, self._what, len(tasks), sum(t.size for t in tasks))
         return group_tasks(tasks, self._runner.at_once(self._config.tasks_max) if tasks else 1)
 
@@ -188,7 +188,7 @@ class _Run:
         return tuple(task for task in group if not self._topics[task.writer.topic].is_over)
 
     def _scan(self, groups: Sequence[tuple[ScanTask, ...]]) -> list[ScanTask]:
-        """Run the groups. Return the tasks that failed transiently beside others: each is to be tried again alone."""
+        """Run the groups. Return transiently failed tasks of larger groups: each is to be tried again alone."""
         again: list[ScanTask] = []
         numbered = [ScanGroup(n, group) for n, group in enumerate(groups)]
         for number, outcomes in self._runner.run(scan_group, numbered, self._config.tasks_max):
@@ -215,47 +215,47 @@ class _Run:
         self._topics[topic].add(outcome)
 
     def _commit(self) -> None:
-        """Commit what is fresh. A topic that was created again meanwhile, or whose lease was lost, is left out."""
-        wanted = {topic: done.reserved for topic, done in self._topics.items() if done.has_slice}
-        failures = find_recreated_topics(self._admin, wanted)
-        prepared = {topic: self._prepare_slice(topic) for topic in wanted if topic not in failures}
+        """Commit new results, except of topics created again meanwhile, or with a lost lease."""
+        reserved = {topic: done.reserved for topic, done in self._topics.items() if done.has_slice}
+        failures = find_recreated_topics(self._admin, reserved)
+        prepared = {topic: self._prepare_slice(topic) for topic in reserved if topic not in failures}
         failures |= commit_results(self._index, prepared)
         for topic, err in failures.items():
             self._topics[topic].error = err
         for topic in prepared.keys() - failures.keys():
             done = self._topics[topic]
             done.results += prepared[topic].results
-            done.fresh.clear()
+            done.uncommitted.clear()
             done.is_closed = prepared[topic].last
         if self._config.archive.publish_offsets:
-            whole = self._index.open()
+            snapshot = self._index.open()
             for topic in prepared.keys() - failures.keys():
-                publish_coverage(self._admin, self._config.name, topic, whole.topic(topic).state)
+                publish_coverage(self._admin, self._config.name, topic, snapshot.topic(topic).state)
 
     def _prepare_slice(self, topic: str) -> TopicSlice:
         done = self._topics[topic]
-        results = _add_retention(done.reserved.description, _drop_truncated(done.fresh, done.failed))
+        results = _add_retention(done.reserved.description, _drop_truncated(done.uncommitted, done.failed))
         return TopicSlice(done.reserved, results, last=done.is_done)
 
 
 def _drop_truncated(results: Sequence[ScanResult], failed: Sequence[FailedScan]) -> list[ScanResult]:
-    """Leave out the results of logs that were truncated.
+    """Leave out the results of truncated logs.
 
-    If they were committed, the archive would end after them, and nobody would see where it had ended before. Only the
-    task that reads from the archive's end notices the truncation; the others succeed.
+    If they were committed, the archive would end after them, and its earlier end would be forgotten. Only the task that
+    reads from the archive's end notices the truncation; the others succeed.
     """
     truncated = {f.kafka_partition for f in failed if isinstance(f.error, LogTruncatedError)}
     return [r for r in results if r.kafka_partition not in truncated]
 
 
 def _add_retention(description: TopicDescription, results: list[ScanResult]) -> list[ScanResult]:
-    """Note with unresolved offsets how long the topic keeps them. A later reader of the index need not ask Kafka."""
+    """Note the topic's retention with unresolved offsets, so that a later reader of the index need not ask Kafka."""
     if not any(r.unresolved for r in results):
         return results
-    kept = parse_retention_ms(description.configs_in_force)
+    retention_ms = parse_retention_ms(description.configs_in_force)
     noted = []
     for result in results:
-        unresolved = tuple(replace(u, retention_ms=kept) for u in result.unresolved)
+        unresolved = tuple(replace(u, retention_ms=retention_ms) for u in result.unresolved)
         noted.append(replace(result, unresolved=unresolved))
     return noted
 
@@ -263,13 +263,13 @@ def _add_retention(description: TopicDescription, results: list[ScanResult]) -> 
 def _build_reports(
     index: ConnectorIndex, done: Mapping[str, _TopicRun]
 ) -> Iterator[tuple[str, ArchiveReport | PlatformError]]:
-    whole = index.open()
-    whole.load_states(done)
+    snapshot = index.open()
+    snapshot.load_states(done)
     for topic, run in done.items():
-        yield topic, run.error or _build_report(whole, run)
+        yield topic, run.error or _build_report(snapshot, run)
 
 
-def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
+def _build_report(snapshot: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
     reserved = done.reserved
     request = reserved.request
     results = done.results
@@ -278,7 +278,7 @@ def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
     touched = {s.chunk_start for s in segments if s.chunk_start} | set(request.hours or ())
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     seconds = (datetime.now(timezone.utc) - reserved.planned_at).total_seconds()
-    hours = tuple(report_hours(whole.topic(request.topic), sorted(touched), lateness))
+    hours = tuple(report_hours(snapshot.topic(request.topic), sorted(touched), lateness))
     notes = Notes()
     for result in results:
         notes.join(result.notes)
@@ -294,7 +294,7 @@ def _build_report(whole: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
         out_of_range_count=sum(s.record_count for s in segments if s.chunk_start is None),
         gaps=(*reserved.plan.gaps, *(g for r in results for g in r.gaps)),
         waiting=reserved.plan.waiting,
-        version=whole.version,
+        version=snapshot.version,
         seconds=seconds,
         unresolved=tuple(u for r in results for u in r.unresolved),
         failure=_build_failure(done, hours),

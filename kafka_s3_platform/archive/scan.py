@@ -86,9 +86,9 @@ def _try(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T 
 
 @dataclass(frozen=True)
 class _ReadRange:
-    """A range that was read to its end. `segments` is the number of those that it was written to."""
+    """A range read to its end. `segments` is the number of segments written for it."""
 
-    wanted: OffsetRange
+    offsets: OffsetRange
     end: ReadEnd
     records: int
     counts: Counts
@@ -98,9 +98,9 @@ class _ReadRange:
 
 @dataclass(frozen=True)
 class ReadRanges:
-    """The ranges of a task, read to their ends. `bad` are their records that failed.
+    """The ranges of a task, read to their ends. `bad` are failed records.
 
-    The segments of all are `closed`, and may not be uploaded yet.
+    All segments are `closed`, and may not be uploaded yet.
     """
 
     task: ScanTask
@@ -114,12 +114,12 @@ class ReadRanges:
         gaps: list[Gap] = []
         notes = Notes()
         segments = self.closed.collect()
-        left = iter(segments)
+        remaining = iter(segments)
         for part in self.ranges:
-            _check_scanned(self.task, part, [*islice(left, part.segments)])
+            _check_scanned(self.task, part, [*islice(remaining, part.segments)])
             gaps += part.end.gaps
             notes.join(part.notes)
-            pieces = list_good_ranges(part.wanted, self.bad.inside(part.wanted))
+            pieces = list_good_ranges(part.offsets, self.bad.inside(part.offsets))
             scans += _build_rows(self.task, pieces, part.end, part.counts)
         unresolved = tuple(subtract_offsets(self.bad.rows, RangeSet(g.offsets for g in gaps)))
         task = self.task
@@ -143,17 +143,17 @@ def _read_ranges(task: ScanTask, attempt: Attempt, store: ObjectStore, closed: C
     bad = BadRecords(task.kafka_partition, datetime.now(timezone.utc))
     with ExitStack() as open_clients:
         clients = _Clients(task, attempt, store, open_clients)
-        for wanted, mark in zip(task.ranges, task.epoch_marks, strict=True):
+        for offsets, mark in zip(task.ranges, task.epoch_marks, strict=True):
             if bad.is_full:
-                bad.give_up(wanted)
+                bad.give_up(offsets)
                 continue
             closed.raise_failure()
-            ranges.append(_read_range(task, wanted, mark, clients, closed, bad))
+            ranges.append(_read_range(task, offsets, mark, clients, closed, bad))
     return ReadRanges(task, ranges, bad, closed)
 
 
 class _Clients:
-    """What a task reads from and writes to. `stack` closes what is the task's own."""
+    """Clients of a task. `stack` closes the task's own."""
 
     def __init__(self, task: ScanTask, attempt: Attempt, store: ObjectStore, stack: ExitStack) -> None:
         throttle = Throttle(task.records_per_second, task.bytes_per_second)
@@ -173,7 +173,7 @@ class _Clients:
 
 def _read_range(
     task: ScanTask,
-    wanted: OffsetRange,
+    offsets: OffsetRange,
     mark: EpochMark | None,
     clients: _Clients,
     closed: ClosedSegments,
@@ -181,8 +181,8 @@ def _read_range(
 ) -> _ReadRange:
     closed_before = len(closed)
     epoch_before = None
-    if mark is not None and mark.offset == wanted.start_offset:
-        # the answer to the first question for records tells
+    if mark is not None and mark.offset == offsets.start_offset:
+        # the first fetch compares the epochs
         epoch_before = mark.leader_epoch
     elif mark is not None:
         end = clients.reader.find_divergence(task.kafka_partition, mark.offset, mark.leader_epoch)
@@ -191,9 +191,9 @@ def _read_range(
                 f"the log was truncated below offset {mark.offset}, up to which it is archived: it holds other records "
                 f"from offset {end.end_offset} on at the latest"
             )
-    read = clients.reader.read(task.kafka_partition, wanted, epoch_before)
+    read = clients.reader.read(task.kafka_partition, offsets, epoch_before)
     pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
-    reached = wanted.start_offset
+    reached = offsets.start_offset
     unused = 0
     with SegmentWriters(clients.target, clients.store, closed, pipeline.refuse) as out:
         for batch in read:
@@ -207,15 +207,15 @@ def _read_range(
         out.close()
     bad.insert(u for u in read.end.unreadable if not unused or u.end_offset <= reached)
     if unused:
-        bad.give_up(OffsetRange(reached, wanted.end_offset))
+        bad.give_up(OffsetRange(reached, offsets.end_offset))
     clients.watermark_ms = pipeline.watermark_ms
     return _ReadRange(
-        wanted, read.end, read.end.records - unused, pipeline.counts, len(closed) - closed_before, pipeline.notes
+        offsets, read.end, read.end.records - unused, pipeline.counts, len(closed) - closed_before, pipeline.notes
     )
 
 
 def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, counts: Counts) -> Iterator[Scan]:
-    """Return the scans of a range that was read in one go. The first piece has the counts of all."""
+    """Return the scans of a range read in one go. The first piece has the counts of all."""
     numbers = (counts.read - counts.unresolved, counts.filtered, counts.dead_letters, counts.output)
     for n, piece in enumerate(pieces):
         records, filtered, dead_letters, output = numbers if n == 0 else (0, 0, 0, 0)
@@ -235,14 +235,14 @@ def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, cou
 
 
 def _check_scanned(task: ScanTask, part: _ReadRange, written: Sequence[Segment]) -> None:
-    wanted = part.wanted
-    stored = sum(s.record_count for s in written)
-    outside = [s.key for s in written if not (s.start_offset in wanted and s.end_offset <= wanted.end_offset)]
-    if (part.counts.read, part.counts.output) != (part.records, stored) or outside:
+    offsets = part.offsets
+    written_count = sum(s.record_count for s in written)
+    outside = [s.key for s in written if not (s.start_offset in offsets and s.end_offset <= offsets.end_offset)]
+    if (part.counts.read, part.counts.output) != (part.records, written_count) or outside:
         raise IntegrityError(
-            f"{task.writer.topic}-{task.kafka_partition} {wanted}: {part.records} records were read, {part.counts} "
-            f"came of them, {stored} were written, objects outside the range: {outside}. This is a defect of the "
-            f"platform; nothing was committed"
+            f"{task.writer.topic}-{task.kafka_partition} {offsets}: {part.records} records were read, {part.counts} "
+            f"came of them, {written_count} were written, objects outside the range: {outside}. This is a defect of "
+            f"the platform; nothing was committed"
         )
 
 

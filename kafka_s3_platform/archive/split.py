@@ -26,15 +26,15 @@ HourOffsets = Mapping[int, OffsetAtTime]
 def look_up_hour_offsets(
     plans: Mapping[str, ReservedPlan], admin: ClusterAdmin
 ) -> Answers[str, Answers[int, HourOffsets]]:
-    """Look up where each hour up to now begins in each kafka partition. Only the Wallclock extractor needs it."""
-    wanted: dict[str, tuple[list[int], Sequence[int]]] = {}
+    """Look up the start of each hour up to now in each kafka partition. Only the Wallclock extractor needs it."""
+    lookups: dict[str, tuple[list[int], Sequence[int]]] = {}
     for topic, reserved in plans.items():
         archive = reserved.request.config.archive
         times = range(to_epoch_ms(archive.start_hour), to_epoch_ms(reserved.planned_at), HOUR_MS)
-        wanted[topic] = [r.kafka_partition for r in reserved.plan.reads if r.ranges], times
+        lookups[topic] = [r.kafka_partition for r in reserved.plan.reads if r.ranges], times
     if all(plan.request.config.layout.timestamp_extractor != "Wallclock" for plan in plans.values()):
-        return Answers({t: Answers({p: {} for p in reads}, {}) for t, (reads, _) in wanted.items()}, {})
-    return admin.offsets_for_times_of(wanted)
+        return Answers({t: Answers({p: {} for p in reads}, {}) for t, (reads, _) in lookups.items()}, {})
+    return admin.offsets_for_times_of(lookups)
 
 
 def build_tasks(
@@ -62,7 +62,7 @@ def build_tasks(
 
 
 TASK_COST = 20_000
-"""What a task costs besides its offsets, in offsets: a connection's questions, a segment's beginning and end."""
+"""Fixed cost of a task, in offsets: connecting, and beginning and ending a segment."""
 
 
 def group_tasks(tasks: Sequence[ScanTask], at_once: int) -> list[tuple[ScanTask, ...]]:
@@ -71,13 +71,13 @@ def group_tasks(tasks: Sequence[ScanTask], at_once: int) -> list[tuple[ScanTask,
 
 
 def _group_ranges(read: ReadPlan, state: IndexState, task_size: int) -> Iterator[tuple[OffsetRange, ...]]:
-    """Group the new ranges, and apart from them those that were unresolved before.
+    """Group the new ranges, and apart from them the unresolved ones.
 
     If too much fails again, a task gives up the rest of its ranges: no new range should be among them.
     """
-    known = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read.kafka_partition)
-    for is_known in (False, True):
-        ranges = [r for r in read.ranges if known.covers(r.start_offset, r.end_offset) is is_known]
+    unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read.kafka_partition)
+    for is_retry in (False, True):
+        ranges = [r for r in read.ranges if unresolved.covers(r.start_offset, r.end_offset) is is_retry]
         yield from _fill_groups(ranges, task_size)
 
 
@@ -125,31 +125,31 @@ def _share_limit(limit: float | None, tasks: int) -> float | None:
 
 
 def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset: int) -> EpochMark | None:
-    """Find the place that shows whether the log was truncated before this offset. Return None if it is not known.
+    """Find the mark to check that the log was not truncated before this offset. Return None if there is none.
 
     Return None also if the leader has an earlier epoch now. Epochs only grow, but the checksum of a batch does not
     protect its epoch. For an epoch that never existed, a broker would report for ever that the log was truncated.
 
-    Return None also before the end of a truncation that was accepted. Where unresolved offsets split a scan, each piece
-    has the epoch of the range's end, and the log may have lost that epoch.
+    Return None also before the end of an accepted truncation. If unresolved offsets split a scan, each piece has the
+    epoch of the range's end, and the log may have lost that epoch.
     """
     if start_offset < (reserved.state.gap_offsets(kafka_partition, "truncated").end_offset or 0):
         return None
     frontier = next((f for f in reserved.plan.frontiers if f.kafka_partition == kafka_partition), None)
     now, log_start = (frontier.leader_epoch, frontier.log_start_offset) if frontier else (None, 0)
-    known = reserved.state.find_epoch_mark(kafka_partition, log_start, start_offset)
-    if known is not None and now is not None and known.leader_epoch > now:
+    mark = reserved.state.find_epoch_mark(kafka_partition, log_start, start_offset)
+    if mark is not None and now is not None and mark.leader_epoch > now:
         logger.warning(
             "%s-%d: what is archived below offset %d is of leader epoch %d, the leader is of epoch %d: whether the log "
             "was truncated there is not known",
             reserved.description.topic,
             kafka_partition,
-            known.offset,
-            known.leader_epoch,
+            mark.offset,
+            mark.leader_epoch,
             now,
         )
         return None
-    return known
+    return mark
 
 
 def _select_hour_offsets(

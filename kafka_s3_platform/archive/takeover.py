@@ -17,7 +17,7 @@ from kafka_s3_platform.archive.log_identity import (
     read_epoch_of_gap,
     refuse_another_topic,
 )
-from kafka_s3_platform.archive.look import complete_frontiers, look_until_unchanged
+from kafka_s3_platform.archive.look import complete_frontiers, observe_until_unchanged
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,
@@ -49,7 +49,7 @@ def name_group(connector: str) -> str:
 
 @dataclass(frozen=True)
 class TakeOverReport:
-    """Where archiving of a topic continues: `offsets` are the group's committed offsets by kafka partition.
+    """Start of archiving after another sink: `offsets` are the group's committed offsets by kafka partition.
 
     `log_starts` belong to kafka partitions without a committed offset: archiving begins there. `gaps` were recorded by
     this call. There are none if all was taken over before.
@@ -63,7 +63,7 @@ class TakeOverReport:
 
 
 def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str) -> TakeOverReport:
-    """Record in one commit that everything below the group's committed offsets was archived by another sink.
+    """Record in one commit that another sink archived everything below the group's committed offsets.
 
     A second call changes nothing while the group's offsets are the same.
 
@@ -94,8 +94,8 @@ def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str
 def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: IndexState) -> None:
     """Publish how far each kafka partition is archived without a hole, as the offsets of the connector's group.
 
-    They are for tools that show the lag of groups. Nothing depends on them, so errors are only logged, also that of a
-    group with members.
+    They are for tools that show the lag of groups. Nothing depends on them, so errors are only logged, even if the
+    group has members.
     """
     try:
         publish_offsets(admin, name_group(connector), topic, state.contiguous_ends)
@@ -112,10 +112,12 @@ class _Step:
     clock: StoreClock
 
     def run(self, snapshot: IndexSnapshot, admin: ClusterAdmin, run_id: str) -> TakeOverReport:
-        """Commit on the snapshot what is not recorded yet."""
+        """Commit missing rows on the snapshot."""
         state = snapshot.state
         topic = self.description.topic
-        looked = look_until_unchanged(admin, {topic: self.description}, lambda seen: self._look(admin, seen))
+        looked = observe_until_unchanged(
+            admin, {topic: self.description}, lambda descriptions: self._observe(admin, descriptions)
+        )
         description, frontiers = looked.get()[topic]
         refuse_another_topic(description, state)
         with asking_leaders(self.config.kafka, topic) as find_divergence:
@@ -130,10 +132,14 @@ class _Step:
         log_starts = {p: f.log_start_offset for p, f in frontiers.items() if p not in self.offsets}
         return TakeOverReport(topic, self.group, self.offsets, log_starts, gaps)
 
-    def _look(self, admin: ClusterAdmin, seen: Mapping[str, TopicDescription]) -> Answers[str, Mapping[int, Frontier]]:
+    def _observe(
+        self, admin: ClusterAdmin, descriptions: Mapping[str, TopicDescription]
+    ) -> Answers[str, Mapping[int, Frontier]]:
         observed_at = self.clock.earlier_now()
-        looked = admin.look_at({topic: found.kafka_partitions for topic, found in seen.items()})
-        return looked.checked(lambda topic, look: complete_frontiers(seen[topic], observed_at, look.get()))
+        observed = admin.look_at({topic: description.kafka_partitions for topic, description in descriptions.items()})
+        return observed.checked(
+            lambda topic, answers: complete_frontiers(descriptions[topic], observed_at, answers.get())
+        )
 
     def _gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:
         below = make_span(0, self.offsets[kafka_partition])

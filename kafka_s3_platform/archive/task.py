@@ -1,4 +1,4 @@
-"""What one Spark task of an archive run is given, and what it gives back."""
+"""One Spark task of an archive run, and its result."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timezone
@@ -32,10 +32,10 @@ ENDING_TOPIC = (SupersededError, AuthorizationError, ConfigError, RegistryUnavai
 
 @dataclass(frozen=True)
 class ScanTask:
-    """Ranges of one kafka partition, ascending, and all that an executor needs to archive them.
+    """Ranges of one kafka partition, ascending, with everything an executor needs to archive them.
 
-    `writer` is who archives; each attempt puts its own id in. `condemned` as in `SegmentTarget`. `epoch_marks`
-    tell, before each of the ranges, what its log must hold if it was not truncated, None where nobody knows.
+    `writer` is the archiving run; each attempt adds its own id. `condemned` as in `SegmentTarget`. `epoch_marks` check,
+    before each of the ranges, that its log was not truncated, None if nobody knows.
     Timestamps outside [`earliest_ms`, `latest_ms`) go to the out-of-range folder. `watermark_ms` is the latest time of
     a record before the ranges, as far as it is known. With the Wallclock extractor `hour_offsets` are (first offset,
     hour start ms), ascending, the first at or below the ranges.
@@ -79,9 +79,9 @@ class ScanTask:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """What a task read and wrote; it starts to exist when its rows are committed.
+    """Result of a task; it starts to exist when its rows are committed.
 
-    `ranges` are those of the task: `scans`, `gaps` and `unresolved` hold them together.
+    `ranges` are the ranges of the task: `scans`, `gaps` and `unresolved` hold them together.
     """
 
     kafka_partition: int
@@ -117,16 +117,16 @@ class FailedScan:
 
 @dataclass(frozen=True)
 class ScanGroup:
-    """Tasks that one task of Spark does, one after the other."""
+    """Tasks for one task of Spark, one after the other."""
 
     number: int
     tasks: tuple[ScanTask, ...]
 
 
 def scan_group(group: ScanGroup, attempt: Attempt) -> tuple[int, list[ScanResult | FailedScan]]:
-    """Scan the group's tasks. Return its number, and what became of each.
+    """Scan the group's tasks. Return its number, and their outcomes.
 
-    The run hands this on by its name, and imports nothing of what scanning needs.
+    The run passes this function by name, without importing the modules of scanning.
     """
     from kafka_s3_platform.archive.scan import try_scans
 

@@ -1,4 +1,4 @@
-"""What one run does for each of its topics: an error of one topic leaves the others."""
+"""Run one step for each topic of a run: an error of one topic leaves the others."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -24,8 +24,8 @@ MAX_UNANSWERED = 2
 
 
 def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str, R], dict[str, PlatformError]]:
-    """Return what `ask` answers of each topic, and the errors of the others. Raises errors that all topics share."""
-    found: dict[str, R] = {}
+    """Return the answers of `ask` for each topic, and the errors of the others. Raises errors that all topics share."""
+    answers: dict[str, R] = {}
     failures: dict[str, PlatformError] = {}
     unanswered = 0
     for topic in topics:
@@ -36,11 +36,11 @@ def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str
             )
             continue
         try:
-            found[topic] = ask(topic)
+            answers[topic] = ask(topic)
             unanswered = 0
         except SHARED:
             raise
         except PlatformError as err:
             unanswered = unanswered + 1 if isinstance(err, BrokerUnavailableError) else 0
             failures[topic] = err
-    return found, failures
+    return answers, failures

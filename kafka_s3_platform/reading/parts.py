@@ -1,6 +1,6 @@
-"""Reads what Arrow does not read by itself: whole records in JSON or Avro, values alone, and what other sinks wrote.
+"""Reads what Arrow cannot read: whole records in JSON or Avro, values alone, and objects of other sinks.
 
-The readers are those of restores and verification. Each part can be read alone, on whatever machine.
+The readers are those of restores and verification. Each part can be read alone, on any machine.
 """
 
 import logging
@@ -41,12 +41,14 @@ logger = logging.getLogger(__name__)
 TIMES = RECORD_SCHEMA.field("timestamp").type
 
 _TIMELESS = ("timestamp", "timestampType")
-VALUES_SCHEMA = pa.schema([each.with_nullable(each.nullable or each.name in _TIMELESS) for each in RECORD_SCHEMA])
-"""`RECORD_SCHEMA` where objects may not tell the timestamps of their records: these are null then."""
+VALUES_SCHEMA = pa.schema(
+    [column.with_nullable(column.nullable or column.name in _TIMELESS) for column in RECORD_SCHEMA]
+)
+"""`RECORD_SCHEMA` for objects that may lack the timestamps of their records: these are null then."""
 
 
 class ReadPart(Protocol):
-    """What one task reads at least: an object, or the objects of a kafka partition that have to be read together."""
+    """The least that one task reads: an object, or objects of a kafka partition to be read together."""
 
     @property
     def size(self) -> int:
@@ -55,7 +57,7 @@ class ReadPart(Protocol):
 
     @property
     def newest_ms(self) -> int:
-        """When its newest record was written, as far as that is known (epoch ms)."""
+        """Latest known time of a record (epoch ms)."""
         ...
 
     @property
@@ -64,15 +66,15 @@ class ReadPart(Protocol):
         ...
 
     def split(self, task_bytes: int) -> "Iterator[ReadPart]":
-        """Split it into parts of about so many bytes, if it can be read from somewhere inside."""
+        """Split it into parts of about so many bytes, if reading can begin inside of it."""
         ...
 
     def describe(self) -> pc.Expression:
-        """Return what is known of all records before they are read."""
+        """Return a condition that all its records meet."""
         ...
 
     def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
-        """Read the records. Columns that are not asked for may hold anything; payloads of keys and values are whole.
+        """Read the records. Columns outside of `columns` may hold anything; payloads of keys and values are complete.
 
         Raises:
             IntegrityError: an object is damaged.
@@ -83,7 +85,7 @@ class ReadPart(Protocol):
 
 @dataclass(frozen=True)
 class EnvelopePart:
-    """One object of whole records, which is read as a whole and compared with the index."""
+    """One object of whole records, always read to its end and compared with the index."""
 
     store: StoreSettings = field(repr=False)
     segment: Segment
@@ -116,25 +118,24 @@ class EnvelopePart:
                 yield ConnectBatch.of(batch)
         if digest.hexdigest() != segment.digest:
             raise IntegrityError(
-                f"object {segment.key} holds records of digest {digest.hexdigest()}, the index says {segment.digest}: "
-                f"it is another object than was written"
+                f"object {segment.key} holds records of digest {digest.hexdigest()}, the index has {segment.digest}: "
+                f"it is not the object that was written"
             )
 
 
 @dataclass(frozen=True)
 class ValuesPart:
-    """Objects that hold values, or whole records of another sink's, of one kafka partition.
+    """Objects of one kafka partition with values, or with whole records of another sink.
 
-    Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `stored` are the objects as the
-    index has them, empty where a listing found them. `size` are about their bytes. `newest_ms` is the latest time of a
-    record, as far as it is known.
+    Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `stored` are the objects in
+    the index, empty for a listing. `size` is about their bytes. `newest_ms` is the latest known time of a record.
     """
 
     config: ConnectorConfig = field(repr=False)
     group: ObjectGroup
     size: int
     newest_ms: int
-    stored: tuple[StoredObject, ...] = ()
+    archived_objects: tuple[StoredObject, ...] = ()
     start_offset: int = 0
     end_offset: int | None = None
 
@@ -143,41 +144,43 @@ class ValuesPart:
         return replace(self, group=replace(self.group, sets=self.group.sets[-1:]))
 
     def split(self, task_bytes: int) -> Iterator[ReadPart]:
-        """Split at the blocks of Block-GZIP objects. Whatever the offsets of the cuts, each record is in one part."""
+        """Split at the blocks of Block-GZIP objects. Each record is in exactly one part."""
         starts = [0, *self._find_cuts(task_bytes)]
         for start, end in pairwise([*starts, None]):
             yield replace(self, size=self.size // len(starts), start_offset=start or 0, end_offset=end)
 
     def _find_cuts(self, task_bytes: int) -> list[int]:
         settings = self.config.source or SourceSettings()
-        # Where keys lie beside values, or bad objects are skipped, all blocks are read whatever the offsets.
-        is_plain = settings.behavior_on_error == "fail" and all(len(each.objects) == 1 for each in self.group.sets)
+        # All blocks are read anyway if keys lie beside values, or bad objects are skipped.
+        is_plain = settings.behavior_on_error == "fail" and all(
+            len(object_set.objects) == 1 for object_set in self.group.sets
+        )
         if self.size <= task_bytes or not is_plain or not find_format(self.config.layout.format).index_suffix:
             return []
         contents = Contents(self.config, ObjectStore(self.config.store))
         cuts = [0]
-        held = 0
+        part_bytes = 0
         for objects in self.group.sets:
             for block in contents.blocks(objects) or ():
-                if held >= task_bytes and block.first_record_offset > cuts[-1]:
+                if part_bytes >= task_bytes and block.first_record_offset > cuts[-1]:
                     cuts.append(block.first_record_offset)
-                    held = 0
-                held += block.byte_length
+                    part_bytes = 0
+                part_bytes += block.byte_length
         return cuts[1:]
 
     def describe(self) -> pc.Expression:
-        found = pc.field("partition") == pa.scalar(self.group.kafka_partition, pa.int32())
+        condition = pc.field("partition") == pa.scalar(self.group.kafka_partition, pa.int32())
         if self.start_offset:
-            found &= pc.field("offset") >= self.start_offset
-        return found if self.end_offset is None else found & (pc.field("offset") < self.end_offset)
+            condition &= pc.field("offset") >= self.start_offset
+        return condition if self.end_offset is None else condition & (pc.field("offset") < self.end_offset)
 
     def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
         store = ObjectStore(self.config.store)
-        # A copy of an object has another ETag than the index says.
-        etags = {item.key: store.open_stored(item).info.etag for item in self.stored}
+        # A copy of an object has another ETag than the index.
+        etags = {item.key: store.open_stored(item).info.etag for item in self.archived_objects}
         sets = [
-            replace(each, **{o.part: replace(o, etag=etags.get(o.key, o.etag)) for o in each.objects})
-            for each in self.group.sets
+            replace(object_set, **{o.part: replace(o, etag=etags.get(o.key, o.etag)) for o in object_set.objects})
+            for object_set in self.group.sets
         ]
         group = replace(self.group, sets=tuple(sets))
         stream = ForeignStream(self.config, group, store, self.start_offset, self.end_offset)
@@ -188,17 +191,17 @@ class ValuesPart:
 
     def _complete(self, batch: ConnectBatch, columns: Collection[str]) -> pa.RecordBatch:
         records = batch.records
-        is_told = pc.not_equal(records.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
-        found = dict(zip(records.schema.names, records.columns, strict=True))
-        found |= {name: pc.if_else(is_told, found[name], None) for name in _TIMELESS}
+        has_time = pc.not_equal(records.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
+        arrays = dict(zip(records.schema.names, records.columns, strict=True))
+        arrays |= {name: pc.if_else(has_time, arrays[name], None) for name in _TIMELESS}
         if "key" in columns:
-            found["key"] = self._to_bytes("key", batch.key, batch)
+            arrays["key"] = self._to_bytes("key", batch.key, batch)
         if "value" in columns:
-            found["value"] = self._to_bytes("value", batch.value, batch)
-        return pa.RecordBatch.from_arrays([found[name] for name in VALUES_SCHEMA.names], schema=VALUES_SCHEMA)
+            arrays["value"] = self._to_bytes("value", batch.value, batch)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in VALUES_SCHEMA.names], schema=VALUES_SCHEMA)
 
     def _to_bytes(self, side: Side, payload: Payload, batch: ConnectBatch) -> pa.BinaryArray:
-        """Return the bytes that an object holds. What it holds by a schema becomes JSON, as JsonFormat writes it."""
+        """Return the bytes in the object. A value with a schema becomes JSON, as JsonFormat writes it."""
         if payload.raw is not None and payload.raw_is_value:
             return payload.raw
         written = new_encoder(_AS_JSON, self.group.topic, side == "key").encode(payload)
@@ -213,22 +216,22 @@ _AS_JSON = ConverterSettings(format="JSON")
 
 
 def make_listed_part(config: ConnectorConfig, group: ObjectGroup) -> ValuesPart:
-    """Make the part of the objects of a kafka partition that a listing found."""
-    windows = (each.name.window for each in group.sets)
+    """Make the part of the listed objects of a kafka partition."""
+    windows = (object_set.name.window for object_set in group.sets)
     return ValuesPart(config, group, group.size, max((window[1] for window in windows if window), default=NO_TIMESTAMP))
 
 
 def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> Iterator[ValuesPart]:
     """Make a part of each of our objects of values. Raise ConfigError if the connector's file does not fit them."""
     for settings, written in groupby(segments, key=lambda segment: segment.settings):
-        found = list(written)
-        own = _make_reader_config(config, found[0].key, settings)
-        keys = new_key_reader(own)
-        yield from (_make_values_part(own, keys, segment) for segment in found)
+        group = list(written)
+        reader_config = _make_reader_config(config, group[0].key, settings)
+        keys = new_key_reader(reader_config)
+        yield from (_make_values_part(reader_config, keys, segment) for segment in group)
 
 
 def _make_reader_config(config: ConnectorConfig, key: str, settings: str) -> ConnectorConfig:
-    """Return the file by which objects with these settings are read back."""
+    """Return the configuration that reads objects with these settings."""
     layout = LayoutSettings.model_validate_json(settings)
     reader = config.reader
     if reader is None or reader.layout.format != layout.format:
@@ -238,36 +241,36 @@ def _make_reader_config(config: ConnectorConfig, key: str, settings: str) -> Con
             f"file does not say how they are read back{why}. Leave it out by start and end, or read it by the file of "
             f"a source connector that has the format, the converters and the folder of that time"
         )
-    # The ending of a template's names is the sink's own, which the file of a source says.
-    own = layout.model_copy(update={"extension": reader.layout.extension})
-    return reader.model_copy(update={"layout": own})
+    # The extension in a template's names is another sink's, given in the file of a source.
+    read_layout = layout.model_copy(update={"extension": reader.layout.extension})
+    return reader.model_copy(update={"layout": read_layout})
 
 
 def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment) -> ValuesPart:
-    held: dict[StoredObject, ForeignObject] = {}
-    for stored in segment.objects:
-        found = keys.read(stored.key)
-        if is_own_document(stored.key, config) or (isinstance(found, Refusal) and found.problem == "index"):
+    objects: dict[StoredObject, ForeignObject] = {}
+    for archived_object in segment.objects:
+        parsed = keys.read(archived_object.key)
+        if is_own_document(archived_object.key, config) or (isinstance(parsed, Refusal) and parsed.problem == "index"):
             continue
-        if isinstance(found, Refusal):
-            raise ConfigError(f"connector {config.name}: object {stored.key}: {found.reason}")
-        held[stored] = ForeignObject(
-            topic=found.segment.topic,
+        if isinstance(parsed, Refusal):
+            raise ConfigError(f"connector {config.name}: object {archived_object.key}: {parsed.reason}")
+        objects[archived_object] = ForeignObject(
+            topic=parsed.segment.topic,
             kafka_partition=segment.kafka_partition,
             first_offset=segment.start_offset,
             encoded_partition=segment.encoded_partition,
-            part=found.part,
-            key=stored.key,
-            size=stored.size,
-            etag=stored.etag,
-            is_tombstone=found.is_tombstone,
+            part=parsed.part,
+            key=archived_object.key,
+            size=archived_object.size,
+            etag=archived_object.etag,
+            is_tombstone=parsed.is_tombstone,
         )
-    [group] = group_objects(held.values())
-    return ValuesPart(config, group, group.size, segment.max_timestamp, tuple(held))
+    [group] = group_objects(objects.values())
+    return ValuesPart(config, group, group.size, segment.max_timestamp, tuple(objects))
 
 
 def describe_segment(segment: Segment) -> pc.Expression:
-    """Return what the index says of all records of an object that holds whole records."""
+    """Return a condition, from the index, that all records of an object of whole records meet."""
     return (
         (pc.field("partition") == pa.scalar(segment.kafka_partition, pa.int32()))
         & (pc.field("offset") >= segment.start_offset)

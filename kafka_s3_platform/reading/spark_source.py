@@ -47,13 +47,13 @@ OPTIONS = (
 class KafkaArchive(DataSource):
     """`spark.dataSource.register(KafkaArchive)`, then `spark.read.format("kafka_archive").option("connector", "c")`.
 
-    The option `topic` may be left out if the connector has one topic alone. `connectors` names the folder of connector
-    files. `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; they keep records whose time no
-    object tells. `kafkaPartitions` are numbers with commas between them, `startingOffset` and `endingOffset` bounds
-    [start, end) of the offsets of each. Objects that can hold no record of these are not opened. `decode`, `true`,
-    makes `value` a typed column, as `kafka_s3_platform.read` does; `schemaId` names the schema. `minPartitions` is how
-    many tasks are wanted at least: without it as many as this machine has cores. With
-    `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each record is read once.
+    The option `topic` may be left out if the connector has only one. `connectors` names the folder of connector files.
+    `startingTimestamp` and `endingTimestamp` are bounds [from, to) in epoch ms; records without a time are always read.
+    `kafkaPartitions` are numbers separated by commas, `startingOffset` and `endingOffset` bounds [start, end) of the
+    offsets of each. Objects without records of these are not opened. `decode`, `true`, makes `value` a typed column, as
+    `kafka_s3_platform.read` does; `schemaId` names the schema. `minPartitions` is the least number of tasks, by default
+    the number of this machine's cores. With `.schema("offset BIGINT, value BINARY")`, no other columns are read. Each
+    record is read once.
     """
 
     @classmethod
@@ -68,32 +68,32 @@ class KafkaArchive(DataSource):
         if not schema:
             raise ConfigError("kafka_archive: .schema() names no column, so its records could not be counted")
         decoder = options.find_decoder()
-        whole = self._find_schema(decoder)
-        known = {column.name: column.dataType.simpleString() for column in whole}
+        available = self._find_schema(decoder)
+        types = {column.name: column.dataType.simpleString() for column in available}
         for column in schema:
             kind = column.dataType.simpleString()
-            if known.get(column.name) != kind:
-                there = ", ".join(f"{name} {each}" for name, each in known.items())
+            if types.get(column.name) != kind:
+                there = ", ".join(f"{name} {type_}" for name, type_ in types.items())
                 raise ConfigError(f"kafka_archive: no column is {column.name} {kind}; there are {there}")
         return KafkaArchiveReader(options, to_arrow_schema(schema, timezone="UTC"), decoder)
 
     def _find_schema(self, decoder: ValueDecoder | None) -> StructType:
-        """Return the columns of Spark's Kafka source, with what `decoder` makes of values."""
+        """Return the columns of Spark's Kafka source, with the decoder's type for values."""
         value = pa.binary() if decoder is None else decoder.type
-        fields = [pa.field(each.name, value if each.name == "value" else each.type) for each in RECORD_SCHEMA]
+        fields = [pa.field(column.name, value if column.name == "value" else column.type) for column in RECORD_SCHEMA]
         return from_arrow_schema(pa.schema(fields))
 
 
 class _Options:
-    """What `.option` said. Raises ConfigError for what it cannot be."""
+    """The options of `.option`. Raises ConfigError for wrong ones."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        if unknown := sorted(set(given) - set(map(str.lower, OPTIONS))):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        if unknown := sorted(set(options) - set(map(str.lower, OPTIONS))):
             raise ConfigError(f"kafka_archive: option {unknown[0]} is unknown; there are {', '.join(OPTIONS)}")
-        if "connector" not in given:
+        if "connector" not in options:
             raise ConfigError('kafka_archive: no connector is named; do so by .option("connector", NAME)')
-        self._given = given
-        self._wanted = SegmentFilter(
+        self._options = options
+        self._selection = SegmentFilter(
             timestamps=self._read_bounds("startingTimestamp", "endingTimestamp"),
             offsets=self._read_bounds("startingOffset", "endingOffset"),
             kafka_partitions=self._read_kafka_partitions(),
@@ -101,14 +101,14 @@ class _Options:
 
     def find_objects(self) -> ArchivedObjects:
         """Find the objects of the topic that may hold records of the selection."""
-        folder = self._given.get("connectors")
+        folder = self._options.get("connectors")
         env = {**os.environ, FOLDER_VARIABLE: folder} if folder else os.environ
-        return find_objects(self._given["connector"], self._given.get("topic"), self._wanted, env)
+        return find_objects(self._options["connector"], self._options.get("topic"), self._selection, env)
 
     def find_decoder(self) -> ValueDecoder | None:
-        """Find what decodes values. None if they stay bytes."""
+        """Find the decoder of values. None if they stay bytes."""
         schema_id = self._read_number("schemaId")
-        decode = self._given.get("decode", "false").lower()
+        decode = self._options.get("decode", "false").lower()
         if decode not in {"true", "false"}:
             raise ConfigError(f"kafka_archive: decode is true or false, not {decode}")
         if decode == "false" and schema_id is None:
@@ -116,7 +116,7 @@ class _Options:
         return self.find_objects().decoded(schema_id).decoder
 
     def choose_task_bytes(self, size: int) -> int:
-        """Choose how many bytes a task reads of so many, so that each core gets a task, as Spark's file sources do."""
+        """Choose the bytes of a task, so that each core gets one, as Spark's file sources do."""
         least = self._read_number("minPartitions") or os.cpu_count() or 1
         return min(TASK_BYTES, max(LEAST_TASK_BYTES, size // least))
 
@@ -127,13 +127,13 @@ class _Options:
         return FIRST_NUMBER if low is None else low, LAST_NUMBER if high is None else high
 
     def _read_kafka_partitions(self) -> frozenset[int] | None:
-        text = self._given.get("kafkaPartitions")
+        text = self._options.get("kafkaPartitions")
         if text is None:
             return None
-        return frozenset(_parse_number("kafkaPartitions", each, 2**31 - 1) for each in text.split(","))
+        return frozenset(_parse_number("kafkaPartitions", number, 2**31 - 1) for number in text.split(","))
 
     def _read_number(self, name: str) -> int | None:
-        text = self._given.get(name)
+        text = self._options.get(name)
         return None if text is None else _parse_number(name, text, LAST_NUMBER)
 
 
@@ -149,7 +149,7 @@ def _parse_number(name: str, text: str, highest: int) -> int:
 
 @dataclass
 class ObjectsOfTask(InputPartition):
-    """What one task of Spark reads."""
+    """The objects that one task of Spark reads."""
 
     objects: ArchivedObjects
 
@@ -163,8 +163,8 @@ class KafkaArchiveReader(DataSourceReader):
         self._decoder = decoder
 
     def partitions(self) -> Sequence[InputPartition]:
-        found = replace(self._options.find_objects(), decoder=self._decoder)
-        return [ObjectsOfTask(objects) for objects in found.split(self._options.choose_task_bytes(found.size))]
+        objects = replace(self._options.find_objects(), decoder=self._decoder)
+        return [ObjectsOfTask(task) for task in objects.split(self._options.choose_task_bytes(objects.size))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ObjectsOfTask):
@@ -175,5 +175,5 @@ class KafkaArchiveReader(DataSourceReader):
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column where it has to be: Arrow refuses null structs whose fields are never null, even to their type."""
+    """Cast a column if necessary: Arrow refuses null structs with fields that are never null, even to their type."""
     return column if column.type == kind else column.cast(kind)

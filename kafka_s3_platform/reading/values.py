@@ -1,6 +1,6 @@
-"""Decodes values to typed columns: by the archived schema that a value names, or by the schema of its object.
+"""Decodes values to typed columns: by the archived schema of a value, or by the schema of its object.
 
-All values of a read become those of one schema, by Avro's rules of schema resolution. A value that cannot is an error.
+All values of one reading become values of one schema, by Avro's schema resolution. Any other value is an error.
 """
 
 import logging
@@ -39,7 +39,7 @@ _RAW = "Without decode, the bytes of values are read as they are"
 
 @dataclass(frozen=True)
 class ValueDecoder:
-    """Makes values of one type. `schema` is the one that they come to, `converter` the one of whole records.
+    """Decodes values to one type. `schema` is its schema, `converter` reads the values of whole records.
 
     Raises (when values are decoded):
         RecordError: a value cannot be decoded, or cannot be made into one of the schema.
@@ -55,19 +55,19 @@ class ValueDecoder:
         """The type of the column."""
         return _compile_target(self.schema.text).type
 
-    def decode_whole(self, batch: pa.RecordBatch) -> pa.Array:
+    def decode_records(self, batch: pa.RecordBatch) -> pa.Array:
         """Decode the column `value` of whole records, of one kafka partition, as Arrow reads an object."""
         return self.decode(build_bytes_payload(batch.column("value")), batch)
 
     def decode(self, payload: Payload, records: pa.RecordBatch) -> pa.Array:
-        """Decode values. Bytes without a schema are those of a record in Kafka, which the converter reads."""
+        """Decode values. Bytes without a schema are those of a record in Kafka: the converter reads them."""
         if not records.num_rows:
             return pa.array([], self.type)
         kafka_partition = records.column("partition")[0].as_py()
         offsets = read_offset_column(records)
         if payload.raw is not None and payload.raw_is_value and not payload.raw_is_json and not payload.schemas:
             payload = convert_values(self.converter, self.topic, payload.raw, records)
-        found: list[tuple[Positions, pa.Array]] = []
+        pieces: list[tuple[Positions, pa.Array]] = []
         nulls = payload.is_null
         for code in np.unique(payload.codes).tolist():
             rows = np.flatnonzero((payload.codes == code) & ~nulls)
@@ -77,10 +77,10 @@ class ValueDecoder:
                 self._fail(kafka_partition, int(offsets[rows[0]]), "has no schema, so it has no columns")
             chosen = payload if rows.size == len(payload) else payload.take(rows)
             try:
-                found.append((rows, _compile_target(self.schema.text).build(chosen, payload.schemas[code])))
+                pieces.append((rows, _compile_target(self.schema.text).build(chosen, payload.schemas[code])))
             except _MisfitError as err:
                 self._fail(kafka_partition, int(offsets[rows[err.row]]), str(err))
-        return _spread_rows(found, len(payload), self.type)
+        return _spread_rows(pieces, len(payload), self.type)
 
     def _fail(self, kafka_partition: int, offset: int, why: str) -> None:
         number = self.schema.schema_id
@@ -92,7 +92,7 @@ class ValueDecoder:
 
 
 def convert_values(converter: ConverterSettings, topic: str, raw: pa.BinaryArray, records: pa.RecordBatch) -> Payload:
-    """Convert the bytes of values of records. Raise RecordError for one that the converter cannot read."""
+    """Convert the bytes of records' values. Raise RecordError for one that the converter cannot read."""
     columns = {name: records.column(name) for name in ("partition", "offset", "headers")}
     converted = RecordConverter(converter, topic, "value").convert(pa.record_batch({**columns, "value": raw}))
     for failure in converted.failures:
@@ -110,25 +110,25 @@ def find_decoder(
     parts: Sequence[ReadPart],
     schema_id: int | None,
 ) -> ValueDecoder | None:
-    """Find the schema for all values of these objects: the one asked for, else the newest. None if there is none yet.
+    """Find the schema for all values of these objects: of this id, else the newest. None if there is none yet.
 
-    Of values that name archived Avro schemas, the newest is the last version of the topic's subject that one of them
-    names. Of all others it is the schema of the newest object, which is opened for that.
+    The newest of archived Avro schemas is the last version of the topic's subject named by any of the values. For
+    other values it is the schema of the newest object, which is opened to read it.
 
     Raises:
-        ConfigError: values have no schema, or one that has no columns; or the schema is not archived.
+        ConfigError: values have no schema, or one without columns; or the schema is not archived.
     """
     converter = config.records.value
     if converter.registry is not None and archived:
         registry = converter.registry.model_copy(update={"archived": tuple(archived)})
         converter = converter.model_copy(update={"registry": registry})
-    whole = [*segments, *(part.segment for part in parts if isinstance(part, EnvelopePart))]
-    if whole and (converter.format == "BYTES" or converter.unread):
+    envelopes = [*segments, *(part.segment for part in parts if isinstance(part, EnvelopePart))]
+    if envelopes and (converter.format == "BYTES" or converter.unread):
         raise ConfigError(
             f"connector {config.name}, topic {topic}: its file does not say how values are decoded: "
             f"{converter.unread or 'it has no value.converter, or ByteArrayConverter'}. {_RAW}"
         )
-    names = {name for segment in whole for name in segment.schema_ids}
+    names = {name for segment in envelopes for name in segment.schema_ids}
     named = {s.schema_id for s in archived if not names.isdisjoint({s.schema_id, s.schema_guid})}
     if ambiguous := sorted(named & find_ambiguous_ids(archived, config.records).keys() if named else ()):
         raise ConfigError(
@@ -137,10 +137,10 @@ def find_decoder(
         )
     if schema_id is None and converter.format == "AVRO":
         # Where the selection has no record, its column is still that of the topic.
-        schema_id = _choose_newest(archived, topic, named if whole or parts else {s.schema_id for s in archived})
+        schema_id = _choose_newest(archived, topic, named if envelopes or parts else {s.schema_id for s in archived})
     if schema_id is not None:
         schema = _read_archived(config, converter, topic, schema_id)
-    elif whole or parts:
+    elif envelopes or parts:
         schema = _read_newest(config, converter, topic, segments, parts)
     else:
         return None
@@ -152,7 +152,7 @@ def find_decoder(
 
 
 def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, named: set[int]) -> int | None:
-    """Choose the last version of the topic's subject among these ids; None if no Avro schema of that subject is."""
+    """Choose the last version of the topic's subject among these ids; None if none of its Avro schemas is there."""
     subject = f"{topic}-value"
     versions = [
         (place.version, schema.schema_id)
@@ -181,16 +181,16 @@ def _read_newest(
     segments: Sequence[Segment],
     parts: Sequence[ReadPart],
 ) -> Schema:
-    """Read the schema of a value of the newest object that has any value."""
+    """Read the schema of a value of the newest object with any value."""
     candidates = [*(EnvelopePart(config.store, segment) for segment in segments), *(part.last for part in parts)]
     for part in sorted(candidates, key=lambda part: part.newest_ms, reverse=True):
         for batch in part.batches(columns=()):
             payload = batch.value
             if isinstance(part, EnvelopePart):
                 payload = convert_values(converter, topic, payload.raw, batch.records)
-            known = payload.codes[payload.codes != NO_SCHEMA]
-            if known.size:
-                return payload.schemas[int(known[-1])]
+            codes = payload.codes[payload.codes != NO_SCHEMA]
+            if codes.size:
+                return payload.schemas[int(codes[-1])]
             if not payload.is_null.all():
                 break
     raise ConfigError(
@@ -200,7 +200,7 @@ def _read_newest(
 
 
 class _MisfitError(Exception):
-    """A value cannot be made into one of the wanted schema. `row` is its place."""
+    """A value does not fit the target schema. `row` is its place."""
 
     def __init__(self, row: int, why: str) -> None:
         super().__init__(why)
@@ -241,8 +241,8 @@ class _Target:
                     raise _MisfitError(row, f"does not fit: {err}") from err
             raise
 
-    def _unwrap(self, found: pa.StructArray) -> pa.Array:
-        return found if self._is_record else found.field(0)
+    def _unwrap(self, structs: pa.StructArray) -> pa.Array:
+        return structs if self._is_record else structs.field(0)
 
     def _build_quickly(self, payload: Payload, schema: Schema) -> pa.Array | None:
         """Build the column without an object for each value. None if that is not possible.
@@ -252,12 +252,12 @@ class _Target:
         """
         if payload.raw is None or payload.avro_start is None:
             return None
-        given = _list_types(schema)
-        wanted = _list_types(self._schema)
-        if given is None or wanted is None or given.name != wanted.name:
+        source = _list_types(schema)
+        target = _list_types(self._schema)
+        if source is None or target is None or source.name != target.name:
             return None
-        shared = given.types.keys() & wanted.types.keys()
-        if not all(_is_castable(given.types[name], wanted.types[name]) for name in shared):
+        shared = source.types.keys() & target.types.keys()
+        if not all(_is_castable(source.types[name], target.types[name]) for name in shared):
             return None
         columns = read_columns(schema.avro, payload.raw, payload.avro_start)
         if columns is None or columns.null_count:
@@ -266,10 +266,10 @@ class _Target:
         same = pa.array(np.zeros(len(columns), np.int64))
         try:
             children = [
-                convert_type(columns.field(each.name), each.type)
-                if each.name in shared
-                else first.field(each.name).take(same)
-                for each in self.type
+                convert_type(columns.field(column.name), column.type)
+                if column.name in shared
+                else first.field(column.name).take(same)
+                for column in self.type
             ]
         except VALUE_ERRORS:
             return None  # the slow way names the value
@@ -279,12 +279,12 @@ class _Target:
 _LOSSLESS = (("int", "long"), ("int", "double"), ("float", "double"))
 
 
-def _is_castable(given: Any, wanted: Any) -> bool:
-    """Whether every value of one type is one of the other: it is the same, may be null now, or has more digits."""
-    if given == wanted or (given, wanted) in _LOSSLESS:
+def _is_castable(source: Any, target: Any) -> bool:
+    """Return True if the types are the same, or the target is nullable or has more digits."""
+    if source == target or (source, target) in _LOSSLESS:
         return True
-    others = [branch for branch in wanted if branch != "null"] if isinstance(wanted, list) else []
-    return len(others) == 1 and len(wanted) == len(others) + 1 and _is_castable(given, others[0])
+    others = [branch for branch in target if branch != "null"] if isinstance(target, list) else []
+    return len(others) == 1 and len(target) == len(others) + 1 and _is_castable(source, others[0])
 
 
 @lru_cache
@@ -294,7 +294,7 @@ def _compile_target(text: str) -> _Target:
 
 @dataclass(frozen=True)
 class _RecordTypes:
-    """The name of a record, and the types of its fields, each with all definitions that it needs."""
+    """The name of a record, and the types of its fields, each with all definitions it needs."""
 
     name: str
     types: Mapping[str, Any]
@@ -307,19 +307,19 @@ def _list_types(schema: Schema) -> _RecordTypes | None:
     if avro.kind(avro.root) != "record":
         return None
     root = avro.resolved(avro.root)
-    if any(each.get("aliases") for each in root["fields"]):
+    if any(field_.get("aliases") for field_ in root["fields"]):
         return None
     return _RecordTypes(read_full_name(root, ""), {f["name"]: avro.complete(f["type"]) for f in root["fields"]})
 
 
-def _spread_rows(found: Sequence[tuple[Positions, pa.Array]], size: int, kind: pa.DataType) -> pa.Array:
+def _spread_rows(pieces: Sequence[tuple[Positions, pa.Array]], size: int, kind: pa.DataType) -> pa.Array:
     """Put arrays at their rows. All other rows are null."""
-    if len(found) == 1 and len(found[0][1]) == size:
-        return found[0][1]
+    if len(pieces) == 1 and len(pieces[0][1]) == size:
+        return pieces[0][1]
     places = np.full(size, -1, np.int64)
     start = 0
-    for rows, values in found:
+    for rows, values in pieces:
         places[rows] = np.arange(start, start + len(values))
         start += len(values)
-    joined = pa.concat_arrays([values for _, values in found]) if found else pa.array([], kind)
+    joined = pa.concat_arrays([values for _, values in pieces]) if pieces else pa.array([], kind)
     return joined.take(pa.array(places, mask=places < 0))

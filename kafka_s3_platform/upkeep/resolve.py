@@ -12,7 +12,7 @@ from kafka_s3_platform.archive.log_identity import (
     read_epoch_of_gap,
     refuse_another_topic,
 )
-from kafka_s3_platform.archive.look import look_until_unchanged
+from kafka_s3_platform.archive.look import observe_until_unchanged
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BusyError, OpenTransactionError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
@@ -125,7 +125,7 @@ def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicD
         looked = admin.look_at(dict.fromkeys(seen, (kafka_partition,)))
         return looked.checked(lambda _, found: found.get()[kafka_partition])
 
-    return look_until_unchanged(admin, {topic: admin.describe_topic(topic)}, look).get()[topic]
+    return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, look).get()[topic]
 
 
 def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_s3_platform.archive.look import MAX_LOOKS, complete_frontiers, look_until_unchanged
+from kafka_s3_platform.archive.look import MAX_OBSERVATIONS, complete_frontiers, observe_until_unchanged
 from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
@@ -45,7 +45,7 @@ class Changing:
             self.looks.append(seen["t"])
             return Answers({"t": "found"}, {})
 
-        found, _ = look_until_unchanged(self, {"t": first}, look).get()["t"]  # type: ignore[arg-type]
+        found, _ = observe_until_unchanged(self, {"t": first}, look).get()["t"]  # type: ignore[arg-type]
         return found
 
 
@@ -71,7 +71,7 @@ def test_a_topic_that_never_keeps_still_is_given_up() -> None:
     cluster = Changing([topic(n) for n in range(2, 99)])
     with pytest.raises(BrokerUnavailableError, match=r"topic t: .* nothing was committed. Run again"):
         cluster.settled(topic(1))
-    assert len(cluster.looks) == MAX_LOOKS
+    assert len(cluster.looks) == MAX_OBSERVATIONS
 
 
 def test_each_frontier_says_how_many_there_must_be() -> None:
