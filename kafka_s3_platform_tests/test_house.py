@@ -26,7 +26,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "converters": (4_070, 22),
     "defs": (8_150, 72),
     "formats": (6_320, 58),
-    "instance": (760, 10),
+    "instance": (790, 11),
     "java": (980, 9),
     "kafka": (5_640, 35),
     "layouts": (820, 9),

@@ -25,7 +25,7 @@ from kafka_s3_platform_tests.cli.conftest import (
     write_reachable_connector,
 )
 from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.dagster_ui import LAUNCH
+from kafka_s3_platform_tests.dagster_ui import LAUNCH, LAUNCH_RUN
 from kafka_s3_platform_tests.defs.running import daemon_context
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
@@ -119,6 +119,34 @@ def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_
             for run in runs:
                 assert list_topics(run) == set(picked)
                 assert f"{group}__c" in list_ops(daemon, run)
+
+
+def test_the_first_two_restores_of_a_connector_start_one_after_the_other(
+    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
+    open_daemon: OpenDaemon,
+) -> None:
+    write_connector(kafka_s3_without_spark, "a,b", **{"timezone": "UTC", "archive.start.hour": "2025-12-01T00:00"})
+    daemon = open_daemon()
+    for topic in ("a", "b"):
+        launch_restore(daemon, topic)
+    assert len(start_queued(daemon)) == 1
+    assert len(start_queued(daemon)) == 1
+
+
+def launch_restore(daemon: WorkspaceProcessContext, topic: str) -> None:
+    context = daemon.create_request_context()
+    [location] = context.code_locations
+    [repository] = location.get_repositories()
+    selector = {
+        "repositoryLocationName": location.name,
+        "repositoryName": repository,
+        "pipelineName": "restore__c",
+        "assetSelection": [{"path": ["c", "restored", topic]}],
+    }
+    config = {"ops": {"restored__c": {"config": {"what": {"everything": True}, "to": {"topic": f"copy-of-{topic}"}}}}}
+    params = {"selector": selector, "mode": "default", "runConfigData": config}
+    answer = execute_dagster_graphql(context, LAUNCH_RUN, {"params": params})
+    assert answer.data["launchRun"]["__typename"] == "LaunchRunSuccess", answer.data
 
 
 @pytest.mark.integration

@@ -1,0 +1,32 @@
+"""The queue of runs, with pools that hold for the first runs in them, too."""
+
+from dagster import DagsterRun, QueuedRunCoordinator, SubmitRunContext
+from sqlalchemy.exc import SQLAlchemyError
+
+
+class PoolRunCoordinator(QueuedRunCoordinator):
+    """Dagster's queue, where a pool has its default limit before its first run waits.
+
+    Dagster 1.13 writes that limit when its queue meets the first run of the pool, and heeds it from its next look on:
+    all runs that wait at the first look start at once.
+    """
+
+    def submit_run(self, context: SubmitRunContext) -> DagsterRun:
+        concurrency = context.dagster_run.run_op_concurrency
+        for pool in sorted(concurrency.all_pools or ()) if concurrency else ():
+            self._set_default_limit(pool)
+        return super().submit_run(context)
+
+    def _set_default_limit(self, pool: str) -> None:
+        storage = self._instance.event_log_storage
+        if self._has_limit(pool):
+            return
+        try:
+            storage.initialize_concurrency_limit_to_default(pool)
+        except SQLAlchemyError:
+            # On Postgres it fails if another process was quicker.
+            if not self._has_limit(pool):
+                raise
+
+    def _has_limit(self, pool: str) -> bool:
+        return any(limit.name == pool for limit in self._instance.event_log_storage.get_pool_limits())
