@@ -49,6 +49,11 @@ def format_size(count: int) -> str:
     return f"{size:.0f} {units[at]}" if size >= 9.95 or not at else f"{size:.1f} {units[at]}"
 
 
+def count_noun(count: int, noun: str) -> str:
+    """Return `1 topic` or `1,200 topics`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def make_anchor(heading: str) -> str:
     """Return how links name a heading, as on GitHub: in small letters, with `-` for blanks, without what is no word."""
     return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")

@@ -153,11 +153,11 @@ def evaluated(result: dg.SensorResult) -> list[dg.AssetCheckEvaluation]:
 
 
 def pass_minutes(cursor: str | None, minutes: int) -> str:
-    """The cursor of the lag sensor, of which all observations are older by that."""
+    """The cursor of the lag sensor, of which all observations, and the first look, are older by that."""
     aged = {}
     for topic, kept in json.loads(cursor or "").items():
-        digest, since_minute, *rest = kept.split()
-        aged[topic] = " ".join([digest, str(int(since_minute) - minutes), *rest])
+        digest, first, since, *rest = kept.split()
+        aged[topic] = " ".join([digest, str(int(first) - minutes), str(int(since) - minutes), *rest])
     return json.dumps(aged)
 
 

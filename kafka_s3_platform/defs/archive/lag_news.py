@@ -37,6 +37,9 @@ class Told:
     """
 
     digest: str = ""
+    first_minute: int = 0
+    """When the first tick looked at the topic, in minutes since 1970 as `since_minute`. 0 if none did."""
+
     since_minute: int = 0
     more: int = 0
     trouble: str = ""
@@ -48,7 +51,8 @@ class Told:
     """First and last hour due, in hours since 1970. Empty if none is, or if nothing is left to archive."""
 
     def __str__(self) -> str:
-        words = (self.digest, self.since_minute, self.more, self.trouble, int(self.is_behind), self.risk, *self.due)
+        numbers = (self.first_minute, self.since_minute, self.more)
+        words = (self.digest, *numbers, self.trouble, int(self.is_behind), self.risk, *self.due)
         return " ".join(map(str, words))
 
     def without_digest(self) -> "Told":
@@ -63,9 +67,9 @@ def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
     """
     last = read_told(kept)
     minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
-    now = Told(
-        backlog.digest, minute, 0, _describe_trouble(backlog), any(backlog.lag.values()), risk, _find_due(backlog)
-    )
+    is_behind = any(backlog.lag.values())
+    first = last.first_minute or minute
+    now = Told(backlog.digest, first, minute, 0, _describe_trouble(backlog), is_behind, risk, _find_due(backlog))
     is_worth_more = _is_worth_more(last, now)
     # while something is at risk, the time that is left is told again and again
     if not is_worth_more and risk <= 0 and now.digest == last.digest:
@@ -83,8 +87,9 @@ def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
 def read_told(kept: object) -> Told:
     """Read a topic's value in the cursor. Without one, or with another text, nothing was told yet."""
     try:
-        digest, since_minute, more, trouble, is_behind, risk, *due = str(kept).split()
-        return Told(digest, int(since_minute), int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
+        digest, first, since, more, trouble, is_behind, risk, *due = str(kept).split()
+        times = int(first), int(since)
+        return Told(digest, *times, int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
     except ValueError:
         return Told()
 

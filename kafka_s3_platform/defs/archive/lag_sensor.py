@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -157,7 +158,8 @@ def observe_lag(backlog: Backlog, tick: Tick) -> int:
     """
     name = backlog.topic.topic
     last = read_told(tick.cursor.get(name))
-    risk = _find_risk(backlog, Level(max(last.risk, 0)))
+    first_tick = datetime.fromtimestamp(last.first_minute * 60, timezone.utc) if last.first_minute else backlog.now
+    risk = _find_risk(backlog, Level(max(last.risk, 0)), first_tick)
     level = last.risk if risk is None else risk.level
     news = find_news(backlog, level, tick.cursor.get(name))
     if news is None:
@@ -178,10 +180,10 @@ def observe_lag(backlog: Backlog, tick: Tick) -> int:
     return level
 
 
-def _find_risk(backlog: Backlog, last: Level) -> Risk | None:
+def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | None:
     """Find what is at risk now. None if Kafka does not answer: then what was told last stands."""
     try:
-        risk = find_risk(backlog)
+        risk = find_risk(backlog, first_tick)
     except PlatformError:
         return None
     if backlog.silent_store is not None and last > risk.level:

@@ -10,15 +10,23 @@ from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.model.health import Level, Risk
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
+from kafka_s3_platform.text import count_noun
+
+FIRST_MINUTES = timedelta(minutes=30)
+"""For so long from its first look on, the hours of a topic that were there before are late, and no alarm."""
 
 
-def find_risk(backlog: Backlog) -> Risk:
+def find_risk(backlog: Backlog, first_tick: datetime | None = None) -> Risk:
     """Compare the time until retention, and the age of the oldest hour that is not complete, with the thresholds.
 
     A topic that is not archived until somebody decides fails at once. Raises PlatformError where Kafka does not answer.
+    A topic is new in the FIRST_MINUTES after the first look at its log that its index has, or after `first_tick`, the
+    sensor's first one of it, if its index has none. The platform archives the old hours of a new topic by itself.
     """
     left = find_retention_left(backlog)
-    found = [*_find_retention_risk(backlog, left), *_find_age_risk(backlog)]
+    began = min((frontier.observed_at for frontier in backlog.state.all_looks), default=first_tick)
+    new_until = None if began is None else began + FIRST_MINUTES
+    found = [*_find_retention_risk(backlog, left), *_find_age_risk(backlog, new_until)]
     if backlog.failures:
         told = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
         found.append(Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {told}"))
@@ -105,18 +113,20 @@ def _find_level(settings: ArchiveSettings, left: RetentionLeft) -> Level:
     return Level((share <= settings.risk_retention_warn) + (share <= settings.risk_retention_fail))
 
 
-def _find_age_risk(backlog: Backlog) -> Iterator[Risk]:
+def _find_age_risk(backlog: Backlog, new_until: datetime | None) -> Iterator[Risk]:
     if not backlog.hours_left:
         return
     settings, hour = backlog.topic.config.archive, backlog.hours_left[0]
     age = backlog.now - hour - HOUR
     age_ms = age / timedelta(milliseconds=1)
     level = Level((age_ms >= settings.risk_age_warn_ms) + (age_ms >= settings.risk_age_fail_ms))
+    is_new = new_until is not None and backlog.now < new_until
+    excuse = f" The topic is new here: it is an alarm if this is still so at {new_until:%H:%M} UTC." if is_new else ""
     if level is not Level.FINE:
         yield Risk(
-            level,
-            f"{len(backlog.hours_left):,} hour(s) are not archived or not complete. The oldest, "
-            f"{hour:%Y-%m-%d %H:%M} UTC, ended {describe_time(age.total_seconds())} ago.",
+            Level.WARN if is_new else level,
+            f"Not archived, or not complete: {count_noun(len(backlog.hours_left), 'hour')}. The oldest, "
+            f"{hour:%Y-%m-%d %H:%M} UTC, ended {describe_time(age.total_seconds())} ago.{excuse}",
         )
 
 

@@ -60,7 +60,7 @@ def changed(config: ConnectorConfig, **archive: Any) -> ConnectorConfig:
     [
         (3, {}, None, ""),
         (5, {}, WARN, "ended 4 h"),
-        (14, {}, ERROR, "ended 13 h"),
+        (14, {}, WARN, "ended 13 h"),
         (24 * 4, {"risk_age_warn_ms": 30 * DAY_MS, "risk_age_fail_ms": 30 * DAY_MS}, None, ""),
         (
             24 * 6,
@@ -75,7 +75,7 @@ def changed(config: ConnectorConfig, **archive: Any) -> ConnectorConfig:
             "Kafka keeps the oldest for 1 day 23 h more at least: retention.ms is 10 days 0 h.",
         ),
     ],
-    ids=["young", "late", "very late", "kept for long", "half is over", "three quarters are over"],
+    ids=["young", "late", "very late, and new here", "kept for long", "half is over", "three quarters are over"],
 )
 def test_what_is_not_archived_warns_and_fails_by_its_age_and_by_the_time_that_is_left(
     config: ConnectorConfig,
@@ -89,6 +89,32 @@ def test_what_is_not_archived_warns_and_fails_by_its_age_and_by_the_time_that_is
     [found] = evaluated(tick(changed(config, **archive), "lag__c", instance))
     assert (found.passed, found.severity if severity else None) == (severity is None, severity), found.description
     assert said in (found.description or "")
+
+
+def test_the_late_hours_of_a_topic_are_no_alarm_in_its_first_half_hour(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    send_hour(config, 20)
+    first = tick(config, "lag__c", instance)
+    [found] = evaluated(first)
+    alarm = r"The topic is new here: it is an alarm if this is still so at \d\d:\d\d UTC\.$"
+    assert re.search(alarm, found.description or "")
+    soon = tick(config, "lag__c", instance, pass_minutes(first.cursor, 28))
+    assert [found.severity for found in evaluated(soon)] == [WARN], "it is told again, and is no alarm yet"
+    later = tick(config, "lag__c", instance, pass_minutes(first.cursor, 30))
+    assert [found.severity for found in evaluated(later)] == [ERROR]
+
+
+def test_a_topic_whose_index_is_older_is_not_new_to_a_sensor_without_a_cursor(
+    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_hour(config, 20)
+    archived(config, [ago(config, 1)])
+    [found] = evaluated(tick(config, "lag__c", instance))
+    assert found.severity == WARN, "its index began a moment ago"
+    monkeypatch.setattr("kafka_s3_platform.defs.archive.risk.FIRST_MINUTES", timedelta())
+    [found] = evaluated(tick(config, "lag__c", instance))
+    assert found.severity == ERROR
 
 
 def test_records_before_the_first_hour_are_at_risk_at_any_moment(
