@@ -24,7 +24,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "cli": (4_200, 42),
     "config": (9_100, 47),
     "converters": (4_070, 22),
-    "defs": (8_260, 73),
+    "defs": (8_300, 73),
     "formats": (6_320, 58),
     "instance": (790, 11),
     "java": (980, 9),
@@ -49,7 +49,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 169,
     "a private module of Dagster": 43,
-    "a vague name": 1_533,
+    "a vague name": 1_532,
     "a, b = x, y": 54,
 }
 """How often the package may do what is hard to read. The aim is 0."""

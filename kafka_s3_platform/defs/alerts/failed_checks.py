@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 import dagster as dg
@@ -64,15 +64,18 @@ def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
         if first.silent:
             connectors = tuple(sorted({check.connector for check in group}))
             title = f"{first.silent} does not answer"
-            yield Finding(key, "outage", title, None, connectors, since, first.says, _OUTAGE, is_healing=True)
+            finding = Finding(key, "outage", title, None, connectors, since, first.says, _OUTAGE, is_healing=True)
         elif first.key.asset_key == FILES_KEY:
             title = "a connector file does not load, the others do"
-            yield Finding(key, "check", title, None, (), since, first.says, _FILE, is_healing=False)
+            finding = Finding(key, "check", title, None, (), since, first.says, _FILE, is_healing=False)
         else:
-            title = f"connector {first.connector}: check {first.key.name} fails"
-            advice = _AT_RISK if first.key.name == RISK_CHECK else _OTHER.format(first.connector)
+            is_risk = first.key.name == RISK_CHECK
+            title = "topics are at risk" if is_risk else f"check {first.key.name} fails"
+            advice = _AT_RISK if is_risk else _OTHER.format(first.connector)
             topics = tuple(check.key.asset_key.path[-1] for check in group)
-            yield Finding(key, "check", title, first.connector, topics, since, _fold(group), advice, is_healing=False)
+            about = (f"connector {first.connector}: {title}", first.connector, topics, since, _fold(group), advice)
+            finding = Finding(key, "check", *about, is_healing=False)
+        yield finding if math.isinf(first.lost_at) else replace(finding, lost_at=first.lost_at)
 
 
 def _fold(group: Sequence[FailedCheck]) -> str:

@@ -5,6 +5,7 @@ that turns 200 topics red is one incident of one server.
 """
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,8 +17,16 @@ MOST_NAMES = 5
 MOST_CHARACTERS = 1_000
 """Of what an error says: the cursor is stored with each tick."""
 
-IncidentStage = Literal["began", "over", "gone"]
-"""`gone`: what was wrong is not looked at any more, since its connector, topic or file is not defined any more."""
+IncidentStage = Literal["began", "nearer", "over", "gone"]
+"""`nearer`: it goes on, and Kafka deletes what is not archived soon. `gone`: what was wrong is not looked at any more,
+since its connector, topic or file is not defined any more.
+"""
+
+NEAREST_SECONDS = 900.0
+"""With less time left than that, an incident is told again only when there is none left."""
+
+CALM_SECONDS = 3_600.0
+"""For so long after it was told, more time that is left does not make the same nearness news again."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class Finding:
 
     `key` tells it from all others: one for a server, for a check of a connector, for a kind of run of a connector.
     `names` are the topics, or the connectors, of which it is so. `is_healing`: nobody has to act, it is tried again.
+    From `lost_at` on, in seconds since the epoch, Kafka may delete what is not archived. None: that is not near.
     """
 
     key: str
@@ -38,13 +48,15 @@ class Finding:
     advice: str
     is_healing: bool
     run_id: str | None = None
+    lost_at: float | None = None
 
 
 @dataclass(frozen=True)
 class Incident:
     """A finding that is told. `ended_at` is None until it is over.
 
-    `known_by` are the receivers that know that it began, `told_end` those that know that it is over.
+    `known_by` are the receivers that know that it began, or came nearer to a loss the `approaches`-th time, `told_end`
+    those that know that it is over. `seconds_left` were left until the loss when that was told, at `noted_at`.
     """
 
     id: str
@@ -54,12 +66,15 @@ class Incident:
     told_end: tuple[str, ...] = ()
     ended_at: datetime | None = None
     is_gone: bool = False
+    seconds_left: float | None = None
+    noted_at: float = 0.0
+    approaches: int = 0
 
     @property
     def stage(self) -> IncidentStage:
         """What there is to tell of it."""
         if self.ended_at is None:
-            return "began"
+            return "nearer" if self.approaches else "began"
         return "gone" if self.is_gone else "over"
 
     def is_told(self, receiver: str) -> bool:
@@ -88,14 +103,14 @@ def update_incidents(
     updated = {}
     for key, incident in incidents.items():
         if key in found:
-            updated[key] = _go_on(incident, found[key])
+            updated[key] = _go_on(incident, found[key], now.timestamp())
         elif incident.ended_at is None:
             updated[key] = replace(incident, ended_at=now, is_gone=not is_defined.get(key, True))
         else:
             updated[key] = incident
     for key, finding in found.items():
         if key not in updated:
-            updated[key] = _begin(finding)
+            updated[key] = _begin(finding, now.timestamp())
     return updated
 
 
@@ -108,10 +123,26 @@ def drop_told(incidents: Incidents, receivers: Collection[str]) -> dict[str, Inc
     }
 
 
-def _go_on(incident: Incident, finding: Finding) -> Incident:
+def _look_ahead(incident: Incident, finding: Finding, now: float) -> Incident:
+    """Have the incident told again when half of the time until a loss is over, as it is now.
+
+    That is a few times at most, since a time that grows again is not noted before CALM_SECONDS are over.
+    """
+    before = math.inf if incident.seconds_left is None else incident.seconds_left
+    present = math.inf if finding.lost_at is None else max(0.0, finding.lost_at - now)
+    is_nearer = before > NEAREST_SECONDS and present <= before / 2 and present < math.inf
+    if is_nearer or present == 0 < before:
+        incident = replace(incident, finding=_shorten(finding), known_by=(), approaches=incident.approaches + 1)
+    elif present < before or now - incident.noted_at < CALM_SECONDS:
+        return incident
+    return replace(incident, seconds_left=None if math.isinf(present) else present, noted_at=now)
+
+
+def _go_on(incident: Incident, finding: Finding, now: float) -> Incident:
     if incident.finding.is_healing and not finding.is_healing:
         # who was told that nobody has to act must hear of it again
-        return _begin(finding)
+        return _begin(finding, now)
+    incident = _look_ahead(incident, finding, now)
     if len(finding.names) > incident.name_count:
         # for the message that it is over
         widest = replace(incident.finding, names=finding.names[:MOST_NAMES])
@@ -121,9 +152,13 @@ def _go_on(incident: Incident, finding: Finding) -> Incident:
     return replace(incident, known_by=known, told_end=(), ended_at=None, is_gone=False)
 
 
-def _begin(finding: Finding) -> Incident:
+def _begin(finding: Finding, now: float) -> Incident:
     told = f"{finding.key} {finding.since.isoformat()} {finding.is_healing}"
     digest = hashlib.sha256(told.encode()).hexdigest()
+    seconds = None if finding.lost_at is None else max(0.0, finding.lost_at - now)
+    return Incident(digest[:16], _shorten(finding), len(finding.names), seconds_left=seconds, noted_at=now)
+
+
+def _shorten(finding: Finding) -> Finding:
     says = finding.says if len(finding.says) <= MOST_CHARACTERS else finding.says[:MOST_CHARACTERS] + " ..."
-    kept = replace(finding, names=finding.names[:MOST_NAMES], says=says)
-    return Incident(digest[:16], kept, len(finding.names))
+    return replace(finding, names=finding.names[:MOST_NAMES], says=says)

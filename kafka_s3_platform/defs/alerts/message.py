@@ -17,7 +17,7 @@ DOCS = "docs/operating.md#alerts"
 class Message:
     """One message. `subject` is one line, and the first one of `text`. `document` can be written as JSON.
 
-    `id` is that of the incident. A message that is sent twice has the same id and the same stage.
+    `id` is that of the incident. A message that is sent twice has the same id and the same stage: `nearer` is numbered.
     """
 
     id: str
@@ -43,6 +43,7 @@ def make_message(incident: Incident, dagster_url: str | None) -> Message:
     document = {
         "id": incident.id,
         "event": incident.stage,
+        "number": incident.approaches,
         "kind": finding.kind,
         "title": finding.title,
         "connector": finding.connector,
@@ -50,13 +51,15 @@ def make_message(incident: Incident, dagster_url: str | None) -> Message:
         "name_count": incident.name_count,
         "since": finding.since.isoformat(),
         "ended_at": incident.ended_at.isoformat() if incident.ended_at else None,
+        "seconds_left": incident.seconds_left,
         "heals_by_itself": finding.is_healing,
         "error": finding.says,
         "what_to_do": finding.advice,
         "run_id": finding.run_id,
         "run_url": link,
     }
-    return Message(incident.id, incident.stage, subject, "\n".join([subject, *lines]), document)
+    stage = f"nearer{incident.approaches}" if incident.stage == "nearer" else incident.stage
+    return Message(incident.id, stage, subject, "\n".join([subject, *lines]), document)
 
 
 def make_test_message(now: datetime) -> Message:
@@ -66,7 +69,7 @@ def make_test_message(now: datetime) -> Message:
     return Message(f"test-{now:%Y%m%d%H%M%S}", "test", subject, text, {"id": "test", "event": "test"})
 
 
-_BEGINS = {"began": "", "over": "Over: ", "gone": "No longer watched: "}
+_BEGINS = {"began": "", "nearer": "Nearer to a loss: ", "over": "Over: ", "gone": "No longer watched: "}
 
 
 def _describe_present(incident: Incident) -> dict[str, str]:

@@ -118,9 +118,9 @@ def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
     email["From"] = settings.email_from
     email["To"] = ", ".join(settings.email_to)
     email["Date"] = localtime()
-    # A message that comes twice has one id. That of the end answers the first one.
+    # A message that comes twice has one id. Later ones of an incident answer the first one.
     email["Message-ID"] = f"<{message.id}.{message.stage}@kafka-s3>"
-    if message.stage in {"over", "gone"}:
+    if message.stage not in {"began", "test"}:
         email["In-Reply-To"] = f"<{message.id}.began@kafka-s3>"
     email["Auto-Submitted"] = "auto-generated"
     email.set_content(message.text)

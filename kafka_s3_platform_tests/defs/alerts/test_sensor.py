@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -11,6 +12,7 @@ from dagster import DagsterEventType
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 
 from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
+from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK
 from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.request_tags import make_failed_tags
 from kafka_s3_platform.errors import ConfigError, TransientError
@@ -41,6 +43,21 @@ def write(folder: Path, name: str, topics: str, **more: str) -> None:
 @pytest.fixture
 def deployment(folder: Path, instance: dg.DagsterInstance) -> Deployment:
     return Deployment(instance)
+
+
+def expect_loss(deployment: Deployment, minutes: float) -> None:
+    """What the lag sensor says of a topic whose records Kafka deletes in so many minutes."""
+    lost_at = datetime.now(timezone.utc) + timedelta(minutes=minutes)
+    deployment.instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(
+            asset_key=dg.AssetKey(["c", "kafka", "t0"]),
+            check_name=RISK_CHECK,
+            passed=False,
+            description=f"Kafka keeps the oldest for {minutes} min more",
+            metadata={LOST_METADATA: dg.MetadataValue.timestamp(lost_at)},
+            severity=dg.AssetCheckSeverity.ERROR,
+        )
+    )
 
 
 def evaluate(deployment: Deployment, topic: str, passed: bool, says: str = "why", **more: object) -> None:
@@ -100,6 +117,30 @@ def test_a_check_that_fails_is_one_incident_of_all_its_topics(deployment: Deploy
     evaluate(deployment, "t6", passed=False)
     assert told(deployment, hook) == [("began", CHECK, ["t6"])], "another incident"
     assert hook.taken[-1]["id"] != alert["id"]
+
+
+def test_an_incident_is_told_again_each_time_half_of_the_time_until_the_loss_is_over(
+    deployment: Deployment, hook: Webhook, mailed: Mailbox
+) -> None:
+    stages = []
+    for minutes in (600, 400, 299, 299, 200, 149, 80, 74, 40, 36, 20, 17, 10, 8, 5, 3, 0, 0):
+        expect_loss(deployment, minutes)
+        stages += [(minutes, stage) for stage, _, _ in told(deployment, hook)]
+    nearer = [(minutes, "nearer") for minutes in (299, 149, 74, 36, 17, 8, 0)]
+    assert stages == [(600, "began"), *nearer]
+    assert hook.taken[1]["text"].startswith("Nearer to a loss: connector c: topics are at risk\n")
+    assert "error: Kafka keeps the oldest for 299 min more" in hook.taken[1]["text"]
+    assert {alert["id"] for alert in hook.taken} == {hook.taken[0]["id"]}
+    assert [alert["number"] for alert in hook.taken] == [*range(8)]
+    assert len({mail["Message-ID"] for mail in mailed.mails}) == 8
+
+
+def test_a_loss_that_comes_and_goes_is_no_storm_of_messages(deployment: Deployment, hook: Webhook) -> None:
+    expect_loss(deployment, 100)
+    assert [stage for stage, _, _ in told(deployment, hook)] == ["began"]
+    for minutes in (300, 90, 300, 60, 300, 51):
+        expect_loss(deployment, minutes)
+        assert told(deployment, hook) == []
 
 
 def test_a_topic_that_fails_for_good_is_not_over_because_another_one_succeeds(
