@@ -32,7 +32,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "layouts": (820, 9),
     "local": (1_150, 11),
     "model": (2_730, 21),
-    "monitoring": (1_990, 14),
+    "monitoring": (1_930, 14),
     "partitioners": (1_010, 7),
     "reading": (1_220, 6),
     "restore": (11_690, 85),
@@ -49,7 +49,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 169,
     "a private module of Dagster": 43,
-    "a vague name": 1_532,
+    "a vague name": 1_526,
     "a, b = x, y": 54,
 }
 """How often the package may do what is hard to read. The aim is 0."""
