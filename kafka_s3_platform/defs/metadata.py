@@ -12,6 +12,7 @@ from kafka_s3_platform.config.keys.environment import EnvironmentVariable, read_
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.text import count_noun, format_size
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,15 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata
     """Make counts, bytes and addresses of the objects of an hour or a day."""
     record_count = sum(s.record_count for s in segments)
     late_count = sum(s.late_count for s in segments)
+    object_count = sum(len(s.objects) for s in segments)
+    object_bytes = sum(o.size for s in segments for o in s.objects)
     return {
         "dagster/partition_row_count": dg.MetadataValue.int(record_count),
+        "size": dg.MetadataValue.text(f"{format_size(object_bytes)} in {count_noun(object_count, 'object')}"),
         "late_records": dg.MetadataValue.int(late_count),
         "record_bytes": dg.MetadataValue.int(sum(s.record_bytes for s in segments)),
-        "objects": dg.MetadataValue.int(sum(len(s.objects) for s in segments)),
-        "object_bytes": dg.MetadataValue.int(sum(o.size for s in segments for o in s.objects)),
+        "objects": dg.MetadataValue.int(object_count),
+        "object_bytes": dg.MetadataValue.int(object_bytes),
         "uris": dg.MetadataValue.json([make_uri(bucket, s) for s in segments]),
     }
 

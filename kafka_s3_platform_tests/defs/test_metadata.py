@@ -51,6 +51,12 @@ def test_what_was_left_out_is_counted_on_the_hours_page_and_on_the_runs() -> Non
         assert (found["filtered_records"].value, found["dead_letters"].value) == (3, 2)
 
 
+def test_an_hours_page_begins_with_complete_its_records_and_their_size() -> None:
+    shown = make_hour_metadata(hour(), report(), "b", can_drop=False)
+    assert [*shown][:3] == ["complete", "dagster/partition_row_count", "size"]
+    assert shown["size"].value == "0 B in 0 objects"
+
+
 def test_where_records_can_be_left_out_none_is_told_as_zero_and_else_not_at_all() -> None:
     assert not DROPPED & make_hour_metadata(hour(), report(), "b", can_drop=False).keys()
     shown = make_totals_metadata(report(), can_drop=True)

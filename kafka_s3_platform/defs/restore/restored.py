@@ -17,6 +17,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.defs.work import NOTHING_TAG
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.text import format_size
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -191,10 +192,11 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     return {
         "verdict": dg.MetadataValue.text(verdict.text),
         "complete": dg.MetadataValue.bool(not list_missing(report) and not report.doubts),
+        "records": dg.MetadataValue.int(report.record_count),
+        "size": dg.MetadataValue.text(f"{format_size(report.record_bytes)} of keys, values and headers"),
         "asked": dg.MetadataValue.json(list_given_terms(report.asked)),
         "to_topic": dg.MetadataValue.text(report.to_topic),
         "restore_id": dg.MetadataValue.text(report.restore_id),
-        "records": dg.MetadataValue.int(report.record_count),
         "record_bytes": dg.MetadataValue.int(report.record_bytes),
         "sent_records": dg.MetadataValue.int(report.sent_count),
         "failed_records": dg.MetadataValue.int(left_out.failed),
