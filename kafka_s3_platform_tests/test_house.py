@@ -21,7 +21,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_000, 12),
     "archive": (3_500, 21),
     "avro": (2_540, 14),
-    "cli": (4_200, 42),
+    "cli": (4_210, 42),
     "config": (9_100, 47),
     "converters": (4_070, 22),
     "defs": (8_310, 73),
@@ -31,8 +31,8 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "kafka": (5_640, 35),
     "layouts": (820, 9),
     "local": (1_150, 11),
-    "model": (2_730, 21),
-    "monitoring": (1_930, 14),
+    "model": (2_740, 21),
+    "monitoring": (2_040, 14),
     "partitioners": (1_010, 7),
     "reading": (1_220, 6),
     "restore": (11_690, 85),
@@ -47,9 +47,9 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 
 HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
-    "a comprehension in another": 169,
+    "a comprehension in another": 170,
     "a private module of Dagster": 43,
-    "a vague name": 1_526,
+    "a vague name": 1_524,
     "a, b = x, y": 54,
 }
 """How often the package may do what is hard to read. The aim is 0."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 
+from kafka_s3_platform.text import count_noun
+
 
 class Level(IntEnum):
     """How bad it is."""
@@ -12,6 +14,11 @@ class Level(IntEnum):
     FINE = 0
     WARN = 1
     FAIL = 2
+
+    @property
+    def answer(self) -> str:
+        """The answer to whether something is at risk: `no`, `soon` or `yes`."""
+        return ("no", "soon", "yes")[self]
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,9 @@ class ArchivedTotals:
     """What the archive holds of a topic, and left out of it, since the beginning.
 
     `record_bytes` are those of keys, values and headers, before they were archived. `segments` are those that readers
-    need now: an hour that was merged into its day counts in the day. `segment_bytes` are the bytes of their objects,
-    without the objects beside them. `gap_offsets` counts offsets by the reason of the gap.
+    need now: an hour that was merged into its day counts in the day, of which there are `day_segments`. `segment_bytes`
+    are the bytes of their objects, without the objects beside them. `gap_offsets` counts offsets by the reason of the
+    gap, `yesterday_records` the records of the last day of UTC that is over.
     """
 
     records: int
@@ -43,6 +51,8 @@ class ArchivedTotals:
     segment_bytes: int
     dead_letters: int
     gap_offsets: Mapping[str, int] = field(default_factory=dict)
+    day_segments: int = 0
+    yesterday_records: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,13 +150,17 @@ class RunHistory:
     """What Dagster's instance knows of a connector's runs.
 
     `failures` are those that are not over, and the last one that is. `proofs` are by topic. A restore that sent nothing
-    (a dry run, an empty one) is in none of these.
+    (a dry run, an empty one) is in none of these. `topics` are those of which Dagster has heard from a sensor. Of
+    the runs that ended in the last 24 hours, `day_runs` are the number, and `day_failures` that of the failed ones.
     """
 
     failures: tuple[FailedRun, ...] = ()
     ended: tuple[EndedRun, ...] = ()
     restores: tuple[RunningRestore, ...] = ()
     proofs: Mapping[str, Proof] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
+    day_runs: int = 0
+    day_failures: int = 0
 
     def find_failure(self, topic: str) -> FailedRun | None:
         """Return the failure that concerns the topic, rather one that is not over."""
@@ -160,7 +174,8 @@ class ConnectorHealth:
 
     `is_kafka_up` and `is_store_up`: whether its cluster and its store answer, None if they were not asked. A source
     connector has no topics: it archives nothing. `history` is None, and `history_error` says why, if Dagster's instance
-    did not answer or there is none.
+    did not answer or there is none. `removed_topics` were archived and are no more: `removal` says why and what to do.
+    `is_removed`: the connector itself is no more.
     """
 
     connector: str
@@ -171,6 +186,9 @@ class ConnectorHealth:
     is_store_up: bool | None = None
     history: RunHistory | None = None
     history_error: str = ""
+    removed_topics: tuple[str, ...] = ()
+    removal: str = ""
+    is_removed: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -194,5 +212,5 @@ def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
 
 def format_place(connector: str, topics: Sequence[str]) -> str:
     """Return `connector/topic`, with the number of the other topics if there are more."""
-    more = f" and {len(topics) - 1:,} more topic{'s' * (len(topics) > 2)}" if len(topics) > 1 else ""
+    more = f" and {count_noun(len(topics) - 1, 'more topic')}" if len(topics) > 1 else ""
     return "/".join([connector, *topics[:1]]) + more

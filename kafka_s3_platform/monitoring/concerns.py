@@ -11,12 +11,12 @@ from typing import Literal
 
 from kafka_s3_platform.model.health import ConnectorHealth, Level, format_place, group_errors
 
-ConcernKind = Literal["loss", "silent", "unknown", "late", "warns"]
+ConcernKind = Literal["loss", "silent", "unknown", "late", "soon", "removed"]
 """`loss`: Kafka deletes what is not archived, soon. Then causes: a server is `silent`, or something is `unknown`.
-`late` and what only `warns` are rather their effects.
+`late` and what is at risk `soon` are rather their effects. Of what was `removed`, somebody may not know.
 """
 
-ORDER: Sequence[ConcernKind] = ("loss", "silent", "unknown", "late", "warns")
+ORDER: Sequence[ConcernKind] = ("loss", "silent", "unknown", "late", "soon", "removed")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
                 found.append(
                     Concern("silent", each.connector, (), f"its {what} does not answer, so nothing is archived.")
                 )
+        if each.removed_topics:
+            found.append(Concern("removed", each.connector, each.removed_topics, each.removal))
         if each.error:
             found.append(Concern("unknown", each.connector, (), each.error))
         errors = group_errors(each.topics).items()
@@ -70,6 +72,6 @@ def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
     for (level, says), places in groups.items():
         seconds, connector, _ = min(places)
         topics = tuple(topic for _, name, topic in sorted(places) if name == connector)
-        kind: ConcernKind = "warns" if level is Level.WARN else "late" if math.isinf(seconds) else "loss"
+        kind: ConcernKind = "soon" if level is Level.WARN else "late" if math.isinf(seconds) else "loss"
         found.append(Concern(kind, connector, topics, says, len(places) - len(topics), seconds))
     return found

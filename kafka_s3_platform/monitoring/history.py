@@ -1,7 +1,7 @@
 """What Dagster's instance knows of connectors' runs: which failed and why, and how long the last ones took."""
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -59,10 +59,14 @@ class RunHistories:
         self._failed: dict[tuple[str, str, str], _Run] = {}
         self._succeeded: dict[tuple[str, str, str], _Run] = {}
         self._errors: dict[str, tuple[str, str]] = {}
+        self._of_day: dict[tuple[str, str], _Run] = {}
         self._proofs = Proofs()
 
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
-        """Return the history of each connector. Raises NoInstanceError, and whatever Dagster's storage raises."""
+        """Return the history of each connector, and the topics of others, of which Dagster has heard before.
+
+        Raises NoInstanceError, and whatever Dagster's storage raises.
+        """
         instance = self._instance
         jobs = name_work_jobs(connectors)
         began = datetime.now(timezone.utc)
@@ -77,7 +81,10 @@ class RunHistories:
         subjects = list_subjects(connectors, keys)
         for record in records:
             for name, kind in find_work(record.dagster_run, jobs):
-                self._note(name, _make_run(record, name, kind, subjects.get((name, kind), {})))
+                run = _make_run(record, name, kind, subjects.get((name, kind), {}))
+                self._note(name, run)
+                self._of_day[name, run.run_id] = run
+        self._of_day = {key: run for key, run in self._of_day.items() if began - run.ended_at < timedelta(days=1)}
         self._since, self._connectors = began, frozenset(connectors)
         restores = self._list_restores(connectors, jobs)
         ended: dict[str, list[EndedRun]] = defaultdict(list)
@@ -85,9 +92,23 @@ class RunHistories:
             ended[name].append(EndedRun(kind, run.ended_at, run.seconds, run.is_success))
         failures = self._list_failures(connectors)
         proofs = self._proofs.read(instance, connectors, keys)
+        topics: dict[str, set[str]] = defaultdict(set)  # of which a sensor has told something
+        for key in keys:
+            if len(key.path) == 3 and key.path[1] == "kafka":
+                topics[key.path[0]].add(key.path[2])
+        runs = Counter(name for name, _ in self._of_day)
+        failed_runs = Counter(name for (name, _), run in self._of_day.items() if not run.is_success)
         return {
-            name: RunHistory(tuple(failures[name]), tuple(ended[name]), tuple(restores[name]), proofs.get(name, {}))
-            for name in connectors
+            name: RunHistory(
+                tuple(failures.get(name, ())),
+                tuple(ended[name]),
+                tuple(restores.get(name, ())),
+                proofs.get(name, {}),
+                frozenset(topics[name]),
+                runs[name],
+                failed_runs[name],
+            )
+            for name in {*connectors, *topics}
         }
 
     def _list_restores(

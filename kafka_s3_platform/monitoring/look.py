@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -181,7 +181,10 @@ class _Look:
 
 
 def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
-    sums = snapshot.whole.segment_sums.get(snapshot.index.topic, SegmentSums())
+    topic = snapshot.index.topic
+    sums = snapshot.whole.segment_sums.get(topic, SegmentSums())
+    today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    hours = snapshot.whole.count_hours(topic, today - timedelta(days=1))
     return ArchivedTotals(
         sums.records,
         sums.late_records,
@@ -190,6 +193,8 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
         sums.segment_bytes,
         sum(scan.dead_letter_count for scan in snapshot.state.all_scans),
         count_reasons(snapshot.state.judge.left_out),
+        sums.day_segments,
+        sum(records for hour, (records, _) in hours.items() if hour < today),
     )
 
 

@@ -44,7 +44,7 @@ class Lookout:
         self._checks = checks
         self._interval = interval
         self._patience = patience
-        self._seen = Seen(error="no look has ended yet")
+        self._seen = Seen(error="the first check is running")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
 
@@ -64,7 +64,7 @@ class Lookout:
         age = datetime.now(timezone.utc) - seen.looked_at
         if age <= timedelta(seconds=self._interval + self._patience):
             return seen
-        error = f"no look has ended for {age.total_seconds():.0f} s: the last one hangs, or this machine stood still"
+        error = f"no check has ended for {age.total_seconds():.0f} s: the last one hangs, or this machine stood still"
         return Seen(looked_at=seen.looked_at, good=seen.good, error=error)
 
     def _run(self) -> None:
@@ -77,17 +77,17 @@ class Lookout:
         started = time.monotonic()
         good = dict(self._seen.good)
         try:
-            connectors = tuple(sorted(self._look(), key=lambda each: each.connector))
+            connectors = tuple(self._look())
             reasons = run_checks(self._checks, connectors)
             error = ""
         except PlatformError as err:
             connectors, reasons, error = (), (), str(err)
         except Exception as err:
             logger.exception("a look at the connectors failed")
-            connectors, reasons, error = (), (), f"the look failed: {type(err).__name__}"
+            connectors, reasons, error = (), (), f"the check failed: {type(err).__name__}"
         if not error:
             # connectors that are no more are forgotten
             good = {each.connector: good[each.connector] for each in connectors if each.connector in good}
-        good |= {each.connector: each for each in connectors if each.is_known}
+        good |= {each.connector: each for each in connectors if each.is_known and not each.is_removed}
         now = datetime.now(timezone.utc)
         self._seen = Seen(connectors, reasons, now, time.monotonic() - started, good, error)

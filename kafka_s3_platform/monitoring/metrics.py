@@ -44,7 +44,7 @@ TOPIC_METRICS: Sequence[MetricOf[TopicHealth]] = (
     MetricOf("lag_offsets", "Offsets between what is archived and the end of the topic.", lambda t: t.lag),
     MetricOf(
         "at_risk_level",
-        "The check at_risk: 0 passes, 1 warns, 2 fails.",
+        "Whether the topic is at risk: 0 no, 1 soon, 2 yes.",
         lambda t: None if t.risk is None else t.risk.level,
     ),
     MetricOf(
@@ -156,7 +156,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         seen = self._seen
-        connectors = [((c.connector,), c) for c in seen.connectors]
+        connectors = [((c.connector,), c) for c in seen.connectors if not c.is_removed]
         topics = [((*names, topic.topic), topic) for names, c in connectors for topic in c.topics]
         totals = [(names, topic.totals) for names, topic in topics if topic.totals is not None]
         runs = [((*names, r.kind), r) for names, c in connectors for r in (c.history or RunHistory()).ended]

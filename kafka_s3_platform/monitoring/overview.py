@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -66,17 +66,35 @@ class Overviews:
         self._histories = RunHistories()
         self._progress = RestoreProgress()
         self._reading: _Reading | None = None
+        self._read_names: frozenset[str] = frozenset()
         self._restores: _Reading | None = None
 
-    def take(self, configs: Sequence[ConnectorConfig]) -> list[ConnectorHealth]:
-        """Look at all of them at the same time, for about so many seconds."""
+    def take(
+        self,
+        configs: Sequence[ConnectorConfig],
+        broken: Sequence[ConnectorHealth] = (),
+        declared: Collection[str] | None = None,
+    ) -> list[ConnectorHealth]:
+        """Look at all of them at the same time, for about so many seconds. Return them and `broken` by their names.
+
+        With `declared`, the names of all files that load, other connectors of which Dagster has heard were removed.
+        """
         if self._reading is None or not self._reading.is_under_way():
-            self._reading = _Reading(lambda: self._histories.read([config.name for config in configs]))
+            names = [config.name for config in configs]
+            self._reading = _Reading(lambda: self._histories.read(names))
+            self._read_names = frozenset(names)
         reading = self._reading
         found = look_at_connectors(configs, self._seconds, counts_totals=self._counts_totals)
         why = reading.wait(self._seconds)
         histories = {} if why else self._add_progress(configs, reading.found)
-        return [_add_history(health, histories, why) for health in found]
+        # of others, only their topics are known
+        read = {name: histories[name] for name in histories.keys() & self._read_names}
+        looked = [_add_history(health, read, why) for health in found]
+        if declared is not None:
+            declared = {*declared, *(health.connector for health in broken)}
+            present = {(health.connector, topic.topic) for health in looked for topic in health.topics}
+            looked += _find_removed(present, declared, histories)
+        return sorted([*looked, *broken], key=lambda health: health.connector)
 
     def _add_progress(
         self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
@@ -126,4 +144,26 @@ def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: s
         return replace(health, history_error=why or "it was read before this connector was there")
     history = read[health.connector]
     topics = tuple(replace(topic, proof=history.proofs.get(topic.topic)) for topic in health.topics)
-    return replace(health, history=history, topics=topics)
+    removed = () if health.error else tuple(sorted(history.topics - {topic.topic for topic in topics}))
+    return replace(health, history=history, topics=topics, removed_topics=removed, removal=_REMOVED.format(_NO_TOPIC))
+
+
+def _find_removed(
+    present: Collection[tuple[str, str]], declared: Collection[str], histories: Mapping[str, RunHistory]
+) -> Iterator[ConnectorHealth]:
+    """Find connectors of which Dagster has heard, and which no file declares. `present`: all connectors' topics."""
+    now = datetime.now(timezone.utc)
+    for name in histories.keys() - declared:
+        topics = histories[name].topics
+        heirs = sorted({name for name, topic in present if topic in topics})
+        renamed = f" If it was renamed to {' or '.join(heirs)}, give it its old name back: a new name begins anew."
+        removal = _REMOVED.format(_NO_FILE + (renamed if heirs else ""))
+        yield ConnectorHealth(name, now, removed_topics=tuple(sorted(topics)), removal=removal, is_removed=True)
+
+
+_REMOVED = (
+    "It was archived, and is not any more: {} What was archived stays, and can be restored. Once its assets are wiped "
+    "in Dagster, it is no longer shown here."
+)
+_NO_TOPIC = "the connector's file does not name it now, or its pattern finds no such topic at Kafka."
+_NO_FILE = "no connector file that loads declares this connector now. To go on, put its file back."

@@ -82,7 +82,8 @@ def make_app(
 
     def show_page(seen: Seen, request: Request) -> Response:
         wanted = request.query_params.get("topic", "")[:MOST_FILTER]
-        page = render_status_page(seen, links, datetime.now(timezone.utc), interval, wanted)
+        opened = request.query_params.getlist("open") if "open" in request.query_params else None
+        page = render_status_page(seen, links, datetime.now(timezone.utc), interval, wanted, opened)
         # as a whole: a name is no more to be trusted than an error
         return HTMLResponse(escape_unprintable(page))
 

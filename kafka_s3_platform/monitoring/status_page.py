@@ -4,10 +4,10 @@ Every piece is a `Markup`, as in a restore's report: names and errors cannot bec
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
@@ -24,9 +24,10 @@ from kafka_s3_platform.model.health import (
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import Seen
-from kafka_s3_platform.text import escape_unprintable, format_size
+from kafka_s3_platform.text import count_noun, escape_unprintable, format_size
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
+UNKNOWN = "not known"
 MOST_ROWS = 30
 """Rows of what needs somebody. The table below them has every topic."""
 
@@ -36,6 +37,9 @@ MOST_TEXT = 2_000
 AT_RISK_PLACE = "errors.md#what-is-about-to-be-lost-or-late"
 """The heading of docs/errors.md for a topic at risk."""
 
+REMOVED_PLACE = "operating.md#what-was-removed"
+"""The heading of docs/operating.md for a connector or topic that is archived no more."""
+
 _STYLE = PAGE_STYLE + Markup("""
 a { color: var(--blue); } .big { font-size: 15px; padding: 4px 16px; }
 .pale { background: none; color: var(--soft); border: 1px solid var(--line); padding: 1px 11px; }
@@ -44,8 +48,8 @@ li.mark, li.alarm { white-space: pre-line; }
 .text { white-space: pre-line; overflow-wrap: anywhere; margin: 4px 0 0; }
 .soft { color: var(--soft); } .foot { margin-top: 16px; }
 main { max-width: 1260px; } .tiles { margin-top: 16px; } .filter { margin: 0 0 8px; }
-details { margin: 8px 0; } summary { cursor: pointer; }
-.one { white-space: nowrap; } td.name { overflow-wrap: anywhere; }
+.group { margin: 8px 0; } .group a { color: var(--ink); text-decoration: none; font-weight: 600; }
+.one { white-space: nowrap; } td.name { overflow-wrap: anywhere; } table.cards { font-size: 13px; }
 progress { width: 100%; height: 12px; accent-color: var(--blue); }
 @media (max-width: 760px) {
   main { padding: 16px 10px 40px; } section { padding: 12px; }
@@ -56,23 +60,24 @@ progress { width: 100%; height: 12px; accent-color: var(--blue); }
 }
 """)
 _NOTHING = Markup()
-_RISKS = {Level.FINE: ("good", "no"), Level.WARN: ("part", "soon"), Level.FAIL: ("bad", "yes")}
-_UNKNOWN = ("bad", "not known")
+# by an address without what comes after #: a browser would only scroll there
+_REFRESH = Markup('<meta http-equiv="refresh" content="{};url={}">\n')
+_COLOURS = {Level.FINE: "good", Level.WARN: "part", Level.FAIL: "bad"}
 _BADGE = Markup('<span class="badge {}">{}</span>')
 _FILTER = Markup(
     '<form class="filter"><input name="topic" value="{}" aria-label="Topic or connector"> '
     "<button>Filter topics</button></form>\n"
 )
 _GROUP = Markup(
-    '<details{}><summary><b>{}</b> <span class="soft">{}</span></summary>\n'
-    '<table class="cards"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></details>\n'
+    '<div class="group" id="{}"><a href="{}" aria-expanded="{}">{} {}</a> <span class="soft">{}</span></div>\n{}'
 )
+_TABLE = Markup('<table class="cards"><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table>\n')
 _HEADS = Markup(
     '<th>Topic</th><th>At risk</th><th class="n">Lag</th><th>Newest complete hour</th><th>Oldest not complete</th>'
     "<th>Last proven</th><th>More</th>"
 )
 MOST_OPEN = 60
-"""Up to so many topics, the tables of all connectors are open."""
+"""Up to so many topics, the tables of all connectors are open, unless the address names those that are."""
 
 _SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
 
@@ -108,16 +113,27 @@ class PageLinks:
         return self.show_place(f"runbook.md#{(find_code(error) or ErrorCode.OTHER).anchor}")
 
 
-def render_status_page(seen: Seen, links: PageLinks, now: datetime, interval: float, wanted: str = "") -> str:
-    """Render the page, with the topics whose names hold `wanted`. A browser loads it again each `interval` seconds."""
+def render_status_page(
+    seen: Seen,
+    links: PageLinks,
+    now: datetime,
+    interval: float,
+    wanted: str = "",
+    opened: Collection[str] | None = None,
+) -> str:
+    """Render the page, with the topics whose names hold `wanted`. A browser loads it again each `interval` seconds.
+
+    `opened` are the connectors whose tables are open, None if nobody has opened or closed one. They are in the page's
+    address, so loading it again closes none.
+    """
     parts = [
-        Markup('<meta http-equiv="refresh" content="{}">\n').format(max(5, round(interval))),
+        _REFRESH.format(max(5, round(interval)), _link(wanted, opened)),
         _render_head(seen, now, interval),
         _render_now(seen, links, now),
         _render_restores(seen.connectors, links),
         _render_failed(seen.connectors, links, now),
         _render_tiles(seen.connectors),
-        _render_topics(seen, links, now, wanted),
+        _render_topics(seen, links, now, wanted, opened),
         _render_foot(links),
     ]
     return str(PAGE.format(title=_judge(seen)[1] + " - Kafka-S3", style=_STYLE, body=_NOTHING.join(parts)))
@@ -148,14 +164,15 @@ def _judge(seen: Seen) -> tuple[str, str]:
 def _render_head(seen: Seen, now: datetime, interval: float) -> Markup:
     colour, words = _judge(seen)
     topics = sum(len(each.topics) for each in seen.connectors)
+    count = sum(not each.is_removed for each in seen.connectors)
     when = "the first check is running"
     if seen.looked_at is not None:
         age = max(0.0, (now - seen.looked_at).total_seconds())
         when = f"last check {seen.looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago"
     return Markup(
         '<div class="head"><h1>Kafka-S3 archive</h1><span class="badge big {}">{}</span></div>\n'
-        '<p class="way">{} connector(s), {} topic(s); {}, again every {} s. All times are UTC.</p>\n'
-    ).format(colour, words, len(seen.connectors), topics, when, f"{interval:g}")
+        '<p class="way">{}, {}; {}, again every {} s. All times are UTC.</p>\n'
+    ).format(colour, words, count_noun(count, "connector"), count_noun(topics, "topic"), when, f"{interval:g}")
 
 
 def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
@@ -171,14 +188,16 @@ def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
         if concern.kind in {"silent", "unknown"}:
             place = links.show_runbook(concern.says) if concern.kind == "unknown" else _NOTHING
             last = _tell_last(concern.connector, seen, now)
+        elif concern.kind == "removed":
+            place = links.show_place(REMOVED_PLACE)
         says = concern.text.removeprefix(f"{concern.place}: ")
         row = Markup('<b>{}</b>: {} {} <span class="soft">{}</span>').format(concern.place, _shorten(says), place, last)
-        rows.append(("mark" if concern.kind == "warns" else "alarm", row))
+        rows.append(("mark" if concern.kind in {"soon", "removed"} else "alarm", row))
     own = {reason.says for reason in seen.reasons if reason.check not in {"reachable", "at_risk"}}
     rows += [("alarm", Markup("{}").format(_shorten(says))) for says in sorted(own)]
     if not rows:
         return _NOTHING
-    items = _render_each(Markup('<li class="{}">{}</li>\n'), rows[:MOST_ROWS])
+    items = _NOTHING.join(Markup('<li class="{}">{}</li>\n').format(*row) for row in rows[:MOST_ROWS])
     more = Markup('<li class="soft">and {} more: the table has them</li>').format(len(rows) - MOST_ROWS)
     more = more if len(rows) > MOST_ROWS else _NOTHING
     return _SECTION.format("Needs attention", Markup('<ul class="now">{}{}</ul>').format(items, more))
@@ -199,17 +218,23 @@ def _render_tiles(connectors: Sequence[ConnectorHealth]) -> Markup:
     if not totals and not proofs:
         return _NOTHING
     unknown = f", of {len(topics) - len(totals):,} topics not known" if len(totals) < len(topics) else ""
+    days = sum(t.day_segments for t in totals)
+    objects = f"in {sum(t.segments for t in totals) - days:,} objects of hours, {days:,} of days"
+    histories = [connector.history for connector in connectors if connector.history is not None]
+    runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
     tiles = (
-        (f"{sum(each.records for each in totals):,}", f"records archived{unknown}"),
-        (format_size(sum(each.segment_bytes for each in totals)), f"in {sum(t.segments for t in totals):,} objects"),
-        (f"{len(proofs):,} of {len(topics):,}", "topics were proven to come back"),
-        (f"{min(proofs):%Y-%m-%d}" if proofs else "never", "the oldest of their last proofs"),
+        (f"{sum(t.records for t in totals):,}", f"records archived{unknown}"),
+        (f"{sum(t.yesterday_records for t in totals):,}", "of them of yesterday (UTC)"),
+        (format_size(sum(t.segment_bytes for t in totals)), objects),
+        (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
+        (f"{len(proofs):,} of {len(topics):,}" if histories else UNKNOWN, "topics were proven to come back"),
+        (f"{min(proofs):%Y-%m-%d}" if proofs else "never" if histories else UNKNOWN, "the oldest of their last proofs"),
     )
     each = Markup('<div class="tile"><b>{}</b><span>{}</span></div>\n')
     return Markup('<div class="tiles">\n{}</div>\n').format(_NOTHING.join(each.format(*tile) for tile in tiles))
 
 
-def _render_topics(seen: Seen, links: PageLinks, now: datetime, wanted: str) -> Markup:
+def _render_topics(seen: Seen, links: PageLinks, now: datetime, wanted: str, opened: Collection[str] | None) -> Markup:
     """Render a table of each connector. Of many, those without a fault are closed, and those with one are first."""
     topics = [(each, _find_topics(each, wanted)) for each in seen.connectors]
     topics = [(each, shown) for each, shown in topics if shown]
@@ -219,17 +244,36 @@ def _render_topics(seen: Seen, links: PageLinks, now: datetime, wanted: str) -> 
         none = f"No name of a topic or connector holds {wanted!r}." if wanted else "There are none."
         return _SECTION.format("Topics", Markup('{}<p class="soft">{}</p>').format(form, none))
     topics.sort(key=lambda pair: (-max(map(_rank, pair[1])), pair[0].connector))
+    names = {each.connector for each, _ in topics}
+    is_small = bool(wanted) or count <= MOST_OPEN
+    present = frozenset((names if is_small else ()) if opened is None else opened)
     parts = []
     for each, shown in topics:
-        known = (
-            {topic.topic: topic for topic in seen.good[each.connector].topics} if each.connector in seen.good else {}
-        )
-        rows = _NOTHING.join(_render_topic(each, t, known.get(t.topic), links, now) for t in shown)
+        is_open = each.connector in present
+        href = f"{_link(wanted, (names & present) ^ {each.connector})}#{quote(each.connector)}"
         bad = sum(_rank(topic) > 0 for topic in shown)
-        is_open = Markup(" open") if wanted or count <= MOST_OPEN else _NOTHING
-        told = f"{len(shown):,} topic{'s' * (len(shown) > 1)}{f', {bad:,} not well' if bad else ''}"
-        parts.append(_GROUP.format(is_open, each.connector, told, _HEADS, rows))
+        count_text = count_noun(len(shown), "topic") + (f", {bad:,} not well" if bad else "")
+        table = _render_table(each, shown, seen, links, now) if is_open else _NOTHING
+        sign = "▾" if is_open else "▸"
+        parts.append(_GROUP.format(each.connector, href, str(is_open).lower(), sign, each.connector, count_text, table))
     return _SECTION.format("Topics", form + _NOTHING.join(parts))
+
+
+def _link(wanted: str, opened: Collection[str] | None) -> str:
+    """Return a link to the page with these topics and tables."""
+    query = [("topic", wanted)] if wanted else []
+    if opened is not None:
+        query += [("open", name) for name in sorted(opened) or [""]]
+    return f"?{urlencode(query)}"
+
+
+def _render_table(
+    of: ConnectorHealth, topics: Sequence[TopicHealth], seen: Seen, links: PageLinks, now: datetime
+) -> Markup:
+    good = seen.good.get(of.connector)
+    known = {topic.topic: topic for topic in good.topics} if good else {}
+    rows = (_render_topic(of, topic, known.get(topic.topic), links, now) for topic in topics)
+    return _TABLE.format(_HEADS, _NOTHING.join(rows))
 
 
 def _find_topics(found: ConnectorHealth, wanted: str) -> list[TopicHealth]:
@@ -246,7 +290,8 @@ def _render_topic(
     """Render a row. `known` is what was found of the topic when everything was known last."""
     connector = of.connector
     proof = f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never" if of.history else "not known"
-    colour, words = _UNKNOWN if topic.risk is None else _RISKS[topic.risk.level]
+    level = None if topic.risk is None else topic.risk.level
+    badge = _BADGE.format("bad", UNKNOWN) if level is None else _BADGE.format(_COLOURS[level], level.answer)
     assets = Markup(" · ").join(
         (
             links.show_asset("check", "checks", connector, "kafka", topic.topic),
@@ -261,7 +306,7 @@ def _render_topic(
         '<td class="one" data-of="More">{}</td></tr>\n'
     ).format(
         topic.topic,
-        _BADGE.format(colour, words),
+        badge,
         "not known" if topic.lag is None else f"{topic.lag:,}",
         _render_newest(topic, known, now),
         _render_hour(topic.oldest_incomplete, "none" if topic.is_known else "not known", now),
@@ -340,10 +385,6 @@ def _render_foot(links: PageLinks) -> Markup:
         '<p class="way foot"><a href="{0}/runs">Runs</a> · <a href="{0}/automation">Sensors and schedules</a> · '
         '<a href="{0}/assets">Assets</a> in Dagster</p>\n'
     ).format(links.dagster)
-
-
-def _render_each(row: Markup, values: Iterable[tuple[str, Markup]]) -> Markup:
-    return _NOTHING.join(row.format(*each) for each in values)
 
 
 def _describe_age(moment: datetime, now: datetime) -> str:

@@ -209,7 +209,7 @@ def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]
 class SegmentSums:
     """What segments of a topic come to. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
 
-    `segments` counts live ones, `segment_bytes` the bytes of their own objects.
+    `segments` counts live ones, `segment_bytes` the bytes of their own objects, `day_segments` those that are merged.
     """
 
     records: int = 0
@@ -217,6 +217,7 @@ class SegmentSums:
     record_bytes: int = 0
     segments: int = 0
     segment_bytes: int = 0
+    day_segments: int = 0
 
     def __add__(self, other: "SegmentSums") -> "SegmentSums":
         return SegmentSums(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
@@ -254,9 +255,10 @@ def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
     for row in grouped.to_pylist():
         counted = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
         is_live = row["kind"] != RETIRED
+        count = row["count_all"]
         sums = SegmentSums(
             *(counted if row["chunk"] == "hourly" else (0, 0, 0)),
-            *((row["count_all"], row["size_sum"]) if is_live else (0, 0)),
+            *((count, row["size_sum"], count if row["chunk"] != "hourly" else 0) if is_live else (0, 0, 0)),
         )
         found[row["topic"]] = found.get(row["topic"], SegmentSums()) + sums
     return found

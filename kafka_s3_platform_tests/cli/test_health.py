@@ -27,12 +27,12 @@ def test_a_late_topic_is_at_risk_until_it_is_archived(kafka_s3_without_spark: Ka
     [connector] = json.loads(late.stdout)["connectors"]
     [topic] = connector["topics"]
     assert (late.returncode, connector["is_well"], connector["error"]) == (1, False, None)
-    assert (topic["at_risk"], topic["lag"], topic["newest_complete_hour"]) == ("warns", 2, None)
+    assert (topic["at_risk"], topic["lag"], topic["newest_complete_hour"]) == ("soon", 2, None)
     assert topic["oldest_incomplete_hour"] == ago(config, 5).isoformat()
     assert timedelta(hours=4) < timedelta(seconds=topic["oldest_incomplete_age_seconds"]) < timedelta(hours=5)
     assert "ended 4 h" in topic["at_risk_says"]
     said = kafka_s3_without_spark("health", "c").stdout.splitlines()
-    assert said[1].split()[:4] == ["c", config.topics[0], "warns", "2"]
+    assert said[1].split()[:4] == ["c", config.topics[0], "soon", "2"]
     assert f"c/{config.topics[0]}: {topic['at_risk_says']}" in said
 
     archived(config)

@@ -134,8 +134,8 @@ def test_thresholds_paths_and_checks_of_ones_own_come_from_options_and_the_envir
         assert "3 offsets behind the latest one, 2 are allowed" in reasons["lag"]
         page = server.get("/status")[2]
         # a proxy may serve all of it below a path of its own
-        [hours] = links_of(page, "/status")
-        assert hours == f"/status/hours/c/{config.topics[0]}"
+        [hours, closed] = links_of(page, "/status")
+        assert (hours, closed) == (f"/status/hours/c/{config.topics[0]}", "/status?open=#c")
         others = [f"{hours}?days={days}" for days in (31, 7, 92)]
         assert links_of(server.get(hours)[2], hours) == ["/status", *others]
         assert HOSTILE in reasons[check]

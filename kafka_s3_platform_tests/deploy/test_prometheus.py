@@ -38,7 +38,7 @@ tests:
           - exp_labels: {{severity: critical, connector: c, topic: t}}
             exp_annotations:
               summary: 'c/t: records are about to be lost, or hours are very late'
-              description: 'The check at_risk fails. In words: kafka-s3 health c'
+              description: 'The topic is at risk. In words: kafka-s3 health c'
               runbook: docs/operating.md#what-is-at-risk
       - {{eval_time: 100m, alertname: KafkaS3AtRisk}}
       - {{eval_time: 80m, alertname: KafkaS3RecordsLost}}

@@ -56,6 +56,7 @@ def test_each_look_adds_what_has_ended_since(instance: dg.DagsterInstance) -> No
     healed = histories.read(["c", "other"])["c"]
     assert [each.is_over for each in healed.failures] == [True]
     assert {(run.kind, run.is_success) for run in healed.ended} == {("archive", True), ("compact", True)}
+    assert (healed.day_runs, healed.day_failures) == (4, 1)
     assert all(run.seconds is not None and 0 <= run.seconds < 60 for run in healed.ended)
     assert RunHistories().read(["c"])["c"] == healed, "a server that begins now knows the same"
 

@@ -30,7 +30,7 @@ def test_a_look_that_hangs_is_told_and_what_it_found_before_is_not() -> None:
         return [HEALTH]
 
     lookout = Lookout(look, (), interval=0.05, patience=0.5)
-    assert lookout.read().error == "no look has ended yet"
+    assert lookout.read().error == "the first check is running"
     lookout.start()
     assert wait(lookout, lambda seen: not seen.error).connectors == (HEALTH,)
     silent = wait(lookout, lambda seen: bool(seen.error))
@@ -51,7 +51,7 @@ def test_a_look_that_fails_is_no_end_of_looking() -> None:
     lookout = Lookout(look, (), interval=0.2, patience=5.0)
     lookout.start()
     assert wait(lookout, lambda seen: seen.looked_at is not None).error == "[KS-CONFIG] connectors is no folder"
-    wait(lookout, lambda seen: seen.error == "the look failed: ZeroDivisionError")
+    wait(lookout, lambda seen: seen.error == "the check failed: ZeroDivisionError")
     assert wait(lookout, lambda seen: not seen.error).is_well
     lookout.stop()
 

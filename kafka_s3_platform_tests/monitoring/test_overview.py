@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -11,9 +12,11 @@ import pytest
 
 from kafka_s3_platform.errors import ErrorCode
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, RunHistory, RunningRestore, TopicHealth
+from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.overview import Overviews
-from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, PageLinks, render_status_page
+from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, REMOVED_PLACE, PageLinks, render_status_page
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
@@ -98,6 +101,36 @@ def test_a_look_ends_in_time_though_topics_are_not_listed(home: Path, lab: Lab) 
     assert ([each.topic for each in found.topics], found.is_store_up) == ([topic], False)
 
 
+def test_a_connector_that_was_removed_is_told_until_its_assets_are_wiped(home: Path) -> None:
+    key = dg.AssetKey(["flights", "kafka", "flights"])
+    overviews = Overviews(20.0)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.report_runless_asset_event(dg.AssetObservation(key))
+        assert overviews.take([], (), {"flights"}) == [], "its file is there"
+        [removed] = overviews.take([], (), set())
+        instance.wipe_assets([key])
+    [concern] = list_concerns([removed])
+    assert concern.text.startswith("flights/flights: It was archived, and is not any more: no connector file")
+    assert removed.is_well, "it may have been meant"
+    page = render_status_page(Seen((removed,)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
+    assert "<b>flights/flights</b>: It was archived" in page
+    assert "0 connectors" in page
+    assert b'"flights"' not in render_metrics(Seen((removed,)), "")[0]
+    assert overviews.take([], (), set()) == []
+
+
+def test_an_opened_table_is_in_the_address_of_the_page() -> None:
+    groups = tuple(ConnectorHealth(name, NOON, (TopicHealth("t"),)) for name in ("a", "b"))
+    links = PageLinks("http://dagster", None, "/hours")
+    page = render_status_page(Seen(groups), links, NOON, 30.0)
+    assert page.count("<table") == 2, "of few topics, all tables are open"
+    assert '<a href="?open=b#a" aria-expanded="true">' in page
+    closed = render_status_page(Seen(groups), links, NOON, 30.0, opened=["b"])
+    assert closed.count("<table") == 1
+    assert '<a href="?open=a&amp;open=b#a" aria-expanded="false">' in closed
+    assert '<a href="?open=#b" aria-expanded="true">' in closed
+
+
 def test_what_is_merged_into_days_is_counted_once(home: Path, lab: Lab) -> None:
     hours = [NOON + n * HOUR for n in range(3)]
     config = lab.archive([Sent(b"v" * 10, timestamp=hour) for hour in hours], allowed_lateness_ms=0)
@@ -109,6 +142,20 @@ def test_what_is_merged_into_days_is_counted_once(home: Path, lab: Lab) -> None:
     assert after is not None
     assert (before.records, before.record_bytes, before.segments) == (3, 30, 3)
     assert (after.records, after.record_bytes, after.segments) == (3, 30, 1)
+    assert (before.day_segments, after.day_segments) == (0, 1)
+
+
+def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab: Lab) -> None:
+    yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+    config = lab.archive([Sent(timestamp=yesterday), Sent(timestamp=yesterday), Sent(timestamp=NOON)])
+    found = Overviews(20.0, counts_totals=True).take([config])
+    [totals] = [topic.totals for each in found for topic in each.topics if topic.totals]
+    assert (totals.records, totals.yesterday_records) == (3, 2)
+    page = render_status_page(Seen(tuple(found)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
+    assert "<b>3</b><span>records archived</span>" in page
+    assert "<b>2</b><span>of them of yesterday (UTC)</span>" in page
+    assert "in 2 objects of hours, 0 of days" in page
+    assert "<b>0 of 0</b><span>runs of the last 24 hours failed</span>" in page
 
 
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
@@ -133,6 +180,8 @@ def test_what_is_not_known_and_what_failed_link_the_runbook_by_their_codes() -> 
     assert "MissingBucketError" not in page, "no names of Python's"
 
 
-def test_the_place_in_the_docs_is_there() -> None:
-    headings = re.findall(r"^#+ (.*)", (REPOSITORY / "docs" / "errors.md").read_text(), re.MULTILINE)
-    assert AT_RISK_PLACE in {f"errors.md#{make_anchor(heading)}" for heading in headings}
+@pytest.mark.parametrize("place", [AT_RISK_PLACE, REMOVED_PLACE])
+def test_the_places_in_the_docs_are_there(place: str) -> None:
+    document = place.partition("#")[0]
+    headings = re.findall(r"^#+ (.*)", (REPOSITORY / "docs" / document).read_text(), re.MULTILINE)
+    assert place in {f"{document}#{make_anchor(heading)}" for heading in headings}

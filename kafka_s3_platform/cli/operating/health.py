@@ -15,6 +15,7 @@ from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, To
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
+from kafka_s3_platform.text import count_noun
 
 LOOK_SECONDS = 30.0
 _HEAD = (
@@ -28,7 +29,6 @@ _HEAD = (
     "LAST ERROR",
 )
 _NUMBERS = (3,)
-_WORDS = {Level.FINE: "no", Level.WARN: "warns", Level.FAIL: "fails"}
 UNKNOWN = "not known"
 
 
@@ -43,8 +43,11 @@ def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None
     Exit status 1 if something is at risk, or is not known. Reads only, and starts neither Spark nor a run.
     """
     configs, failures = load_named(connectors) if connectors else load_all()
-    looked = Overviews(LOOK_SECONDS).take([config for config in configs if config.source is None])
-    found = sorted([*looked, *failures], key=lambda each: each.connector)
+    found = Overviews(LOOK_SECONDS).take(
+        [config for config in configs if config.source is None],
+        failures,
+        None if connectors else {config.name for config in configs},
+    )
     print_result({"connectors": [make_document(each) for each in found]}, as_json, [*_format_lines(found)])
     ctx.exit(0 if all(each.is_well for each in found) else 1)
 
@@ -59,6 +62,8 @@ def make_document(found: ConnectorHealth) -> dict[str, Any]:
         "topics": [_make_topic(topic, found.looked_at) for topic in found.topics],
         "errors": [_make_error(failed) for failed in found.history.failures] if found.history else None,
         "errors_unknown": None if found.history else (found.history_error or UNKNOWN),
+        "removed_topics": found.removed_topics,
+        "is_removed": found.is_removed,
     }
 
 
@@ -67,7 +72,7 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
     return {
         "topic": topic.topic,
         "is_well": topic.is_well,
-        "at_risk": None if topic.risk is None else _WORDS[topic.risk.level],
+        "at_risk": None if topic.risk is None else topic.risk.level.answer,
         "at_risk_says": None if topic.risk is None else topic.risk.says,
         "lag": topic.lag,
         "newest_complete_hour": topic.newest_complete.isoformat() if topic.newest_complete else None,
@@ -110,13 +115,13 @@ def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
     error = _format_error(found, next(iter(failures), None))
     if found.error:
         yield (found.connector, "", UNKNOWN, "", "", "", "", error)
-    elif not found.topics:
+    elif not found.topics and not found.is_removed:
         yield (found.connector, "no topic", "", "", "", "", "", error)
     for topic in found.topics:
         yield (
             found.connector,
             topic.topic,
-            UNKNOWN if topic.risk is None else _WORDS[topic.risk.level],
+            UNKNOWN if topic.risk is None else topic.risk.level.answer,
             UNKNOWN if topic.lag is None else f"{topic.lag:,}",
             _format_newest(topic),
             _format_oldest(topic, found.looked_at),
@@ -151,7 +156,7 @@ def _explain(found: ConnectorHealth) -> Iterator[str]:
     for topic in found.topics:
         if topic.unresolved_offsets:
             listed = f"kafka-s3 resolve {found.connector} --topic {topic.topic}"
-            count = f"{topic.unresolved_offsets:,} offset(s)"
+            count = count_noun(topic.unresolved_offsets, "offset")
             yield f"{found.connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
     if found.history is None and found.history_error:
         yield f"{found.connector}: which runs failed is not known: {found.history_error}"
@@ -167,6 +172,8 @@ def _judge(found: Sequence[ConnectorHealth]) -> Verdict:
     unknown = sum(not topic.is_known for topic in topics)
     broken = sum(bool(each.error) for each in found)
     if all(each.is_well for each in found):
-        return Verdict(f"nothing is at risk: {len(topics)} topic(s)", is_good=True)
-    more = f"; of {broken} connector{'s' * (broken > 1)} nothing is known" if broken else ""
-    return Verdict(f"{at_risk} of {len(topics)} topic(s) at risk, {unknown} not known{more}", is_good=False)
+        return Verdict(f"nothing is at risk: {count_noun(len(topics), 'topic')}", is_good=True)
+    more = f"; of {count_noun(broken, 'connector')} nothing is known" if broken else ""
+    return Verdict(
+        f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known{more}", is_good=False
+    )

@@ -88,7 +88,7 @@ def serve(
 
     def look() -> list[ConnectorHealth]:
         configs, broken = load_all()
-        return [*overviews.take(configs), *broken]
+        return overviews.take(configs, broken, {config.name for config in configs})
 
     lookout = Lookout(look, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
     dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
