@@ -30,6 +30,7 @@ from kafka_s3_platform.restore.preflight.begin import read_stored_report
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.spark.session import DAEMON_MODULE
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.checker import Kind, Verdict
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
@@ -63,8 +64,14 @@ VICTIMS = {
     "local Spark": ("client", "java", "daemon", "worker"),
     "warm Spark": ("client", "server", "java", "daemon", "worker"),
 }
-TAKES_RUN_ALONG = frozenset({"client", "server", "java", "daemon"})
-"""Without these a run ends. A worker alone is made good by Spark."""
+TAKES_RUN_ALONG = frozenset({"client", "server", "java"})
+"""Without these a run ends. A worker, and the daemon that forks them, are made good by Spark."""
+
+ORPHANS = 0.4
+"""How often a worker is stopped before the process is killed that it works for."""
+
+ORPHAN_SECONDS = 8.0
+"""How long an awakened worker may go on before the target is compared: for longer than it may send unasked."""
 
 Target = dict[tuple[int, bytes], list[dict[str, Any]]]
 
@@ -158,6 +165,7 @@ class _Play:
         self.asked = replace(archive.ask(self.kind, uuid4().hex[:12]), records_per_second=RECORDS_PER_SECOND)
         self._children: list[Child] = []
         self._stopped: list[tuple[int, Child]] = []
+        self._orphans: list[psutil.Process] = []
         self.say(f"{self.kind}, {self.spark}")
 
     def run(self) -> None:
@@ -171,7 +179,7 @@ class _Play:
                 if name not in {"client", "worker"}:
                     is_stop = False
                 child = self._begin_again(child)
-                _await(lambda c=child, m=moment: c.has_ended or self._count(admin) > m * expected, "records")  # type: ignore[misc]
+                await_soon(lambda c=child, m=moment: c.has_ended or self._count(admin) > m * expected, "records")  # type: ignore[misc]
                 child = self._hit(child, name, is_stop, self._count(admin), expected)
         self._finish(child)
         self._wake()
@@ -218,8 +226,11 @@ class _Play:
         what = f"{'SIGSTOP' if is_stop else 'SIGKILL'} of the {name}"
         found = None if child.has_ended else self._find(child, name)
         if found is None:
-            self.outcome.ends["no process of that kind was there any more"] += 1
+            self.say(f"no {name} is there any more")
+            self.outcome.ends[f"{self.spark}: no {name} was there any more"] += 1
             return child
+        if name != "worker" and not is_stop and self.random.random() < ORPHANS:
+            what += self._stop_worker(child)
         with suppress(psutil.NoSuchProcess):
             (found.suspend if is_stop else found.kill)()
         self.say(f"{what} at {count} offsets of {expected} records")
@@ -232,6 +243,15 @@ class _Play:
             self._await_end(child)
             return self._start()
         return child
+
+    def _stop_worker(self, child: Child) -> str:
+        """Stop a worker, which outlives the process that is killed next. Say so if there is one."""
+        worker = self._find(child, "worker")
+        if worker is None:
+            return ""
+        worker.suspend()
+        self._orphans.append(worker)
+        return ", a worker stopped before"
 
     def _find(self, child: Child, name: str) -> psutil.Process | None:
         if name == "client":
@@ -260,20 +280,26 @@ class _Play:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
             self._await_end(child)
+        for worker in self._orphans:
+            end = "ended"
+            try:
+                worker.resume()
+                worker.wait(ORPHAN_SECONDS)
+            except psutil.NoSuchProcess:
+                end = "was gone"
+            except psutil.TimeoutExpired:
+                end = "went on"
+            self.outcome.ends[f"{self.spark}: a worker without its run {end}"] += 1
 
     def _await_end(self, child: Child) -> None:
-        _await(lambda: child.has_ended, "the end of a run")
+        await_soon(lambda: child.has_ended, "the end of a run")
         self._note_end(child)
 
     def _note_end(self, child: Child) -> None:
-        lines = [line for line in child.said.splitlines() if "[KS-" in line and "Error: " in line]
-        end = "a run ended well" if child.wait() == 0 else "a run was killed"
-        if lines:
-            end = lines[-1].split("]", 1)[0].rsplit(".", 1)[-1] + "]"
-        elif child.wait() > 0:
+        end = describe_end(child)
+        if child.wait() > 0 and "[KS-" not in end:
             self.fail("defect", child.said[-1500:])
-        self.outcome.ends[end] += 1
-        self.say(f"end: {lines[-1][:300] if lines else end}")
+        self.outcome.note_end(end)
 
     @property
     def _report(self) -> Any:
@@ -300,6 +326,14 @@ def compare(wanted: Target, found: Target) -> Iterator[Verdict]:
             yield Verdict(kind, f"{place[0]}: {len(now)} of {len(was)} records of source {place[1].decode()}")
 
 
+def describe_end(child: Child) -> str:
+    """Return the error that ended a run, or a sentence."""
+    errors = [line for line in child.said.splitlines() if "[KS-" in line and "Error: " in line]
+    if errors:
+        return errors[-1]
+    return "a run was killed" if child.wait() else "a run ended well"
+
+
 def _is(process: psutil.Process, name: str) -> bool:
     with suppress(psutil.Error):
         if name == "java":
@@ -307,12 +341,14 @@ def _is(process: psutil.Process, name: str) -> bool:
         if name == "worker":
             return is_spark_worker(process)
         if name == "daemon":
-            return "pyspark.daemon" in process.cmdline() and not is_spark_worker(process)
+            parent = process.parent()
+            return DAEMON_MODULE in process.cmdline() and parent is not None and parent.name() == "java"
         return any(child.name() == "java" for child in process.children())
     return False
 
 
-def _await(done: Callable[[], bool], what: str) -> None:
+def await_soon(done: Callable[[], bool], what: str) -> None:
+    """Wait until `done()`. Raises TimeoutError."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not done():
         if time.monotonic() > deadline:

@@ -55,6 +55,12 @@ class Outcome:
     log: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
+    def note_end(self, end: str) -> None:
+        """Note how a run ended: by an error with its code, or as a sentence says."""
+        self.log.append(f"end: {end[:400]}")
+        error, code, _ = end.partition("]")
+        self.ends[error.rsplit(".", 1)[-1] + code] += 1
+
 
 class World:
     """Servers with their liars, and what is on the topic. `config` goes through the liars, `straight` does not."""
