@@ -73,8 +73,8 @@ newest: setup ## Import every module with the newest Python that is supported: N
 	VIRTUAL_ENV=.local/newest $(BIN)/uv pip install --quiet --require-hashes --requirement requirements-deploy.lock
 	PYTHONPATH=$(CURDIR) .local/newest/bin/python -c '$(IMPORT_ALL)'
 
-chaos: setup ## Archive under seeded lies of broker and store, or kill restores (KILLS=1): SEED=1 RUNS=300
-	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(KILLS),--kills) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+chaos: setup ## Archive under seeded lies of broker and store, or kill restores (KILLS=1) or leaders (ELECTIONS=1): SEED=1 RUNS=300
+	$(BIN)/python -m kafka_s3_platform_tests.chaos $(if $(KILLS),--kills) $(if $(ELECTIONS),--elections) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
 
 worlds: setup ## Play simulated worlds of Kafka and users: SEED=1 WORLDS=6000
 	$(BIN)/python -m kafka_s3_platform_tests.worlds $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS))

@@ -18,9 +18,10 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform_tests.chaos import kills
+from kafka_s3_platform_tests.chaos import elections, kills
 from kafka_s3_platform_tests.chaos.scenario import hasty, run
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
+from kafka_s3_platform_tests.cluster.brokers import Cluster, started_cluster
 from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, stopped_at_exit
 
 
@@ -29,20 +30,26 @@ from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, st
 @click.option("--runs", type=int, default=300, show_default=True)
 @click.option("--jobs", type=int, default=2, show_default=True, help="Runs at once.")
 @click.option("--kills", "is_kills", is_flag=True, help="Kill and stop restores, instead of lying.")
+@click.option("--elections", "is_elections", is_flag=True, help="Kill leaders of restores' targets, instead of lying.")
 @click.option("--verbose", is_flag=True, help="Show what happened in each run, not only in those with a verdict.")
-def main(seed: int, runs: int, jobs: int, is_kills: bool, verbose: bool) -> None:
+def main(seed: int, runs: int, jobs: int, is_kills: bool, is_elections: bool, verbose: bool) -> None:
     logging.disable(logging.ERROR)
     outcomes: list[Outcome] = []
     begun = time.monotonic()
-    with _servers() as servers, ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
-        if is_kills:
+    kind = " KILLS=1" * is_kills or " ELECTIONS=1" * is_elections
+    # A cluster has one broker to kill at a time.
+    with _servers() as servers, ExitStack() as stack, ThreadPoolExecutor(1 if is_elections else jobs) as pool:
+        if is_elections:
+            cluster = stack.enter_context(_three_brokers())
+            play = partial(elections.run, stack.enter_context(elections.made_archive(servers, cluster)))
+        elif is_kills:
             play = partial(kills.run, stack.enter_context(kills.made_archive(servers)))
         else:
             stack.enter_context(hasty())
             play = partial(run, servers)
         for future in as_completed([pool.submit(play, str(seed + n)) for n in range(runs)]):
             outcomes.append(future.result())
-            _tell_run(outcomes[-1], verbose, is_kills)
+            _tell_run(outcomes[-1], verbose, kind)
             if len(outcomes) % 20 == 0:
                 click.echo(f"{len(outcomes)} of {runs} runs in {time.monotonic() - begun:.0f} s", err=True)
     click.echo(table(outcomes, time.monotonic() - begun))
@@ -52,10 +59,7 @@ def main(seed: int, runs: int, jobs: int, is_kills: bool, verbose: bool) -> None
 @contextmanager
 def _servers() -> Iterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        cache = StackSettings.from_environment().cache
-        settings = StackSettings(
-            data_dir=Path(folder), cache=cache, kafka_properties=TEST_BROKER, **free_port_settings()
-        )
+        settings = _new_settings(folder)
         with stopped_at_exit(settings):
             status = embedded.start_stack(settings)
             store = StoreSettings(
@@ -69,7 +73,21 @@ def _servers() -> Iterator[Servers]:
             yield Servers(kafka, store, SeaweedFS(settings).client())
 
 
-def _tell_run(outcome: Outcome, verbose: bool, is_kills: bool) -> None:
+@contextmanager
+def _three_brokers() -> Iterator[Cluster]:
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-") as folder,
+        started_cluster(_new_settings(folder), Path(folder)) as cluster,
+    ):
+        yield cluster
+
+
+def _new_settings(folder: str) -> StackSettings:
+    cache = StackSettings.from_environment().cache
+    return StackSettings(data_dir=Path(folder), cache=cache, kafka_properties=TEST_BROKER, **free_port_settings())
+
+
+def _tell_run(outcome: Outcome, verbose: bool, kind: str) -> None:
     if outcome.verdicts or verbose:
         click.echo(f"seed {outcome.seed}: {outcome.seconds:.1f} s")
         for line in outcome.log:
@@ -77,7 +95,7 @@ def _tell_run(outcome: Outcome, verbose: bool, is_kills: bool) -> None:
     for verdict in outcome.verdicts:
         click.echo(f"  {verdict.kind}: {verdict.message}")
     if outcome.verdicts:
-        click.echo(f"  again: make chaos{' KILLS=1' * is_kills} SEED={outcome.seed} RUNS=1")
+        click.echo(f"  again: make chaos{kind} SEED={outcome.seed} RUNS=1")
 
 
 def table(outcomes: Sequence[Outcome], seconds: float) -> str:

@@ -347,10 +347,10 @@ def _is(process: psutil.Process, name: str) -> bool:
     return False
 
 
-def await_soon(done: Callable[[], bool], what: str) -> None:
+def await_soon(done: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
     """Wait until `done()`. Raises TimeoutError."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {WAIT_SECONDS:.0f} s for {what}")
+            raise TimeoutError(f"waited {seconds:.0f} s for {what}")
         time.sleep(0.02)

@@ -3,17 +3,24 @@
 import base64
 import dataclasses
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.settings import HOST, StackSettings
+from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.faults.broker import kill_broker
+from kafka_s3_platform_tests.kafka.topics import until
+
+NO_LEADER = -1
 
 REPLICATED = {
     "default.replication.factor": "3",
@@ -75,10 +82,70 @@ class Cluster:
         kill_broker(self.brokers[node_id - 1].settings)
 
     def start(self, *node_ids: int) -> None:
-        """Start them and wait until they answer."""
+        """Start them, and wait until they answer and know what the cluster decided meanwhile."""
         embedded.start_servers(tuple(self.brokers[node_id - 1] for node_id in node_ids))
+        until(lambda: set(node_ids) <= self._admin.list_topics(timeout=10).brokers.keys())
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Broker id by kafka partition."""
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-        return {p.id: p.leader for p in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()}
+        return {place.id: place.leader for place in self._describe(topic)}
+
+    def create_topic(self, topic: str, kafka_partitions: int, leader: int, follower: int) -> None:
+        """Create one that these brokers hold. The first one leads it while it may, also if it is alone."""
+        new = NewTopic(
+            topic,
+            kafka_partitions,
+            replica_assignment=[[leader, follower]] * kafka_partitions,
+            config={"min.insync.replicas": "1"},
+        )
+        self._admin.create_topics([new])[topic].result(30)
+        self.await_leader(topic, leader, follower)
+        # A broker may hear of it later than the one that was asked.
+        for broker in self.brokers:
+            asking = AdminClient({"bootstrap.servers": broker.settings.bootstrap_servers})
+            until(lambda a=asking: topic in a.list_topics(timeout=10).topics)  # type: ignore[misc]
+
+    def await_leader(self, topic: str, leader: int, *others: int) -> None:
+        """Wait until this broker leads all kafka partitions, and the others are in sync with it."""
+        self._await(topic, lambda place: place.leader == leader and {leader, *others} <= set(place.isrs))
+
+    def lose(self, topic: str, follower: int) -> None:
+        """Kill a follower, and wait until nobody waits for it any more: its leader is in sync alone."""
+        self.kill(follower)
+        self._await(topic, lambda place: place.isrs == [place.leader])
+
+    def elect(self, topic: str, leader: int, *others: int, is_unclean: bool = False) -> None:
+        """Have this broker lead all kafka partitions: it is the preferred one, or lacks some of what the topic held."""
+        kind = ElectionType.UNCLEAN if is_unclean else ElectionType.PREFERRED
+        if is_unclean:
+            # As long as the cluster believes in the old leader, it elects none.
+            self._await(topic, lambda place: place.leader == NO_LEADER)
+        places = [TopicPartition(topic, place.id) for place in self._describe(topic) if place.leader != leader]
+        self._admin.elect_leaders(kind, places).result(30)
+        self.await_leader(topic, leader, *others)
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+
+    def _await(self, topic: str, holds: Callable[[PartitionMetadata], bool]) -> None:
+        # A broker that has not heard of the topic yet names no kafka partition.
+        until(lambda: {holds(place) for place in self._describe(topic)} == {True})
+
+    def _describe(self, topic: str) -> Sequence[PartitionMetadata]:
+        return list(self._admin.list_topics(topic, timeout=10).topics[topic].partitions.values())
+
+
+@contextmanager
+def started_cluster(settings: StackSettings, folder: Path) -> Iterator[Cluster]:
+    """Three brokers, each with a folder and ports of its own."""
+    with ExitStack() as stopped:
+        own = []
+        for node_id in (1, 2, 3):
+            own.append(dataclasses.replace(settings, data_dir=folder / str(node_id), **free_port_settings()))
+            stopped.enter_context(stopped_at_exit(own[-1]))
+        first = first_broker(own[0])
+        Cluster([first]).start(1)
+        found = Cluster([first, *(further_broker(first, own[n - 1], n) for n in (2, 3))])
+        found.start(2, 3)
+        yield found

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -13,7 +11,7 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.cluster.brokers import Cluster
-from kafka_s3_platform_tests.kafka.topics import records_of, until
+from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.runners import ReadingBack
 from kafka_s3_platform_tests.restore.test_restore import numbered
 from kafka_s3_platform_tests.support import archived, connector, produce
@@ -32,34 +30,20 @@ class Leaders:
         self.cluster, self.config = cluster, config
         self.target = f"{config.topics[0]}-restored"
         self.request = RestoreRequest(config, config.topics[0], self.target, "r", "run", delivery=delivery)
-        self._admin = AdminClient({"bootstrap.servers": cluster.kafka.bootstrap_servers})
-        configs = {"min.insync.replicas": "1"}
-        new = NewTopic(self.target, 1, replica_assignment=[[FIRST, SECOND]], config=configs)
-        self._admin.create_topics([new])[self.target].result(30)
-        self.await_leader(FIRST, SECOND)
+        cluster.create_topic(self.target, 1, FIRST, SECOND)
 
     def restore(self, runner: ReadingBack) -> RestoreReport:
         return restore(ArchiveSource(self.request), runner)
 
-    def await_leader(self, leader: int, *others: int) -> None:
-        def is_so() -> bool:
-            found = self._admin.list_topics(self.target, timeout=10).topics[self.target].partitions
-            return any(p.leader == leader and {leader, *others} <= set(p.isrs) for p in found.values())
-
-        until(is_so)
-
     def lead_by_the_second_and_the_first_again(self) -> None:
-        self.cluster.kill(FIRST)
-        self.await_leader(SECOND)
+        self.lead_by_the_second()
         self.cluster.start(FIRST)
-        self.await_leader(SECOND, FIRST)
-        place = TopicPartition(self.target, 0)
-        self._admin.elect_leaders(ElectionType.PREFERRED, [place]).result(30)
-        self.await_leader(FIRST, SECOND)
+        self.cluster.await_leader(self.target, SECOND, FIRST)
+        self.cluster.elect(self.target, FIRST, SECOND)
 
     def lead_by_the_second(self) -> None:
         self.cluster.kill(FIRST)
-        self.await_leader(SECOND)
+        self.cluster.await_leader(self.target, SECOND)
 
     def is_restored(self) -> bool:
         both = (records_of(self.cluster.kafka, topic)["value"] for topic in (self.config.topics[0], self.target))

@@ -4,26 +4,21 @@ Brokers of Kafka 4.3 do so where a kafka partition has no leader for a moment (K
 the log of a killed broker, which leaves the same behind.
 """
 
-import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from py4j.java_gateway import JavaGateway
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
-from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.kafka import group_offset
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.kafka.produce import pace
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model import batches
 from kafka_s3_platform.restore.archive_source import ArchiveSource
@@ -33,8 +28,8 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRe
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
-from kafka_s3_platform_tests.conftest import QUICK_JAVA
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end, start_broker
+from kafka_s3_platform_tests.faults.hanging import end_as_the_error_says, kafka_jvm
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
 from kafka_s3_platform_tests.restore.replay.test_exactly_once import InterruptedRunner
 from kafka_s3_platform_tests.restore.runners import StoppingRunner
@@ -137,7 +132,7 @@ def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transac
     for case in ("hidden-at-its-end", "hidden-in-part", "hidden-without-a-marker"):
         with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
             restored(config, case)
-        end_as_the_error_says(jvm, mortal, str(told.value))
+        end_as_the_error_says(jvm, mortal.bootstrap_servers, str(told.value))
         assert restored(config, case).verified
         check_restored_once(config, case)
 
@@ -188,40 +183,8 @@ def log_end(kafka: KafkaSettings, topic: str) -> int:
 
 @pytest.fixture(scope="module")
 def jvm(stack_settings: StackSettings) -> Iterator[Any]:
-    """Kafka's own client of an admin."""
-    gateway = JavaGateway.launch_gateway(
-        classpath=f"{fetch_kafka_jars(stack_settings.cache)}/*",
-        java_path=str(find_java()),
-        javaopts=[*QUICK_JAVA],
-        die_on_exit=True,
-        redirect_stderr=sys.stderr,
-    )
-    yield gateway.jvm
-    gateway.shutdown()
-
-
-def end_as_the_error_says(jvm: Any, mortal: StackSettings, message: str) -> None:
-    """What `kafka-transactions.sh abort` does. The tool itself is not among the jars that the embedded Kafka needs."""
-    said = (
-        r"`kafka-transactions\.sh --bootstrap-server \.\.\. abort --topic (\S+) --partition (\d+) --start-offset (\d+)`"
-    )
-    found = re.search(said, message)
-    assert found is not None, message
-    end_transaction(jvm, mortal.bootstrap_servers, found[1], int(found[2]), int(found[3]))
-
-
-def end_transaction(jvm: Any, servers: str, topic: str, kafka_partition: int, start_offset: int) -> None:
-    kafka, place = jvm.org.apache.kafka, jvm.org.apache.kafka.common.TopicPartition(topic, kafka_partition)
-    settings = jvm.java.util.Properties()
-    settings.put("bootstrap.servers", servers)
-    admin = kafka.clients.admin.Admin.create(settings)
-    states = admin.describeProducers(jvm.java.util.List.of(place)).partitionResult(place).get().activeProducers()
-    [state] = [s for s in states if s.currentTransactionStartOffset().orElse(-1) == start_offset]
-    spec = kafka.clients.admin.AbortTransactionSpec(
-        place, state.producerId(), state.producerEpoch(), state.coordinatorEpoch().orElse(0)
-    )
-    admin.abortTransaction(spec).all().get()
-    admin.close()
+    with kafka_jvm(stack_settings.cache) as started:
+        yield started
 
 
 def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chance(
@@ -240,7 +203,7 @@ def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chan
 
     with pytest.raises(OpenTransactionError, match="has probably lost its end") as told:
         restored(config, "hidden-abort")
-    end_as_the_error_says(jvm, mortal, str(told.value))
+    end_as_the_error_says(jvm, mortal.bootstrap_servers, str(told.value))
     abort_the_next(config, "later-marker", with_marker=True)
     for case in ("hidden-abort", "later-marker"):
         report = restored(config, case)
