@@ -59,8 +59,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, message: Message) -> None:
-    # as Slack wants it; Mattermost and others show the same
+    # as Slack wants it; Mattermost shows the same, and obeys mentions and links unless something is inside of them
     text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"(?<!\w)@(?=\w)|\](?=[(\[:])", "\\g<0>\N{WORD JOINER}", text)
     body = json.dumps({"text": text, **message.document}).encode()
     where = f"webhook at {urlsplit(url).hostname}"
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - http or https

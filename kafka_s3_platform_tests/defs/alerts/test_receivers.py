@@ -1,14 +1,21 @@
 """Mail over TLS with a login, and settings that cannot be used. No error tells a secret."""
 
+import html
+import os
+import re
+import socket
 import ssl
 import traceback
 from base64 import b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
+from kafka_s3_platform.defs.alerts.message import Message
+from kafka_s3_platform.defs.alerts.receivers import make_receivers
 from kafka_s3_platform.defs.alerts.settings import read_alert_settings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox
@@ -68,6 +75,35 @@ def test_what_goes_wrong_is_told_without_secrets(
     monkeypatch.delenv("SSL_CERT_FILE")
     assert "CERTIFICATE_VERIFY_FAILED" in CliRunner().invoke(main, ["test-alert"]).output
     assert len(secured.logins) == tried > 0, "no password is sent to a server that nobody knows"
+
+
+def test_a_reason_phrase_that_is_the_url_is_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as threads:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/services/token-of-the-hook"
+        set_alerts(monkeypatch, WEBHOOK_URL=url)
+        threads.submit(answer, server, f"HTTP/1.1 404 no handler for {url} {'x' * 3000}\r\nContent-Length: 0\r\n\r\n")
+        told = CliRunner().invoke(main, ["test-alert"])
+    assert "webhook at 127.0.0.1: answered 404 Not Found. Check" in told.output
+    trace = "".join(traceback.format_exception(told.exception))
+    assert "token-of-the-hook" not in told.output + trace
+    assert "xxx" not in told.output + trace
+
+
+def answer(server: socket.socket, text: str) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(text.encode())
+
+
+def test_mentions_and_links_of_an_error_do_nothing_in_slack_and_mattermost(hook: Webhook) -> None:
+    hostile = "@all x @channel (@here) [a](https://b.example) [a][b] [b]: https://b.example <!channel> kafka@EXAMPLE"
+    [receiver] = make_receivers(read_alert_settings(os.environ))
+    receiver.send(Message("id", "began", "subject", hostile))
+    text = hook.taken[0]["text"]
+    assert not re.search(r"@(all|channel|here)|\]\(|\]\[|\]:|<", text)
+    assert text.replace("\N{WORD JOINER}", "") == html.escape(hostile)
+    assert "kafka@EXAMPLE" in text, "only what is a mention is changed"
 
 
 @pytest.mark.parametrize(
