@@ -16,12 +16,12 @@ from kafka_s3_platform.text import format_entry
 
 EX_TEMPFAIL = 75
 INTERRUPTED = 130
-"""As shells tell of a command that Ctrl-C ended: 128 and the number of SIGINT."""
+"""The status of shells for a command that Ctrl-C ended: 128 and the number of SIGINT."""
 
 COMMANDS = {
     "up": ("stack", "Start Kafka and S3 on this machine."),
     "down": ("stack", "Stop Kafka and S3, and keep their data."),
-    "status": ("stack", "Show how to reach Kafka and S3, and whether they answer."),
+    "status": ("stack", "Show the addresses of Kafka and S3, and whether they answer."),
     "check": ("connector_files.check", "Show what each key of the connector file FILE does here."),
     "list": ("connector_files.list_connectors", "List the connector files, and whether they load."),
     "describe": ("connector_files.describe", "List the keys of a connector CLASS, with their defaults."),
@@ -31,20 +31,20 @@ COMMANDS = {
     "health": ("operating.health", "Say what is late, what is at risk, and what failed last."),
     "serve": ("operating.serve", "Serve a status page, a health check and metrics of Prometheus."),
     "test-alert": ("operating.alert", "Send a test message to each receiver of alerts."),
-    "files": ("files", "Print the URIs of CONNECTOR's current objects, one a line."),
+    "files": ("files", "Print the URIs of CONNECTOR's current objects, one per line."),
     "compact": ("compact", "Merge the hourly objects of a day into daily ones."),
     "restore": ("restore", "Replay archived records to a topic, as they were."),
     "groups": ("groups", "Show, or commit, offsets of consumer groups for a restore."),
     "verify": ("verify", "Compare the objects of CONNECTOR's topics with the index."),
-    "vacuum": ("vacuum", "Remove what CONNECTOR's runs wrote and never committed."),
+    "vacuum": ("vacuum", "Remove objects that CONNECTOR's runs never committed."),
     "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),
     "resolve": ("resolve", "List offsets that could not be archived, or resolve them."),
     "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),
-    "prepare": ("machine.prepare", "Make what lets later starts be quick."),
-    "doctor": ("machine.doctor", "Say what this machine lacks, and whether what the connector files name answers."),
+    "prepare": ("machine.prepare", "Precompute class data and compiled functions, so that later starts are fast."),
+    "doctor": ("machine.doctor", "Check this machine, and each connector file's servers."),
     "demo": ("demo.demo", "Run a demo with real data, in a few minutes."),
 }
-"""The module of each command, and what its help begins with: a list of the commands imports none of them.
+"""The module of each command, and the first sentence of its help: a list of the commands imports none of them.
 
 In the module, the command has the same name, with `_` for `-`.
 """
@@ -56,18 +56,18 @@ class PlatformGroup(click.Group):
     _arguments: Sequence[str] = ()
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
-        """Run the command. Without `args` it is that of the process, which ends with it."""
+        """Run the command. Without `args`, take the arguments of this process, and end it."""
         if args is not None:
             return super().main(args, *more, **extra)
-        return run_to_end(lambda: super(PlatformGroup, self).main(None, *more, **extra), self._tell_interrupt)
+        return run_to_end(lambda: super(PlatformGroup, self).main(None, *more, **extra), self._report_interrupt)
 
-    def _tell_interrupt(self) -> int:
+    def _report_interrupt(self) -> int:
         MESSAGES.end()
         Interruption("", self._arguments).show()
         return INTERRUPTED
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments: an interrupted command tells with which ones it goes on."""
+        """Keep the arguments, to print the command that continues an interrupted one."""
         ctx.obj = self._arguments = list(args)
         return super().parse_args(ctx, args)
 
@@ -89,14 +89,14 @@ class PlatformGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command. An unknown one is told with the nearest names."""
+        """Find the command. An error suggests the nearest names."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as err:
             raise click.NoSuchCommand(err.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands, as `COMMANDS` tells of them."""
+        """List the commands with their texts in `COMMANDS`."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -112,10 +112,10 @@ class PlatformGroup(click.Group):
         except Exception as err:
             from kafka_s3_platform.instance.failures import explain_storage_error
 
-            told = explain_full_disk(err) or explain_storage_error(err)
-            if told is None:
+            explained = explain_full_disk(err) or explain_storage_error(err)
+            if explained is None:
                 raise
-            raise _make_exception(told) from err
+            raise _make_exception(explained) from err
 
 
 class Failure(click.ClickException):
@@ -135,13 +135,13 @@ class TransientFailure(Failure):
 
 
 class Interruption(click.ClickException):
-    """Somebody pressed Ctrl-C. `said` is what a run tells of its end."""
+    """Somebody pressed Ctrl-C. `ending` is the run's own text about it, if there was a run."""
 
     exit_code = INTERRUPTED
 
-    def __init__(self, said: str, arguments: Sequence[str]) -> None:
+    def __init__(self, ending: str, arguments: Sequence[str]) -> None:
         again = shlex.join(["kafka-s3", *arguments])
-        super().__init__(format_entry(f"{said or 'interrupted'}; go on with: {again}"))
+        super().__init__(format_entry(f"{ending or 'interrupted'}; go on with: {again}"))
 
     def show(self, file: Any = None) -> None:  # noqa: ARG002
         """Print the sentence below the `^C` of the terminal."""
@@ -149,10 +149,10 @@ class Interruption(click.ClickException):
 
 
 def _make_exception(err: PlatformError) -> click.ClickException:
-    said = format_entry(str(err))
+    text = format_entry(str(err))
     if isinstance(err, TransientError):
-        return TransientFailure(said)
-    return Failure(said)
+        return TransientFailure(text)
+    return Failure(text)
 
 
 @click.group(cls=PlatformGroup, context_settings={"help_option_names": ["-h", "--help"]})

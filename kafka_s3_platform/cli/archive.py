@@ -81,10 +81,10 @@ def _choose_keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str
 
 def _parse_hour(topic: ArchivedTopic, option: str, text: str) -> datetime:
     zone = ZoneInfo(topic.config.layout.timezone)
-    found = parse_time(option, text, zone)
-    if found.astimezone(zone).minute or found.second or found.microsecond:
+    hour = parse_time(option, text, zone)
+    if hour.astimezone(zone).minute or hour.second or hour.microsecond:
         raise click.UsageError(f"{option} {text}: hours begin at minute 0")
-    return found
+    return hour
 
 
 def _make_document(outcome: RunOutcome) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
 
 
 def _format_hour(hour: dict[str, Any]) -> Verdict:
-    held = (
+    content = (
         f"{hour['partition_row_count']:>12,} records  {hour['object_bytes']:>14,} bytes in {hour['objects']} object(s)"
     )
     state = hour.get("verdict") or ("complete" if hour["complete"] else "not complete")
-    return Verdict(f"  {hour[PARTITION_KEY]}  {held}  {state}", hour["complete"])
+    return Verdict(f"  {hour[PARTITION_KEY]}  {content}  {state}", hour["complete"])

@@ -19,22 +19,19 @@ from kafka_s3_platform.defs.names import make_op_name
 @topic_option
 @json_option
 def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
-    """Merge the hourly objects of a day into daily ones.
-
-    Does so for all topics of CONNECTOR in one run.
-    """
+    """Merge the hourly objects of a day into daily ones, for all topics of CONNECTOR in one run."""
     try:
         key = date.fromisoformat(day).isoformat()
     except ValueError as err:
         raise click.UsageError(f"--day {day}: not a day, such as 2013-01-31") from err
     job_name = make_op_name("compact", connector)
     topics = find_native_topics(connector, topic, "compact")
-    for found in topics:
-        if not found.days.definition.has_partition_key(key):
+    for archived in topics:
+        if not archived.days.definition.has_partition_key(key):
             raise click.UsageError(
-                f"--day {day}: the days of {found.name} are those from archive.start.hour, "
-                f"{found.config.archive.start_hour.isoformat()}, to today. What is archived of an earlier day can be "
-                f"restored as it is; to merge it, move archive.start.hour back to that day"
+                f"--day {day}: the days of {archived.name} begin with archive.start.hour, "
+                f"{archived.config.archive.start_hour.isoformat()}, and end with today. An earlier day can be restored "
+                f"as it is; to merge it, move archive.start.hour back to that day"
             )
     outcomes, failures = run_assets({t.key("daily"): t.topic for t in topics}, job_name, [key])
     if not outcomes:
@@ -50,8 +47,8 @@ def _make_document(outcome: RunOutcome) -> dict[str, Any]:
 
 def _format_day(document: dict[str, Any]) -> str:
     day = document["days"][0]
-    kept = day["hourly_objects_of_values_only"]
-    stay = f", {kept} stay hourly: their format holds values only" if kept else ""
+    unmerged = day["hourly_objects_of_values_only"]
+    stay = f", {unmerged} stay hourly: their format holds values only" if unmerged else ""
     apart = day.get("out_of_range_records")
     late = f", up to {apart:,} records are out of range since archive.start.hour was later" if apart else ""
     return (

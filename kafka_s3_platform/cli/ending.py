@@ -1,6 +1,6 @@
-"""Ends a command's process: with its status, and soon after Ctrl-C, whatever still waits for an answer.
+"""Ends a command's process with its status, and soon after Ctrl-C even if something still waits for an answer.
 
-A library that waits in native code sees no Ctrl-C, and a thread that is still in one when Python ends may crash it.
+A library that waits in native code sees no Ctrl-C, and its thread may crash Python at the end.
 """
 
 import os
@@ -18,20 +18,20 @@ GRACE_SECONDS = 1.1
 """After Ctrl-C a command has this time to end by itself, and more for as long as it gets on."""
 
 STILL_SECONDS = 0.7
-"""One that has not moved for this time then waits for somebody who does not answer."""
+"""A main thread that has not moved for this time waits for a server that does not answer."""
 
 
-def run_to_end(run: Callable[[], object], tell_interrupt: Callable[[], int]) -> NoReturn:
-    """Run the command, then end the process with its status. `tell_interrupt` tells of Ctrl-C and returns the status.
+def run_to_end(run: Callable[[], object], report_interrupt: Callable[[], int]) -> NoReturn:
+    """Run the command, then end the process with its status. `report_interrupt` prints and returns Ctrl-C's status.
 
-    What a process that ends at once had committed stays: it is as if it was killed.
+    A process that ends at once is as if it was killed: its commits stay.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         # written to at once, also while the main thread is in native code
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        threading.Thread(target=_watch, args=(reader, tell_interrupt), name="interrupts", daemon=True).start()
+        threading.Thread(target=_watch, args=(reader, report_interrupt), name="interrupts", daemon=True).start()
     try:
         run()
     except SystemExit as end:
@@ -41,7 +41,7 @@ def run_to_end(run: Callable[[], object], tell_interrupt: Callable[[], int]) -> 
     sys.exit(0)
 
 
-def _watch(reader: int, tell_interrupt: Callable[[], int]) -> None:
+def _watch(reader: int, report_interrupt: Callable[[], int]) -> None:
     while os.read(reader, 1) != bytes([signal.SIGINT]):
         pass
     time.sleep(GRACE_SECONDS)
@@ -49,7 +49,7 @@ def _watch(reader: int, tell_interrupt: Callable[[], int]) -> None:
         before = _find_place()
         time.sleep(STILL_SECONDS)
         if _find_place() == before:
-            _end(tell_interrupt())
+            _end(report_interrupt())
 
 
 def _find_place() -> tuple[FrameType | None, int]:

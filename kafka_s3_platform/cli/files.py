@@ -29,19 +29,21 @@ from kafka_s3_platform.upkeep.verify import read_hour_segments
 )
 @json_option
 def files(connector: str, topic: str | None, day: str | None, hour: str | None, as_json: bool) -> None:
-    """Print the URIs of CONNECTOR's current objects, one a line.
+    """Print the URIs of CONNECTOR's current objects, one per line.
 
-    Together these objects hold each record once. Hourly objects that were merged into a day, and daily objects that
-    were merged again, are not printed. They stay in the bucket: if you read them too, you read records twice.
+    Together these objects hold each record once. Objects that were merged into later ones are not printed. They stay in
+    the bucket: if you read them too, you read records twice.
 
-    Days and hours are in the timezone that an object was written in.
+    Days and hours are in the timezone in which an object was written.
     """
     if day is not None and hour is not None:
         raise click.UsageError("--day and --hour: name one of them")
-    wanted = _parse_day(day)
+    only_day = _parse_day(day)
     topics = find_archived_topics(connector, topic)
-    found, failures = try_each(topics, lambda t: [_make_document(t, s) for s in _find_live_segments(t, wanted, hour)])
-    documents = list(chain.from_iterable(found))
+    by_topic, failures = try_each(
+        topics, lambda t: [_make_document(t, s) for s in _find_live_segments(t, only_day, hour)]
+    )
+    documents = list(chain.from_iterable(by_topic))
     print_result({"files": documents}, as_json, [d["uri"] for d in documents])
     for line in explain_hidden_names(d["uri"].split("/", 3)[3] for d in documents):
         click.echo(line, err=True)
@@ -62,19 +64,19 @@ def _find_live_segments(topic: ArchivedTopic, day: date | None, hour: str | None
     if snapshot is None:
         return []
     if start is not None:
-        found = tuple(read_hour_segments(snapshot, [start]))
+        segments = tuple(read_hour_segments(snapshot, [start]))
     else:
-        found = snapshot.segments if day is None else read_day_segments(snapshot, day)
+        segments = snapshot.segments if day is None else read_day_segments(snapshot, day)
     if day is not None:
-        found = select_day_segments(found, day)
-    return sorted(found, key=lambda s: (s.kafka_partition, s.start_offset, s.key))
+        segments = select_day_segments(segments, day)
+    return sorted(segments, key=lambda s: (s.kafka_partition, s.start_offset, s.key))
 
 
 def _parse_hour(text: str, zone: ZoneInfo) -> datetime:
-    found = parse_time("--hour", text, zone)
-    if (found.second, found.microsecond, found.astimezone(zone).minute) != (0, 0, 0):
+    hour = parse_time("--hour", text, zone)
+    if (hour.second, hour.microsecond, hour.astimezone(zone).minute) != (0, 0, 0):
         raise click.UsageError(f"--hour {text}: not the start of an hour of {zone.key}, such as 2013-01-31T15")
-    return found
+    return hour
 
 
 def _make_document(topic: ArchivedTopic, segment: Segment) -> dict[str, Any]:

@@ -64,8 +64,8 @@ def groups(
 ) -> None:
     """Show, or commit, offsets of consumer groups for a restore.
 
-    Shows for each group where it would continue in the target topic of the finished restore RESTORE_ID. With --apply,
-    commits these offsets there.
+    Shows each group's next offsets in the target topic of the finished restore RESTORE_ID. With --apply, commits these
+    offsets there.
 
     The groups are those of archive.consumer.groups, with the offsets that were archived with the topic last. Stop their
     consumers first. --apply writes the offsets that the groups had at the target before to a file, for --rollback.
@@ -78,47 +78,52 @@ def groups(
             lines = roll_back_groups(admin, _read_rollback(rollback, restore_id))
             print_result({"restore_id": restore_id, "rolled_back": lines}, as_json, lines)
             return
-        found = translate_groups(config, plan, report, admin, groups)
+        translation = translate_groups(config, plan, report, admin, groups)
         file = None
         if is_applied:
-            file = _apply_offsets(admin, found, dry_run=dry_run, allow_approximate=allow_approximate)
-    print_result(_make_document(found, file), as_json, _format_translation(found, file, is_applied=is_applied))
+            file = _apply_offsets(admin, translation, dry_run=dry_run, allow_approximate=allow_approximate)
+    document = {**asdict(translation), "applied": file is not None, "rollback_file": str(file) if file else None}
+    print_result(document, as_json, _format_translation(translation, file, is_applied=is_applied))
 
 
 def _find_restore(restore_id: str) -> tuple[ConnectorConfig, ArchivePlan, RestoreReport]:
-    """Find the connector that has a restore of that ID. Return it with the restore's plan and report."""
+    """Find the connector of a restore. Return it with the restore's plan and report."""
     files = load_connectors(find_connectors_folder(os.environ), os.environ)
-    found = [
+    matches = [
         (c, *documents) for c in files.connectors if (documents := read_finished_restore(c, restore_id)) is not None
     ]
-    if not found:
+    if not matches:
         raise ConfigError(
             f"no connector here has a restore {restore_id}; its id is in the restore's report and run"
             f"{files.reservation}"
         )
-    if len(found) > 1:
-        names = ", ".join(config.name for config, _, _ in found)
+    if len(matches) > 1:
+        names = ", ".join(config.name for config, _, _ in matches)
         raise ConfigError(
             f"connectors {names} each have a restore {restore_id}; name a folder with only one of them in "
             f"{FOLDER_VARIABLE}"
         )
-    return found[0]
+    return matches[0]
 
 
 def _read_rollback(file: Path, restore_id: str) -> Rollback:
-    found = Rollback.from_json(file.read_bytes())
-    if found.restore_id != restore_id:
-        raise ConfigError(f"{file} is of restore {found.restore_id}, not of {restore_id}")
-    return found
+    rollback = Rollback.from_json(file.read_bytes())
+    if rollback.restore_id != restore_id:
+        raise ConfigError(f"{file} is of restore {rollback.restore_id}, not of {restore_id}")
+    return rollback
 
 
-def _apply_offsets(admin: ClusterAdmin, found: Translation, *, dry_run: bool, allow_approximate: bool) -> Path | None:
+def _apply_offsets(
+    admin: ClusterAdmin, translation: Translation, *, dry_run: bool, allow_approximate: bool
+) -> Path | None:
     if dry_run:
-        check_translation(admin, found, allow_approximate=allow_approximate)
+        check_translation(admin, translation, allow_approximate=allow_approximate)
         return None
     moment = datetime.now(timezone.utc)
-    file = Path(f"groups-{found.restore_id}-{moment:%Y%m%dT%H%M%S%f}.rollback.json")
-    apply_translation(admin, found, lambda content: _write_durably(file, content), allow_approximate=allow_approximate)
+    file = Path(f"groups-{translation.restore_id}-{moment:%Y%m%dT%H%M%S%f}.rollback.json")
+    apply_translation(
+        admin, translation, lambda content: _write_durably(file, content), allow_approximate=allow_approximate
+    )
     return file
 
 
@@ -130,16 +135,13 @@ def _write_durably(file: Path, content: bytes) -> None:
         os.fsync(out.fileno())
 
 
-def _make_document(found: Translation, file: Path | None) -> dict[str, Any]:
-    return {**asdict(found), "applied": file is not None, "rollback_file": str(file) if file else None}
-
-
-def _format_translation(found: Translation, file: Path | None, *, is_applied: bool) -> list[str]:
-    rows = [[_format_cell(getattr(offset, name)) for name in COLUMNS] for offset in found.offsets]
+def _format_translation(translation: Translation, file: Path | None, *, is_applied: bool) -> list[str]:
+    rows = [[_format_cell(getattr(offset, name)) for name in COLUMNS] for offset in translation.offsets]
     heads = ["group", "kafka partition", "source offset", "target offset", "", "why"]
-    lines = [f"restore {found.restore_id}: {found.topic} -> {found.to_topic}", *align_columns([heads, *rows])]
+    head = f"restore {translation.restore_id}: {translation.topic} -> {translation.to_topic}"
+    lines = [head, *align_columns([heads, *rows])]
     if file is not None:
-        return [*lines, f"committed and read back; to undo: kafka-s3 groups {found.restore_id} --rollback {file}"]
+        return [*lines, f"committed and read back; to undo: kafka-s3 groups {translation.restore_id} --rollback {file}"]
     return [*lines, "could be committed; nothing is changed" if is_applied else "nothing is changed; --apply commits"]
 
 

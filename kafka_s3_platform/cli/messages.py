@@ -1,4 +1,4 @@
-"""What a command says on stderr while it works: lines and, on a terminal, how far it is."""
+"""Messages of a command on stderr while it works: lines and, on a terminal, its progress."""
 
 import logging
 import os
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
 QUIET_SECONDS = 1.0
-"""After so long, a terminal shows that the command is at work."""
+"""After this time a terminal shows the progress."""
 
 SILENT_SECONDS = 10.0
-"""Elsewhere, a line tells so after so long without any."""
+"""After this time without a line, elsewhere, the command prints that it is at work."""
 
 WAIT_SECONDS = 1.5
-"""After so long without an answer, a line tells who is waited for. It is told once."""
+"""After this time without an answer, one line names the server that is waited for."""
 
 TICK_SECONDS = 0.25
 
@@ -32,9 +32,9 @@ COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "r
 
 
 class Messages(logging.Handler):
-    """Writes what is logged as lines without a prefix. On a terminal, a display below them tells how far the work is.
+    """Writes log messages as lines without a prefix. On a terminal, a display below them shows the progress.
 
-    The display is ended before results are printed.
+    The display ends before results are printed.
     """
 
     def __init__(self) -> None:
@@ -43,19 +43,19 @@ class Messages(logging.Handler):
         self._ended = Event()
         self._display: Display | None = None
         self._terminal: TextIO | None = None
-        """Stderr, if it can show what changes in place. While a step runs, Dagster turns stderr itself into a file."""
+        """Stderr, if it is a terminal. While a step runs, Dagster turns stderr itself into a file."""
 
         self._command = ""
         self._started = self._told = 0.0
 
     @property
     def is_verbose(self) -> bool:
-        """Whether messages of Dagster and other libraries are wanted too."""
+        """Whether messages of Dagster and other libraries are shown too."""
         return self.level < logging.INFO
 
     @contextmanager
     def shown(self, command: str) -> Iterator[None]:
-        """Show what is logged while the command runs."""
+        """Show log messages while the command runs."""
         root = logging.getLogger()
         root.addHandler(self)
         root.setLevel(logging.WARNING)
@@ -81,7 +81,7 @@ class Messages(logging.Handler):
                 self._terminal = None
 
     def end(self) -> None:
-        """End the display: what follows is the result."""
+        """End the display, before the result."""
         self._ended.set()
         with self._guard:
             if self._display is not None:
@@ -89,7 +89,7 @@ class Messages(logging.Handler):
                 self._display = None
 
     def set_verbosity(self, verbosity: str) -> None:
-        """Show warnings only, or also what Dagster and other libraries log."""
+        """Show warnings only, or also messages of Dagster and other libraries."""
         if verbosity == "quiet":
             self.setLevel(logging.WARNING)
         else:
@@ -112,10 +112,10 @@ class Messages(logging.Handler):
                 self._display.console.print(Text(text, style=colour or ""), soft_wrap=True)
 
     def _tick(self) -> None:
-        """Show that the command is at work, so that it is never silent for long."""
+        """Show that the command is at work: it is never silent for long."""
         if self.level > logging.INFO:
             return
-        told: set[str] = set()
+        announced: set[str] = set()
         while not self._ended.wait(TICK_SECONDS):
             now = time.monotonic()
             if self._is_moving():
@@ -124,12 +124,12 @@ class Messages(logging.Handler):
             elif now - self._told >= SILENT_SECONDS:
                 self._write(f"{self._command}: at work for {now - self._started:.0f} s", None)
             for what in list_waits(WAIT_SECONDS):
-                if what not in told:
-                    told.add(what)
+                if what not in announced:
+                    announced.add(what)
                     self._write(f"{self._command}: waiting for {what}", None)
 
     def _is_moving(self) -> bool:
-        """Whether stderr can show what changes in place."""
+        """Whether stderr is a terminal, and shows progress."""
         return self._terminal is not None and self.level == logging.INFO
 
     def _start_display(self) -> None:
@@ -138,11 +138,12 @@ class Messages(logging.Handler):
         from rich.text import Text
 
         class TwoLines(Progress):
-            """A bar, and below it what is counted: both in one line would need a wide terminal."""
+            """A bar, and the counts below it: both in one line would need a wide terminal."""
 
             def get_renderables(self) -> Iterator[RenderableType]:
                 yield from super().get_renderables()
-                yield from (Text(f"  {task.fields['told']}", no_wrap=True, overflow="ellipsis") for task in self.tasks)
+                for task in self.tasks:
+                    yield Text(f"  {task.fields['counts']}", no_wrap=True, overflow="ellipsis")
 
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn())
         console = Console(file=self._terminal, highlight=False)
@@ -152,10 +153,10 @@ class Messages(logging.Handler):
             self._display = TwoLines(
                 *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
             )
-            self._display.add_task(self._command, total=None, told="")
+            self._display.add_task(self._command, total=None, counts="")
             self._display.start()
 
-    def _show_snapshot(self, found: Snapshot) -> None:
+    def _show_snapshot(self, snapshot: Snapshot) -> None:
         if not self._is_moving() or self._ended.is_set():
             return
         self._start_display()
@@ -163,27 +164,27 @@ class Messages(logging.Handler):
             if self._display is None:
                 return
             [task] = self._display.tasks
-            # One watch may know more than another: tasks that end are counted, and so is what those under way tell.
-            if task.description != found.what or task.completed <= found.done:
-                total = found.expected or None
+            # One watch may lag behind another: both count ended tasks, and the reports of running ones.
+            if task.description != snapshot.what or task.completed <= snapshot.done:
+                total = snapshot.expected or None
                 self._display.update(
-                    task.id, description=found.what, completed=found.done, total=total, told=found.told
+                    task.id, description=snapshot.what, completed=snapshot.done, total=total, counts=snapshot.told
                 )
 
 
 def _restore_message(record: logging.LogRecord) -> logging.LogRecord:
-    """Return the record with its own message. Dagster puts run and step before what is logged in a step."""
-    told = getattr(record, "dagster_meta", None)
-    return record if told is None else logging.makeLogRecord({**vars(record), "msg": told["orig_message"], "args": ()})
+    """Return the record with its own message. Dagster puts run and step before it."""
+    meta = getattr(record, "dagster_meta", None)
+    return record if meta is None else logging.makeLogRecord({**vars(record), "msg": meta["orig_message"], "args": ()})
 
 
 MESSAGES = Messages()
 
 
 def paint_text(text: str, colour: str | None) -> str:
-    """Return the text in a colour, or as it is where none is wanted (https://no-color.org).
+    """Return the text in a colour, or as it is under NO_COLOR (https://no-color.org).
 
-    `click.echo` takes colours away where no terminal is.
+    `click.echo` removes colours if the output is no terminal.
     """
     return click.style(text, fg=colour) if colour and not os.environ.get("NO_COLOR") else text
 
@@ -192,7 +193,7 @@ def add_verbosity_options(command: click.Command) -> None:
     """Give a command `-q` and `-v`."""
     for name, text in (
         ("quiet", "Show only results, warnings and errors."),
-        ("verbose", "Show also what Dagster and other libraries log, each line with its time and origin."),
+        ("verbose", "Also show messages of Dagster and other libraries, each with its time and origin."),
     ):
         names = [f"-{name[0]}", f"--{name}"]
         command.params.append(click.Option(names, is_flag=True, expose_value=False, callback=_set_verbosity, help=text))

@@ -17,14 +17,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A line that says whether all is well. A terminal shows it in a colour."""
+    """A line with good or bad news. A terminal shows it in a colour."""
 
     text: str
     is_good: bool
 
 
 def print_result(value: Any, as_json: bool, lines: Sequence[str | Verdict]) -> None:
-    """Print a command's result as JSON or as lines. Without lines, print nothing, not even an empty line."""
+    """Print a command's result as JSON or as lines. Without lines, print nothing."""
     MESSAGES.end()
     if as_json:
         # JSON escapes all control characters but this one.
@@ -51,5 +51,5 @@ def _format_cells(row: Sequence[str], widths: Sequence[int], numbers: Collection
 
 
 def strip_links(text: str) -> str:
-    """Return text of the documentation with its links replaced by their labels: a terminal follows no links."""
+    """Return text of the documentation with the labels of its links alone: a terminal follows no links."""
     return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)

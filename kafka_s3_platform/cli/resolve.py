@@ -22,10 +22,10 @@ from kafka_s3_platform.upkeep.resolve import resolve_offsets as decide
 def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None) -> OffsetRange | None:  # noqa: ARG001
     if text is None:
         return None
-    found = re.fullmatch(r"([0-9]+):([0-9]+)", text)
-    if found is None or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"([0-9]+):([0-9]+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
         raise click.BadParameter(f"{text!r}: not offsets, such as 10:12 for 10 and 11")
-    return OffsetRange(int(found[1]), int(found[2]))
+    return OffsetRange(int(match[1]), int(match[2]))
 
 
 @click.command
@@ -63,7 +63,7 @@ def resolve(
 ) -> None:
     """List offsets that could not be archived, or resolve them.
 
-    Without a decision, lists those of CONNECTOR's topics. A decision to do without offsets needs --topic,
+    Without a decision, lists the offsets of all of CONNECTOR's topics. A decision to do without offsets needs --topic,
     --kafka-partition, and one of --skip with --offsets, --accept-truncation, or --begin-at.
     """
     actions = [skip, accept_truncation, begin_at is not None]
@@ -76,8 +76,8 @@ def resolve(
             "--begin-at OFFSET"
         )
     decision = _make_decision(kafka_partition, offsets, begin_at)
-    (found,) = find_archived_topics(connector, topic)
-    report = decide(found.config, topic, decision, str(uuid4()), dry_run)
+    (archived,) = find_archived_topics(connector, topic)
+    report = decide(archived.config, topic, decision, str(uuid4()), dry_run)
     print_result(asdict(report), as_json, list(_format_report(report)))
 
 
@@ -90,12 +90,12 @@ def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: 
 
 
 def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
-    found, failures = try_each(
+    by_topic, failures = try_each(
         find_archived_topics(connector, topic), lambda t: (t.topic, list_unresolved(t.config, t.topic))
     )
     documents = []
     lines: list[str] = []
-    for name, rows in found:
+    for name, rows in by_topic:
         documents.append({"topic": name, "unresolved": [_make_document(u) for u in rows]})
         lines += _format_unresolved(connector, name, rows)
     print_result({"topics": documents}, as_json, lines)
@@ -111,7 +111,7 @@ def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -
     if rows:
         yield f"{topic}: {len(rows)} range(s) of offsets are unresolved"
     else:
-        yield f"{topic}: no run has noted unresolved offsets. What failed as a whole, its run tells"
+        yield f"{topic}: no run has recorded unresolved offsets. A run that failed for another reason shows it"
     for item in rows:
         yield f"  kafka partition {item.kafka_partition} {item.offsets}: {item.reason}: {item.message}"
         yield f"    time until retention may delete them: {describe_time_left(item, now)}"
@@ -129,6 +129,6 @@ def _format_report(report: ResolveReport) -> Iterator[str]:
         yield f"  kafka partition {gap.kafka_partition} [{gap.start_offset}, {gap.end_offset}): {gap.reason}"
     if not report.is_start_exact:
         yield (
-            "No leader epoch tells where the log was truncated: the gap begins at the lowest offset where that may be. "
-            "The log may still hold some of what is archived in it"
+            "No leader epoch shows the place of the truncation: the gap begins at its lowest possible offset. The log "
+            "may still hold some of the records that are archived in it"
         )

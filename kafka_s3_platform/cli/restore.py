@@ -26,7 +26,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import ConfigError
 
 INCOMPLETE = 3
-"""Exit status of a restore that is verified, and lacks something of what was asked for."""
+"""Exit status of a verified restore that lacks some of the requested records."""
 
 
 @click.command
@@ -49,7 +49,7 @@ def restore(
     connector: str,
     topics: tuple[str, ...],
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Replay archived records to a topic, as they were.
 
@@ -60,21 +60,21 @@ def restore(
     describes. A RegexRouter in the file of a source may name the target topics.
 
     Exit status 1 if a dry run finds that the restore would be refused, or if nothing could be restored. Exit status 3
-    if a restore is verified, but something of what was asked for is missing (gaps of the archive, what was left out),
-    or is in doubt, and if there was no record to restore.
+    if a restore is verified, but some of the requested records are missing (in gaps of the archive, or left out) or in
+    doubt, and if there was no record to restore.
     """
-    terms = read_terms(given, topics)
+    terms = read_terms(options, topics)
     run_id = str(uuid4())
     if terms.how.restore_id is None:
         ctx.obj += ["--restore-id", run_id]
-    found = find_connector(connector, os.environ)
-    source = found if found.source is not None else found.reader
+    config = find_connector(connector, os.environ)
+    source = config if config.source is not None else config.reader
     if source is not None:
         outcome = run_foreign_restore(source, terms, run_id)
-    elif found.unreadable:
+    elif config.unreadable:
         raise ConfigError(
-            f"connector {connector} writes objects of format {found.layout.format}, and its file does not say how they "
-            f"are read back: {'; '.join(found.unreadable)}"
+            f"connector {connector} writes objects of format {config.layout.format}, and its file does not say how "
+            f"they are read back: {'; '.join(config.unreadable)}"
         )
     else:
         outcome = _restore_archived(connector, terms, run_id)
@@ -90,7 +90,7 @@ def _choose_exit_status(report: dict[str, Any]) -> int:
 
 
 def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) -> RunOutcome:
-    # what restores is not needed to tell the options
+    # not needed to show the options
     from kafka_s3_platform.defs.restore.request import read_rename
     from kafka_s3_platform.restore.target_topic import name_target_topic
 
@@ -115,9 +115,9 @@ def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) 
     return run_restore(archived, config, run_id)
 
 
-def _take(given: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
-    """Return the fields that a config of the class `kind` has too."""
-    return {name: getattr(given, name) for name in kind.model_fields}
+def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
+    """Return the fields of `config` that the class `kind` has too."""
+    return {name: getattr(config, name) for name in kind.model_fields}
 
 
 def run_restore(topic: ArchivedTopic, config: RestoreConfig, run_id: str) -> RunOutcome:
@@ -157,8 +157,8 @@ def _format_summary(report: dict[str, Any]) -> str:
     if report["already_finished"]:
         counts = f"{report['records']:,} records{_format_doubled(report)}"
         return (
-            f"restore {report['restore_id']} was finished before, with {counts}. Nothing was sent or read now; what "
-            f"follows is of then: {report['verdict']}"
+            f"restore {report['restore_id']} was finished before, with {counts}. Nothing was sent or read now; "
+            f"its result then: {report['verdict']}"
         )
     if report["dry_run"]:
         return _format_forecast(report)
@@ -172,7 +172,7 @@ def _format_doubled(report: dict[str, Any]) -> str:
 
 
 def _format_forecast(report: dict[str, Any]) -> str:
-    count = "a number of records that is not known yet"
+    count = "an unknown number of records"
     if report["exact"] or report["records"]:
         count = f"{'' if report['exact'] else 'at most '}{report['records']:,} records"
     if report["before_transforms"]:

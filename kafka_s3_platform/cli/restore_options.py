@@ -1,4 +1,4 @@
-"""The options of `kafka-s3 restore`, made from the fields of a run's config that declare one."""
+"""The options of `kafka-s3 restore`, made from the fields of a run's config."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ _NAMES = {path: option.name or f"--{path.rpartition('.')[2].replace('_', '-')}" 
 
 
 def add_restore_options(command: C) -> C:
-    """Give a command the option of each field, in the order of the fields."""
+    """Add the option of each field to a command, in the order of the fields."""
     for path in reversed(_OPTIONS):
         option = _OPTIONS[path]
         field = _FIELDS[path]
@@ -40,19 +40,19 @@ def add_restore_options(command: C) -> C:
     return command
 
 
-def read_terms(given: Mapping[str, Any], topics: Sequence[str]) -> ForeignRestoreConfig:
-    """Return the config that the values of the options make. Without times and offsets, it asks for everything."""
+def read_terms(values: Mapping[str, Any], topics: Sequence[str]) -> ForeignRestoreConfig:
+    """Make a config of the values of the options. Without times and offsets, it selects everything."""
     terms: dict[str, Any] = {"what": {"topics": list(topics)}, "to": {}, "values": {}, "how": {}}
     for path, option in _OPTIONS.items():
-        value = given[_name_parameter(path)]
+        value = values[_name_parameter(path)]
         if option.second is not None:
             value, second = value or (None, None)
             _put(terms, option.second, second)
         _put(terms, path, value)
-    found = ForeignRestoreConfig(**terms)
-    what = found.what
+    config = ForeignRestoreConfig(**terms)
+    what = config.what
     is_open = not (what.has_times or what.from_offset or what.to_offset)
-    return found.model_copy(update={"what": what.model_copy(update={"everything": is_open})})
+    return config.model_copy(update={"what": what.model_copy(update={"everything": is_open})})
 
 
 def _put(terms: dict[str, Any], path: str, value: Any) -> None:
@@ -65,12 +65,12 @@ def _name_parameter(path: str) -> str:
 
 
 def _format_help(description: str) -> str:
-    """Return the description of a field for the command line: with names of options instead of names of fields."""
-    return re.sub("`(.*?)`", lambda found: _NAMES.get(found[1], found[1]), description)
+    """Return a field's description with names of options instead of fields."""
+    return re.sub("`(.*?)`", lambda match: _NAMES.get(match[1], match[1]), description)
 
 
 def _choose_attributes(field: FieldInfo, option: RestoreOption) -> Mapping[str, Any]:
-    """Return the attributes of a click option whose values have the field's type."""
+    """Return the attributes of a click option for the field's type."""
     if option.choices:
         return {"type": click.Choice(option.choices)}
     if option.is_file:
@@ -95,14 +95,14 @@ def _make_absolute(ctx: click.Context, param: click.Parameter, path: Path | None
     return None if path is None else str(path.absolute())
 
 
-def _make_list(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> list[str]:  # noqa: ARG001 - click's signature
-    return list(given)
+def _make_list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str]:  # noqa: ARG001 - click's signature
+    return list(values)
 
 
-def _parse_pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
-    pairs = [text.partition("=") for text in given]
+def _parse_pairs(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
+    pairs = [text.partition("=") for text in texts]
     if not all(source and equals and target for source, equals, target in pairs):
-        raise click.UsageError(f"{param.opts[0]} {' '.join(given)}: not T=T2, such as orders=copy_of_orders")
+        raise click.UsageError(f"{param.opts[0]} {' '.join(texts)}: not T=T2, such as orders=copy_of_orders")
     return {source: target for source, _, target in pairs}
 
 

@@ -1,4 +1,4 @@
-"""Runs the code location's jobs from the command line, on the instance that the UI shows."""
+"""Runs the code location's jobs from the command line, on the UI's instance."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ _INTERRUPTS = frozenset({"KeyboardInterrupt", "DagsterExecutionInterruptedError"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A run that succeeded. Each event is the metadata of an hour, of a day or (partition key None) of the run."""
+    """A successful run. Each event is the metadata of an hour, of a day or (partition key None) of the run."""
 
     topic: str
     run_id: str
@@ -63,17 +63,17 @@ class RunOutcome:
 def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
     """Find the connector's topics, or the named topic. ConfigError if it does not exist.
 
-    With `at_kafka`, leave out topics that `topics.regex` found earlier and that Kafka no longer has.
+    With `at_kafka`, leave out topics of `topics.regex` that Kafka no longer has.
     """
-    found = find_connector(connector, os.environ)
-    if found.source is not None:
+    config = find_connector(connector, os.environ)
+    if config.source is not None:
         raise ConfigError(
             f"connector {connector} is a source: it reads objects that others wrote, and archives nothing itself. "
             f"Restore them with `kafka-s3 restore {connector} --topic T --to-topic T2`; with --dry-run --exact, it "
             f"reads each object and sends nothing, which verifies them. Name a sink connector for everything else"
         )
     folder = find_topics_folder()
-    config = resolve_now(found, folder)
+    config = resolve_now(config, folder)
     if topic is not None and topic not in config.topics:
         raise ConfigError(suggest_name(f"connector {connector} does not archive topic {topic}", topic, config.topics))
     gone = find_gone_topics(config, folder) if at_kafka and topic is None else frozenset()
@@ -90,7 +90,7 @@ def try_each(
     """Do something for each topic. Return the results, and the errors by topic. A failure stops no other topic.
 
     But topics share a cluster and a store: after MAX_UNANSWERED topics in a row without an answer, the rest is not
-    tried. If all topics fail there is nothing to show, and this raises what `raise_failures` raises.
+    tried. If all topics fail, raise as `raise_failures` does.
     """
     done: list[R] = []
     failures: dict[str, PlatformError] = {}
@@ -112,7 +112,7 @@ def try_each(
 
 
 def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the errors of `try_each`: a single one as it is, several as one error. It is transient only if all are."""
+    """Raise the errors of `try_each`: a single one as it is, several as one, transient only if all are."""
     if len(failures) == 1:
         raise next(iter(failures.values()))
     if failures:
@@ -122,16 +122,16 @@ def raise_failures(failures: Mapping[str, PlatformError]) -> None:
 
 
 def find_native_topics(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
-    """Find archived topics. ConfigError, which names `verb`, if their objects are not of the native format."""
-    found = find_archived_topics(connector, topic)
-    for other in (t for t in found if not t.is_native):
+    """Find archived topics. ConfigError, naming `verb`, if their objects are not of the native format."""
+    topics = find_archived_topics(connector, topic)
+    for other in (t for t in topics if not t.is_native):
         raise ConfigError(
             f"connector {connector} writes objects of format {other.config.layout.format}, which this version cannot "
             f"{verb}: they stay as they were written. Only EnvelopeParquetFormat can. What was archived in an envelope "
             f"before can: by the same file with format.class=EnvelopeParquetFormat, or without format.class, of the "
             f"same connector name"
         )
-    return found
+    return topics
 
 
 def run_job(
@@ -161,32 +161,32 @@ def run_assets(
 ) -> tuple[list[RunOutcome], dict[str, PlatformError]]:
     """Run assets, each of a topic, as one run of a job in this process.
 
-    The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. One that
-    `only_looks` changes nothing and may run beside other runs of its topics. Returns what succeeded, and the errors by
-    topic: a TransientError or PermanentError with the message of what ended the run, or the topic's part of it.
+    The run is for the contiguous `partition_keys` or without any. Without a `run_id` it gets a new one. With
+    `only_looks` it changes nothing, and may run beside other runs of its topics. Returns the outcomes, and the errors
+    by topic: a TransientError or PermanentError with the message of the failure, or the topic's part of it.
     """
-    with open_instance() as found, allow_paths():
-        busy = {} if only_looks else _find_overlaps(found, topics)
+    with open_instance() as instance, allow_paths():
+        busy = {} if only_looks else _find_overlaps(instance, topics)
         free = [key for key in topics if key not in busy]
         failures = {topics[key]: err for key, err in busy.items()}
         if not free:
             return [], failures
-        result = _execute(found, run_id or str(uuid4()), job_name, free, partition_keys, ops or {})
-        failed = {} if result.success else _make_errors(result, found, free)
+        result = _execute(instance, run_id or str(uuid4()), job_name, free, partition_keys, ops or {})
+        failed = {} if result.success else _make_errors(result, instance, free)
     done = {key: _find_events(result, key) for key in free if key not in failed}
     outcomes = [RunOutcome(topics[key], result.run_id, tuple(events)) for key, events in done.items()]
     return outcomes, {**failures, **{topics[key]: err for key, err in failed.items()}}
 
 
 def _execute(
-    found: dg.DagsterInstance,
+    instance: dg.DagsterInstance,
     run_id: str,
     job_name: str,
     keys: Sequence[dg.AssetKey],
     partition_keys: Sequence[str],
     ops: Mapping[str, dg.Config],
 ) -> dg.ExecuteInProcessResult:
-    extend_life(found, run_id)
+    extend_life(instance, run_id)
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if partition_keys:
         tags |= {
@@ -198,7 +198,7 @@ def _execute(
     job = defs().resolve_job_def(job_name).get_subset(asset_selection=frozenset(keys), asset_check_selection=checks)
     return job.execute_in_process(
         run_config=dg.RunConfig(ops=dict(ops), loggers={"console": {"config": {"log_level": level}}}),
-        instance=found,
+        instance=instance,
         run_id=run_id,
         tags=tags,
         raise_on_error=False,
@@ -206,10 +206,10 @@ def _execute(
 
 
 def open_instance() -> dg.DagsterInstance:
-    """Open the instance that the UI shows, or without one an instance that lives as long as this process."""
-    found = find_instance()
-    if found is not None:
-        return found
+    """Open the UI's instance, or without one an instance for the life of this process."""
+    instance = find_instance()
+    if instance is not None:
+        return instance
     logger.warning("DAGSTER_HOME is not set and there is no dagster.yaml here: the UI will not show this run")
     return dg.DagsterInstance.ephemeral()
 
@@ -225,22 +225,22 @@ def _convert_value(value: dg.MetadataValue) -> Any:
     return value.value
 
 
-def _find_overlaps(found: dg.DagsterInstance, topics: Mapping[dg.AssetKey, str]) -> dict[dg.AssetKey, PlatformError]:
-    """Return an error for each topic that another run changes. Pools hold back only runs that the daemon starts."""
-    unfinished = find_unfinished_runs(found)
+def _find_overlaps(instance: dg.DagsterInstance, topics: Mapping[dg.AssetKey, str]) -> dict[dg.AssetKey, PlatformError]:
+    """Return an error for each topic that another run changes. Pools hold back only runs of the daemon."""
+    unfinished = find_unfinished_runs(instance)
     busy: dict[dg.AssetKey, PlatformError] = {}
     for key, topic in topics.items():
-        run = next((run for run in unfinished if any(is_changing(run, each) for each in _list_changing(key))), None)
+        run = next((run for run in unfinished if any(is_changing(run, asset) for asset in _list_changing(key))), None)
         if run is not None:
             busy[key] = TransientError(
                 f"topic {topic}: run {run.run_id} is queued or under way {describe_place(run)}; try again when it "
-                f"ended{describe_end(found, run)}"
+                f"ended{describe_end(instance, run)}"
             )
     return busy
 
 
 def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
-    """Return the assets of the topic that no other run may change meanwhile."""
+    """Return the assets of the topic that no other run may change during this one."""
     changing = ("hourly", "daily")
     if len(key.path) < len(("connector", "group", "topic")) or key.path[1] not in changing:
         return [key]
@@ -248,7 +248,7 @@ def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
 
 
 def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[dict[str, Any]]:
-    found = []
+    events = []
     for event in result.all_events:
         if event.is_step_materialization:
             reported: Any = event.step_materialization_data.materialization
@@ -257,16 +257,16 @@ def _find_events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> list[di
         else:
             continue
         if reported.asset_key == key:
-            found.append({PARTITION_KEY: reported.partition, **convert_metadata(reported.metadata)})
-    return found
+            events.append({PARTITION_KEY: reported.partition, **convert_metadata(reported.metadata)})
+    return events
 
 
 def _make_errors(
-    result: dg.ExecuteInProcessResult, found: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
+    result: dg.ExecuteInProcessResult, instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
 ) -> dict[dg.AssetKey, PlatformError]:
-    """Return the errors that ended the run, by asset. An asset without one is done.
+    """Return the run's errors by asset. An asset without one is done.
 
-    An error that was not the platform's becomes one with Dagster's text. Raises RunInterruptedError.
+    Any other error becomes one of the platform's, with Dagster's text. Raises RunInterruptedError.
     """
     _raise_interrupt(result)
     failed = next((e for e in result.all_events if e.is_step_failure), None)
@@ -274,16 +274,16 @@ def _make_errors(
         err = PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
         return dict.fromkeys(keys, err)
     data = failed.step_failure_data
-    told = data.user_failure_data
-    if told and FAILURES in told.metadata:
-        each: Any = told.metadata[FAILURES].value
+    failure = data.user_failure_data
+    if failure and FAILURES in failure.metadata:
+        by_asset: Any = failure.metadata[FAILURES].value
         by_name = {key.to_user_string(): key for key in keys}
-        return {by_name[name]: _make_error(result.run_id, **about) for name, about in each.items()}
-    said = told.description if told else None
-    run = found.get_run_by_id(result.run_id)
+        return {by_name[name]: _make_error(result.run_id, **about) for name, about in by_asset.items()}
+    description = failure.description if failure else None
+    run = instance.get_run_by_id(result.run_id)
     kind = run.tags.get(FAILURE_TAG, "") if run else ""
-    name = str(told.metadata["error"].value) if told and "error" in told.metadata else ""
-    text = said or (data.error.to_string() if data.error else "failed")
+    name = str(failure.metadata["error"].value) if failure and "error" in failure.metadata else ""
+    text = description or (data.error.to_string() if data.error else "failed")
     return dict.fromkeys(keys, _make_error(result.run_id, name, kind, text))
 
 
@@ -296,7 +296,7 @@ def _raise_interrupt(result: dg.ExecuteInProcessResult) -> None:
 
 
 def _make_error(run_id: str, error: str, kind: str, message: str) -> PlatformError:
-    """Make an error of a class that tells the command's exit status."""
+    """Make an error of the class for the command's exit status."""
     text = f"run {run_id}: {message}"
     if kind != "transient":
         return PermanentError(text)

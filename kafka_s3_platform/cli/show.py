@@ -26,7 +26,7 @@ _HEAD_OF_HOURS = ("DAY", "00    06    12    18", "COMPLETE", "RECORDS", "LATE")
 @click.command
 @connector_argument
 @topic_option
-@click.option("--hours", "by_hour", is_flag=True, help="Show the state of each hour, a mark an hour and a line a day.")
+@click.option("--hours", "by_hour", is_flag=True, help="Show each hour's state: one mark per hour, one line per day.")
 @click.option("--days", type=click.IntRange(1), help="With --hours: so many days, the newest. Default: 31.")
 @json_option
 def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_json: bool) -> None:
@@ -37,16 +37,16 @@ def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_
     """
     if days is not None and not by_hour:
         raise click.UsageError("--days is for --hours; without it, all days are shown")
-    found, failures = try_each(
+    by_topic, failures = try_each(
         find_archived_topics(connector, topic), lambda of: _show_hours(of, days or 31) if by_hour else _show_topic(of)
     )
-    lines = [line for _, of_one in found for line in of_one]
-    print_result({"topics": [document for document, _ in found]}, as_json, lines)
+    lines = [line for _, topic_lines in by_topic for line in topic_lines]
+    print_result({"topics": [document for document, _ in by_topic]}, as_json, lines)
     raise_failures(failures)
 
 
 def _show_topic(topic: ArchivedTopic) -> tuple[dict[str, Any], list[str]]:
-    """Make the JSON document and the lines of a topic. Raises if the index lacks something that it reads."""
+    """Make the JSON document and the lines of a topic. Raises if the index is incomplete."""
     snapshot = topic.index.peek()
     days = _group_days(topic, snapshot)
     lines = [*_format_table(topic, days), *_format_missing(topic, snapshot)]
@@ -56,26 +56,26 @@ def _show_topic(topic: ArchivedTopic) -> tuple[dict[str, Any], list[str]]:
 def _show_hours(topic: ArchivedTopic, day_count: int) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic's hours, up to the last day that has any."""
     snapshot = topic.index.peek()
-    held = [summary.day for summary in _group_days(topic, snapshot) if summary.day]
-    if snapshot is None or not held:
+    archived_days = [summary.day for summary in _group_days(topic, snapshot) if summary.day]
+    if snapshot is None or not archived_days:
         return _make_document(topic, snapshot, hours=[]), [*_format_table(topic, ()), *_format_missing(topic, snapshot)]
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
-    shown = min(day_count, (held[-1] - held[0]).days + 1)
-    first = held[-1] - timedelta(days=shown - 1)
+    shown = min(day_count, (archived_days[-1] - archived_days[0]).days + 1)
+    first = archived_days[-1] - timedelta(days=shown - 1)
     days = [first + timedelta(days=n) for n in range(shown)]
     grid = make_hour_grid(snapshot, days, zone, topic.lateness, now)
-    met = {hour.state for each in grid for hour in each.hours}
+    states = {hour.state for row in grid for hour in row.hours}
     lines = [
         f"{topic.topic}: hours of {topic.config.layout.timezone}",
         *align_columns([_HEAD_OF_HOURS, *map(_format_hours, grid)], (3, 4)),
-        *(f"  {mark} {text}" for state, (mark, text) in MARKS.items() if state in met and text),
+        *(f"  {mark} {text}" for state, (mark, text) in MARKS.items() if state in states and text),
     ]
-    if held[0] < first:
+    if archived_days[0] < first:
         lines.append(f"{topic.topic}: days before {first} are not shown; --days shows more")
-    if (today := now.astimezone(zone).date()) > held[-1]:
-        lines.append(f"{topic.topic}: nothing is archived of {held[-1] + timedelta(days=1)} to {today}")
-    documents = [_make_hour_document(hour) for each in grid for hour in each.hours]
+    if (today := now.astimezone(zone).date()) > archived_days[-1]:
+        lines.append(f"{topic.topic}: nothing is archived of {archived_days[-1] + timedelta(days=1)} to {today}")
+    documents = [_make_hour_document(hour) for row in grid for hour in row.hours]
     return _make_document(topic, snapshot, hours=documents), [*lines, *_format_missing(topic, snapshot)]
 
 
@@ -117,7 +117,7 @@ def _count_unresolved(snapshot: IndexSnapshot | None) -> int:
 
 
 def _count_left_out(snapshot: IndexSnapshot | None) -> dict[str, int]:
-    """Count by reason the offsets of gaps: they count as archived, so the hours that had them can be complete."""
+    """Count the offsets of gaps by reason: they count as archived, so their hours can be complete."""
     return dict(count_reasons(snapshot.state.judge.left_out if snapshot else ()))
 
 
@@ -145,8 +145,8 @@ def _format_missing(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> lis
     listed = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
     lines = []
     if left_out := _count_left_out(snapshot):
-        told = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left_out.items()))
-        lines.append(f"{topic.topic}: offsets that count as archived, and are not in this archive: {told}")
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left_out.items()))
+        lines.append(f"{topic.topic}: offsets that count as archived, and are not in this archive: {reasons}")
     if count:
         lines.append(f"{topic.topic}: {count:,} offset(s) could not be archived; to see them: {listed}")
     return lines
@@ -155,8 +155,8 @@ def _format_missing(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> lis
 def _format_table(topic: ArchivedTopic, days: Sequence[DaySummary]) -> list[str]:
     if not days:
         return [f"{topic.topic}: nothing is archived yet"]
-    held = f"{sum(d.record_count for d in days):,} records in {sum(len(d.objects) for d in days):,} objects"
-    head = f"{topic.topic}: {held} of {sum(d.object_bytes for d in days):,} bytes"
+    content = f"{sum(d.record_count for d in days):,} records in {sum(len(d.objects) for d in days):,} objects"
+    head = f"{topic.topic}: {content} of {sum(d.object_bytes for d in days):,} bytes"
     return [head, *align_columns([_HEAD, *map(_format_row, days)], _NUMBERS)]
 
 

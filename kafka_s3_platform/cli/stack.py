@@ -18,9 +18,9 @@ from kafka_s3_platform.local.settings import StackSettings
 def up(registry: bool, as_json: bool) -> None:
     """Start Kafka and S3 on this machine, and a warm Spark for its runs. Waits until Kafka and S3 answer."""
     settings = StackSettings.from_environment()
-    found = stack.start_stack(settings)
+    state = stack.start_stack(settings)
     _start_spark()
-    _print_state(stack.start_registry(settings) if registry else found, as_json)
+    _print_state(stack.start_registry(settings) if registry else state, as_json)
 
 
 @click.command
@@ -32,7 +32,7 @@ def down(as_json: bool) -> None:
         if stop_warm_spark():
             stopped = (*stopped, "spark")
     except OSError as err:
-        click.echo(f"no warm Spark was told to end: {err}", err=True)
+        click.echo(f"no warm Spark was stopped: {err}", err=True)
     print_result({"stopped": stopped}, as_json, [f"stopped: {', '.join(stopped) or 'nothing ran'}"])
 
 
@@ -40,14 +40,14 @@ def down(as_json: bool) -> None:
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show how to reach Kafka and S3, and whether they answer. Exit status 1 if one does not."""
-    found = stack.read_stack_status(StackSettings.from_environment())
-    _print_state(found, as_json)
-    ctx.exit(0 if found.healthy else 1)
+    """Show the addresses of Kafka and S3, and whether they answer. Exit status 1 if one does not."""
+    state = stack.read_stack_status(StackSettings.from_environment())
+    _print_state(state, as_json)
+    ctx.exit(0 if state.healthy else 1)
 
 
 def _start_spark() -> None:
-    """Start a warm Spark in the background, unless the environment wants none. Runs do without one, too."""
+    """Start a warm Spark in the background, unless the environment forbids it. Runs do without one, too."""
     if read_idle_minutes(os.environ) == 0:
         return
     try:

@@ -19,10 +19,7 @@ from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, top
 @topic_option
 @json_option
 def take_over(connector: str, group: str | None, topic: str | None, as_json: bool) -> None:
-    """Begin archiving where a stopped Kafka Connect sink ended.
-
-    That is at the offsets that its consumer group has committed.
-    """
+    """Begin archiving where a stopped Kafka Connect sink ended: at the committed offsets of its consumer group."""
     run_id = str(uuid4())
     topics = find_archived_topics(connector, topic, at_kafka=True)
     reports, failures = try_each(

@@ -3,7 +3,6 @@
 import re
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
 from uuid import uuid4
 
 import click
@@ -18,10 +17,10 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  # noqa: ARG001 - click's signature
-    found = re.fullmatch(r"([0-9]+)([mhd])", text)
-    if found is None:
+    match = re.fullmatch(r"([0-9]+)([mhd])", text)
+    if match is None:
         raise click.BadParameter(f"{text!r}: not an age, such as 90m, 24h or 7d")
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
+    return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 @click.command
@@ -32,9 +31,9 @@ def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedel
     default="24h",
     callback=_parse_age,
     metavar="AGE",
-    help="Remove only what is older than this, such as 90m, 24h or 7d. Default: 24h.",
+    help="Remove only objects and uploads older than this, such as 90m, 24h or 7d. Default: 24h.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the objects that would be removed, and remove nothing.")
 @click.option(
     "--index-put-back",
     is_flag=True,
@@ -44,10 +43,7 @@ def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedel
 def vacuum(
     *, connector: str, topic: str | None, older_than: timedelta, dry_run: bool, index_put_back: bool, as_json: bool
 ) -> None:
-    """Remove what CONNECTOR's runs wrote and never committed.
-
-    Removes objects and unfinished uploads. Touches nothing else.
-    """
+    """Remove objects that CONNECTOR's runs never committed, and unfinished uploads. Touches nothing else."""
     run_id = str(uuid4())
     if index_put_back:
         if dry_run:
@@ -58,7 +54,7 @@ def vacuum(
         find_archived_topics(connector, topic),
         lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
     )
-    documents = [_make_document(name, report) for name, report in reports]
+    documents = [{"topic": name, **asdict(report)} for name, report in reports]
     print_result(
         {"run_id": run_id, "topics": documents}, as_json, [_format_report(name, report) for name, report in reports]
     )
@@ -66,21 +62,17 @@ def vacuum(
 
 
 def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) -> None:
-    found, failures = try_each(
+    by_topic, failures = try_each(
         find_archived_topics(connector, topic), lambda t: (t.topic, set_aside_unknown(t.config, t.topic, run_id))
     )
     lines = [
         f"{name}: {len(keys)} object(s) that the index does not know stay, and later runs write beside them"
-        for name, keys in found
+        for name, keys in by_topic
     ]
     print_result(
-        {"run_id": run_id, "topics": [{"topic": name, "set_aside": keys} for name, keys in found]}, as_json, lines
+        {"run_id": run_id, "topics": [{"topic": name, "set_aside": keys} for name, keys in by_topic]}, as_json, lines
     )
     raise_failures(failures)
-
-
-def _make_document(topic: str, report: VacuumReport) -> dict[str, Any]:
-    return {"topic": topic, **asdict(report)}
 
 
 def _format_report(topic: str, report: VacuumReport) -> str:

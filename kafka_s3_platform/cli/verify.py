@@ -101,11 +101,12 @@ def verify(
     if against is not None:
         if topic is None or deep:
             raise click.UsageError("--against compares one --topic, and reads every object anyway: no --deep")
-        found = _compare_topic(connector, topic, against, **window)
-        print_result({"ok": found.ok, "exact": found.exact, **asdict(found)}, as_json, list(_format_comparison(found)))
-        ctx.exit(0 if (found.exact if exactly else found.ok) else 1)
-    if given := [name for name, value in {**window, "exactly": exactly}.items() if value]:
-        raise click.UsageError(f"without --against all is verified: no --{given[0].replace('_', '-')}")
+        comparison = _compare_topic(connector, topic, against, **window)
+        document = {"ok": comparison.ok, "exact": comparison.exact, **asdict(comparison)}
+        print_result(document, as_json, list(_format_comparison(comparison)))
+        ctx.exit(0 if (comparison.exact if exactly else comparison.ok) else 1)
+    if ignored := [name for name, value in {**window, "exactly": exactly}.items() if value]:
+        raise click.UsageError(f"without --against all is verified: no --{ignored[0].replace('_', '-')}")
     runner = SparkResource().make_runner()
     reports, failures = try_each(
         find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
@@ -122,14 +123,14 @@ def verify(
 
 
 def _note_proofs(connector: str, reports: Sequence[VerifyReport]) -> None:
-    """Note in Dagster's instance, if there is one, of which topics every record was read and is well."""
+    """Report a proof to Dagster's instance, if there is one, for each topic with only good records."""
     try:
         instance = find_instance()
         for report in reports:
             if instance is not None and report.ok and report.record_count:
                 key = dg.AssetKey([connector, "restored", report.topic])
                 instance.report_runless_asset_event(make_deep_proof(key, report.record_count))
-    except Exception as err:  # noqa: BLE001 - whatever Dagster's storage raises: what was found of the archive stays
+    except Exception as err:  # noqa: BLE001 - whatever Dagster's storage raises: the verification stays
         click.echo(f"{connector}: Dagster could not record the verification, so pages do not show it: {err}", err=True)
 
 
@@ -166,29 +167,29 @@ def _compare_topic(
     return compare_with_topic(request, SparkResource().make_runner())
 
 
-def _format_comparison(found: Comparison) -> Iterator[str | Verdict]:
-    parts = found.kafka_partitions
+def _format_comparison(comparison: Comparison) -> Iterator[str | Verdict]:
+    parts = comparison.kafka_partitions
     yield Verdict(
-        f"{found.topic} against {found.to_topic}: {_describe_comparison(found)}; "
-        f"{sum(p.found_count for p in parts):,} of {found.archived_count:,} archived records found in order, "
+        f"{comparison.topic} against {comparison.to_topic}: {_describe_comparison(comparison)}; "
+        f"{sum(p.found_count for p in parts):,} of {comparison.archived_count:,} archived records found in order, "
         f"{sum(p.doubled_count for p in parts):,} once more, {sum(p.foreign_count for p in parts):,} other records "
         f"(outside of the window, or of other writers)",
-        found.ok,
+        comparison.ok,
     )
     yield from (f"  {_format_kafka_partition(p)}" for p in parts)
-    yield from (f"  {text}" for text in (*found.gaps, *found.notes))
+    yield from (f"  {text}" for text in (*comparison.gaps, *comparison.notes))
 
 
-def _describe_comparison(found: Comparison) -> str:
-    if not found.ok:
+def _describe_comparison(comparison: Comparison) -> str:
+    if not comparison.ok:
         return "NOT the same"
-    if not found.archived_count:
+    if not comparison.archived_count:
         return "nothing was compared, since nothing is archived in the window"
-    if found.exact:
+    if comparison.exact:
         return "exactly the same"
-    if found.notes:
+    if comparison.notes:
         return "all that was compared is there"
-    return "all is there, not that alone"
+    return "all is there, and other records too"
 
 
 def _format_kafka_partition(part: KafkaPartitionComparison) -> str:

@@ -1,4 +1,4 @@
-"""Parses options of commands that select records or name another cluster."""
+"""Parses options that select records or name another cluster."""
 
 import re
 from datetime import datetime
@@ -19,17 +19,17 @@ target_worker_option = click.option(
 )
 
 
-def parse_offsets(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:  # noqa: ARG001 - click's signature
+def parse_offsets(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, int]:  # noqa: ARG001 - click's signature
     """Parse `N` or several `P:N` into the form of a run's config."""
-    found = [re.fullmatch(r"(?:([0-9]{1,10}):)?([0-9]{1,19})", text) for text in given]
-    by_number = {str(int(f[1])) if f[1] else "all": int(f[2]) for f in found if f}
-    if not all(found) or len(by_number) < len(given) or ("all" in by_number and len(by_number) > 1):
-        raise click.BadParameter(f"{' '.join(given)}: one N, or P:N for each of some kafka partitions, such as 0:15")
+    matches = [re.fullmatch(r"(?:([0-9]{1,10}):)?([0-9]{1,19})", text) for text in texts]
+    by_number = {str(int(f[1])) if f[1] else "all": int(f[2]) for f in matches if f}
+    if not all(matches) or len(by_number) < len(texts) or ("all" in by_number and len(by_number) > 1):
+        raise click.BadParameter(f"{' '.join(texts)}: one N, or P:N for each of some kafka partitions, such as 0:15")
     return by_number
 
 
 def parse_numbers(ctx: click.Context, param: click.Parameter, text: str | None) -> list[int]:  # noqa: ARG001 - click's signature
-    """Parse `0,1,...` into numbers. Return none without a text. UsageError if it is something else."""
+    """Parse `0,1,...` into numbers. Return none without a text. UsageError for any other text."""
     # An empty text may come from a shell variable that is not set. It must not mean all kafka partitions.
     parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):

@@ -20,7 +20,7 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, 
         "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
     }
     write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **by_field)
-    assert "no run has noted unresolved offsets" in kafka_s3("resolve", "c").stdout
+    assert "no run has recorded unresolved offsets" in kafka_s3("resolve", "c").stdout
     failed = kafka_s3("archive", "c")
     assert failed.returncode == 1
     listed = kafka_s3("resolve", "c").stdout
@@ -36,7 +36,7 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, 
     assert "1 gap(s) would be recorded; 1 offsets of the log stay out of the archive" in dry.stdout
     [gap] = parsed(kafka_s3(*place, "--offsets", "1:2", "--skip", "--json"))["gaps"]
     assert (gap["start_offset"], gap["end_offset"], gap["reason"]) == (1, 2, "skipped")
-    assert "no run has noted unresolved offsets" in kafka_s3("resolve", "c").stdout
+    assert "no run has recorded unresolved offsets" in kafka_s3("resolve", "c").stdout
     assert kafka_s3("archive", "c").returncode == 0
     shown = kafka_s3("show", "c").stdout
     assert f"{lab.topic}: offsets that count as archived, and are not in this archive: 1 skipped\n" in shown
@@ -65,4 +65,4 @@ def test_where_no_epoch_tells_where_a_log_was_truncated_the_decision_says_so(
     stays_out = "2 offsets of the log stay out of the archive, and so do the next 5 that are written, up to offset 10"
     assert first == f"{lab.topic}: 1 gap(s) would be recorded; {stays_out}"
     assert gap == "  kafka partition 0 [3, 10): truncated"
-    assert doubt.startswith("No leader epoch tells where the log was truncated: the gap begins at the lowest offset")
+    assert doubt.startswith("No leader epoch shows the place of the truncation: the gap begins at its lowest possible")

@@ -29,7 +29,7 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         ),
         (["compact", "c"], "--day"),
         (["compact", "c", "--day", "2026-13-01"], "not a day"),
-        (["compact", "c", "--day", "1999-01-01"], "are those from archive.start.hour, 20"),
+        (["compact", "c", "--day", "1999-01-01"], "begin with archive.start.hour, 20"),
         (["restore", "c", "--topic", "t"], "--to-topic"),
         ([*RESTORE, "--kafka-partitions", "0,x"], "not numbers"),
         ([*RESTORE, "--kafka-partitions", ""], "not numbers"),

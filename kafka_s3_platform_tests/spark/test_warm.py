@@ -327,7 +327,7 @@ def test_a_folder_that_is_not_the_users_alone_is_used_by_neither_side(
     monkeypatch.setenv("KAFKA_S3_LOCAL_DATA_DIR", str(tmp_path / "stack"))
     down = CliRunner().invoke(main, ["down"])
     assert (down.exit_code, down.stdout) == (0, "stopped: nothing ran\n")
-    assert "no warm Spark was told to end" in down.stderr
+    assert "no warm Spark was stopped" in down.stderr
     assert not list(folder.iterdir())
 
 

@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Outlook:
-    """The effects of a file that loads: object keys of a sample, and credentials; or the problems with these."""
+    """Effects of a file that loads: object keys of a sample, and credentials; or the problems with these."""
 
     keys: tuple[str, ...] = ()
     credentials: str | None = None
     hindrances: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
-    """What the user gets: the format, how objects are restored, and what cannot come back."""
+    """The format, the way objects are restored, and the facts that cannot come back."""
 
     warnings: tuple[str, ...] = ()
 
@@ -72,8 +72,8 @@ def check(
 ) -> None:
     """Show what each key of the connector file FILE does here.
 
-    The cluster is the one that worker.properties in the same folder names. A sample record shows how objects would be
-    named. Exit status 1 if the file does not load, or if --connect finds that something is wrong.
+    The file worker.properties in the same folder names the cluster. A sample record shows the names of objects. Exit
+    status 1 if the file does not load, or if --connect finds something wrong.
     """
     report = check_report(file, file.parent / WORKER_FILE, os.environ)
     outlook = _make_outlook(report.config, topic, timestamp, value) if report.config else _Outlook()
@@ -176,10 +176,10 @@ def _format_keys(report: CheckReport, classes: Sequence[KeyClass]) -> Iterator[s
     """Yield the keys of each class, by file. If several keys in a row have the same effect, it follows the last one."""
     for path, findings in ((report.path, report.findings), (report.worker, report.worker_findings)):
         for key_class in classes:
-            found = [f for f in findings if f.key_class is key_class]
-            if found:
+            group = [f for f in findings if f.key_class is key_class]
+            if group:
                 yield f"{path.name}, {key_class.value}:"
-            for finding, following in zip_longest(found, found[1:]):
+            for finding, following in zip_longest(group, group[1:]):
                 is_said_below = following is not None and following.effect == finding.effect
                 effect = "" if is_said_below else f": {strip_links(finding.effect)}"
                 yield f"  {finding.key} = {finding.value}{effect}"

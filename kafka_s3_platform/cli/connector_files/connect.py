@@ -5,7 +5,7 @@ from functools import partial
 from uuid import uuid4
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Look, gather_findings, judge
+from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Probe, gather_findings, judge
 from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform.converters.registry import open_registry
@@ -28,14 +28,14 @@ UNTRIED = Finding(
 
 
 def try_connector(config: ConnectorConfig) -> list[Finding]:
-    """Try what the file of a connector names. Takes about SECONDS at most.
+    """Try the servers and rights that a connector's file needs. Takes about SECONDS at most.
 
-    Only one object is written: that with which every run tries the promises of the store. It stays, as after a run.
+    Writes only the object with which every run tries the promises of the store. It stays, as after a run.
     """
-    looks: dict[str, Look] = {"Kafka": partial(_try_kafka, config), "bucket": partial(_try_bucket, config)}
+    probes: dict[str, Probe] = {"Kafka": partial(_try_kafka, config), "bucket": partial(_try_bucket, config)}
     for side, registry in _find_registries(config).items():
-        looks[f"Schema Registry of {side}s"] = partial(_try_registry, config, side, registry)
-    return gather_findings(looks, SECONDS)
+        probes[f"Schema Registry of {side}s"] = partial(_try_registry, config, side, registry)
+    return gather_findings(probes, SECONDS)
 
 
 def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
@@ -60,29 +60,29 @@ def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
 def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Finding]:
     topics = config.topics if config.topics_regex is None else match_topics(config, admin.topics())
     if not topics:
-        found = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
-        yield Finding("topics", Judgement.WARNING, found)
+        text = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
+        yield Finding("topics", Judgement.WARNING, text)
         return
     described = admin.describe_topics(topics)
-    looked = admin.look_at({topic: each.kafka_partitions for topic, each in described.found.items()})
+    looked = admin.look_at({topic: facts.kafka_partitions for topic, facts in described.found.items()})
     wrong = {
         **described.failures,
         **looked.failures,
-        **{topic: error for topic, each in looked.found.items() for error in each.failures.values()},
-        **{topic: _explain_unread(topic) for topic, each in described.found.items() if _lacks(each, "READ")},
+        **{topic: error for topic, answers in looked.found.items() for error in answers.failures.values()},
+        **{topic: _explain_unread(topic) for topic, facts in described.found.items() if _lacks(facts, "READ")},
     }
-    for topic, said in wrong.items():
-        yield Finding(f"topic {topic}", Judgement.WRONG, str(said))
+    for topic, error in wrong.items():
+        yield Finding(f"topic {topic}", Judgement.WRONG, str(error))
     good = [topic for topic in topics if topic not in wrong]
     frontiers = [frontier for topic in good for frontier in looked.found[topic].found.values()]
     if good:
-        offsets = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)
-        held = f"{offsets:,} offsets in {len(frontiers):,} kafka partitions"
-        found = f"{len(good):,} of {len(topics):,} are there, with their configs and offsets ({held})"
-        yield Finding("topics", Judgement.OK, found)
+        count = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)
+        offsets = f"{count:,} offsets in {len(frontiers):,} kafka partitions"
+        text = f"{len(good):,} of {len(topics):,} are there, with their configs and offsets ({offsets})"
+        yield Finding("topics", Judgement.OK, text)
     if unknown := [topic for topic in good if described.found[topic].operations is None]:
-        found = f"READ on {', '.join(unknown)}: the cluster does not say what this user may do"
-        yield Finding("topics", Judgement.NOT_TRIED, found)
+        text = f"READ on {', '.join(unknown)}: the cluster does not say what this user may do"
+        yield Finding("topics", Judgement.NOT_TRIED, text)
 
 
 def _lacks(topic: TopicDescription, operation: str) -> bool:
@@ -96,14 +96,14 @@ def _explain_unread(topic: str) -> str:
 def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Finding:
     what = f"dead letter topic {topic}"
     try:
-        found = admin.describe_topic(topic)
+        description = admin.describe_topic(topic)
     except MissingTopicError:
         return Finding(what, Judgement.NOT_TRIED, "it is not there. The first dead letter makes it, if CREATE is given")
     except PlatformError as err:
         return Finding(what, Judgement.WRONG, str(err))
-    if _lacks(found, "WRITE"):
+    if _lacks(description, "WRITE"):
         return Finding(what, Judgement.WRONG, "this user may not write to it: give it WRITE (docs/rights.md)")
-    if found.operations is None:
+    if description.operations is None:
         return Finding(what, Judgement.NOT_TRIED, "WRITE: the cluster does not say what this user may do")
     return Finding(what, Judgement.OK, "may be written to")
 
@@ -120,10 +120,14 @@ def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
         yield Finding("bucket", Judgement.WRONG, str(err))
         # runs of a sink need not list
         if not isinstance(err, AuthorizationError) or err.code is ErrorCode.STORE_LOGIN:
-            told = "the bucket does not answer, or does not take the credentials"
-            yield Finding("rights on the bucket, index, clock", Judgement.NOT_TRIED, told)
+            reason = "the bucket does not answer, or does not take the credentials"
+            yield Finding("rights on the bucket, index, clock", Judgement.NOT_TRIED, reason)
             return
-    yield from _try_source(config, store) if is_source else _try_sink(config, store)
+    if is_source:
+        yield _try_reading(config, store)
+        yield _try_restores(config, Judgement.WRONG)
+    else:
+        yield from _try_sink(config, store)
     yield _try_clock(config, store)
 
 
@@ -139,10 +143,10 @@ def _try_sink(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
 
 def _read_index(config: ConnectorConfig) -> str:
     index = ConnectorIndex.of(config)
-    found = index.peek()
-    if found is None:
+    snapshot = index.peek()
+    if snapshot is None:
         return f"{index.uri} is not there yet: the first run creates it"
-    return f"{index.uri} can be read: topics {len(found.topics):,}"
+    return f"{index.uri} can be read: topics {len(snapshot.topics):,}"
 
 
 def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
@@ -154,7 +158,7 @@ def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
 def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> Finding:
     """Ask to delete an object that is not there.
 
-    The object of the promises stays: a run that tries them at the same moment would take its end for a broken promise.
+    The object of the promises stays: a run that tries them at the same moment would take a deletion for a broken one.
     """
     what = "right to delete"
     try:
@@ -183,23 +187,18 @@ def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Finding:
     return Finding(what, Judgement.OK, done)
 
 
-def _try_source(config: ConnectorConfig, store: ObjectStore) -> Iterator[Finding]:
-    yield _try_reading(config, store)
-    yield _try_restores(config, Judgement.WRONG)
-
-
 def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Finding:
     what = "objects"
     prefix = f"{config.layout.topics_dir}/".lstrip("/")
     try:
-        found = next((each for each in store.list(prefix) if each.size and not each.is_cold), None)
-        if found is None:
+        readable = next((listed for listed in store.list(prefix) if listed.size and not listed.is_cold), None)
+        if readable is None:
             where = f"{store.uri(prefix)} has no object that can be read now: is topics.dir right, or are all cold?"
             return Finding(what, Judgement.WARNING, where)
-        store.read_range(found.key, 0, 1, found.etag)
+        store.read_range(readable.key, 0, 1, readable.etag)
     except PlatformError as err:
         return Finding(what, Judgement.WRONG, str(err))
-    return Finding(what, Judgement.OK, f"{store.uri(found.key)} can be read (its first byte was)")
+    return Finding(what, Judgement.OK, f"{store.uri(readable.key)} can be read (its first byte was)")
 
 
 def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Finding:
@@ -208,26 +207,26 @@ def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Finding:
         refuse_wrong_clock(config, store)
     except PlatformError as err:
         return Finding(what, Judgement.WRONG, str(err))
-    seen = store.clock.latest
-    if seen is None:
+    reading = store.clock.latest
+    if reading is None:
         return Finding(what, Judgement.NOT_TRIED, "the answers of the store do not tell the time")
-    apart = abs(seen.difference).total_seconds()
+    apart = abs(reading.difference).total_seconds()
     allowed = f"archive.clock.tolerance.ms={config.archive.clock_tolerance_ms}"
     return Finding(what, Judgement.OK, f"at least {apart:.0f} s from the store's, and {allowed}")
 
 
 def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:
-    """Return side -> the registry of its converter. One that both sides share is in it once."""
-    found: dict[str, RegistrySettings] = {}
+    """Return side -> the registry of its converter. A shared registry is in it once."""
+    registries: dict[str, RegistrySettings] = {}
     for side, converter in (("value", config.records.value), ("key", config.records.key)):
-        if converter.registry is not None and converter.registry not in found.values():
-            found[side] = converter.registry
-    return found
+        if converter.registry is not None and converter.registry not in registries.values():
+            registries[side] = converter.registry
+    return registries
 
 
 def _try_registry(config: ConnectorConfig, side: str, settings: RegistrySettings) -> Iterator[Finding]:
     registry = open_registry(settings)
     subject = f"{next(iter(config.topics), 'kafka-s3')}-{side}"
     versions = registry.versions(subject)
-    told = f"{registry.url} answers: subject {subject} has {len(versions):,} versions"
-    yield Finding(f"Schema Registry of {side}s", Judgement.OK, told)
+    answer = f"{registry.url} answers: subject {subject} has {len(versions):,} versions"
+    yield Finding(f"Schema Registry of {side}s", Judgement.OK, answer)

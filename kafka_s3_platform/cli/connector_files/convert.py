@@ -32,23 +32,23 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
     variables. Reports the variables that have no counterpart.
     """
     try:
-        found = converted(os.environ if env_file is None else _read_variables(env_file))
+        connector = converted(os.environ if env_file is None else _read_variables(env_file))
     except ValueError as err:
         raise ConfigError(f"{env_file or 'the environment'}: {err}") from err
     if output is not None:
-        _write_file(output, found.keys)
-    document = {"keys": dict(found.keys), "without_counterpart": dict(found.without_counterpart)}
-    document["notes"] = dict(found.notes)
-    keys = json.dumps(dict(found.keys), indent=2).splitlines()
+        _write_file(output, connector.keys)
+    document = {"keys": dict(connector.keys), "without_counterpart": dict(connector.without_counterpart)}
+    document["notes"] = dict(connector.notes)
+    keys = json.dumps(dict(connector.keys), indent=2).splitlines()
     print_result(document, as_json, keys if output is None else [f"wrote {output}"])
-    for name, reason in found.without_counterpart.items():
+    for name, reason in connector.without_counterpart.items():
         click.echo(format_entry(f"{name} has no counterpart: {reason}"), err=True)
-    for name, note in found.notes.items():
+    for name, note in connector.notes.items():
         click.echo(format_entry(f"{name}: {note}"), err=True)
 
 
 def _read_variables(path: Path) -> dict[str, str]:
-    found = {}
+    variables = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             words = shlex.split(line, comments=True)
@@ -59,8 +59,8 @@ def _read_variables(path: Path) -> dict[str, str]:
             name, equals, value = word.partition("=")
             if not equals:
                 raise ConfigError(f"{path}, line {number}: not NAME=value, without blanks around =")
-            found[name] = value
-    return found
+            variables[name] = value
+    return variables
 
 
 def _write_file(path: Path, keys: Mapping[str, str]) -> None:

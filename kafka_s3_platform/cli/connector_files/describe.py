@@ -24,21 +24,21 @@ def describe(connector_class: str | None, as_json: bool) -> None:
         print_result({"classes": classes}, as_json, _format_classes())
         return
     try:
-        found = described(connector_class)
+        description = described(connector_class)
     except ValueError as err:
         raise click.UsageError("\n".join([f"CLASS: {err}. The classes are:", *_format_classes()])) from err
-    print_result(asdict(found), as_json, list(_format_description(found)))
+    print_result(asdict(description), as_json, list(_format_description(description)))
 
 
 def _format_classes() -> list[str]:
     return [f"  {dialect.class_name}: {dialect.title}" for dialect in DIALECTS]
 
 
-def _format_description(found: Description) -> Iterator[str]:
-    yield f"{found.class_name}: {found.title}"
-    yield from _format_group("required:", found.required)
-    yield from _format_group("required there, optional here:", found.required_there)
-    yield from _format_group("optional:", found.optional)
+def _format_description(description: Description) -> Iterator[str]:
+    yield f"{description.class_name}: {description.title}"
+    yield from _format_group("required:", description.required)
+    yield from _format_group("required there, optional here:", description.required_there)
+    yield from _format_group("optional:", description.optional)
 
 
 def _format_group(title: str, keys: Sequence[DescribedKey]) -> Iterator[str]:

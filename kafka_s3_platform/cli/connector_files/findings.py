@@ -1,4 +1,4 @@
-"""What `kafka-s3 doctor` and `check --connect` find: one verdict for each thing that is looked at."""
+"""Findings of `kafka-s3 doctor` and `check --connect`: one verdict for each thing that they try."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Judgement(Enum):
-    """How a thing is. Only `WRONG` makes a command fail."""
+    """A verdict. Only `WRONG` makes a command fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -24,27 +24,27 @@ class Judgement(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is, and what was found, with what to do if it is not well."""
+    """The verdict on the thing `what`. `detail` has the facts, with advice if something is wrong."""
 
     what: str
     judgement: Judgement
-    found: str
+    detail: str
 
 
-Look = Callable[[], Iterable[Finding]]
-"""Looks at one thing after the other. What it raises ends it, and is a finding."""
+Probe = Callable[[], Iterable[Finding]]
+"""Tries one thing after the other. An error that it raises ends it, and becomes a finding."""
 
 
-def gather_findings(looks: Mapping[str, Look], seconds: float) -> list[Finding]:
-    """Look at everything at the same time, for so many seconds. Return the findings in the order of `looks`.
+def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding]:
+    """Run all probes at the same time, for so many seconds. Return the findings in the order of `probes`.
 
-    A look that has not ended then is left behind: what it found so far counts, and that it did not end is a finding.
+    A probe that has not ended by then runs on in vain. Its findings so far count, and its silence is one more.
     """
-    found: dict[str, list[Finding]] = {what: [] for what in looks}
+    findings: dict[str, list[Finding]] = {what: [] for what in probes}
     threads = {
         # a daemon: no command waits at its end for a server that never answers
-        what: threading.Thread(target=_gather, args=(what, look, found[what]), daemon=True)
-        for what, look in looks.items()
+        what: threading.Thread(target=_gather, args=(what, probe, findings[what]), daemon=True)
+        for what, probe in probes.items()
     }
     deadline = time.monotonic() + seconds
     for thread in threads.values():
@@ -53,24 +53,24 @@ def gather_findings(looks: Mapping[str, Look], seconds: float) -> list[Finding]:
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             silent = f"no answer in {seconds:g} s. What would have been tried after that was not"
-            found[what] = [*found[what], Finding(what, Judgement.WRONG, silent)]
-    return [finding for each in found.values() for finding in each]
+            findings[what] = [*findings[what], Finding(what, Judgement.WRONG, silent)]
+    return [finding for of_one in findings.values() for finding in of_one]
 
 
-def _gather(what: str, look: Look, found: list[Finding]) -> None:
+def _gather(what: str, probe: Probe, findings: list[Finding]) -> None:
     try:
-        for finding in look():
-            found.append(finding)  # noqa: PERF402 - each as it comes: the next may never come
+        for finding in probe():
+            findings.append(finding)  # noqa: PERF402 - each as it comes: the next may never come
     except (PlatformError, OSError) as err:
-        found.append(Finding(what, Judgement.WRONG, str(err)))
+        findings.append(Finding(what, Judgement.WRONG, str(err)))
     except Exception as err:
         # a defect of ours hides nothing else
         logger.exception("%s", what)
-        found.append(Finding(what, Judgement.WRONG, f"{type(err).__name__}: {err}"))
+        findings.append(Finding(what, Judgement.WRONG, f"{type(err).__name__}: {err}"))
 
 
 def judge(what: str, attempt: Callable[[], str]) -> Finding:
-    """Return what `attempt` returns as a good finding, or the error that it raises as a bad one."""
+    """Return the text of `attempt` as a good finding, or its error as a bad one."""
     try:
         return Finding(what, Judgement.OK, attempt())
     except PlatformError as err:
@@ -84,12 +84,12 @@ def is_well(findings: Iterable[Finding]) -> bool:
 
 def describe_findings(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """Return findings for JSON."""
-    return [{"what": f.what, "judgement": f.judgement.value, "found": f.found} for f in findings]
+    return [{"what": f.what, "judgement": f.judgement.value, "found": f.detail} for f in findings]
 
 
 def format_findings(findings: Iterable[Finding]) -> Iterator[str | Verdict]:
     """Yield a line for each finding."""
     for finding in findings:
-        line = f"{finding.judgement.value:<9}  {finding.what}: {finding.found}"
+        line = f"{finding.judgement.value:<9}  {finding.what}: {finding.detail}"
         is_plain = finding.judgement is Judgement.NOT_TRIED
         yield line if is_plain else Verdict(line, is_good=finding.judgement is Judgement.OK)

@@ -25,10 +25,10 @@ def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder; put connector files there, or run `kafka-s3 up` where one is")
     reports = [check_report(path, folder / WORKER_FILE, os.environ) for path in list_connector_files(folder)]
-    found = find_conflicts({report.path: report.config for report in reports if report.config})
-    in_conflict = {path for conflict in found for path in conflict.paths}
+    conflicts = find_conflicts({report.path: report.config for report in reports if report.config})
+    in_conflict = {path for conflict in conflicts for path in conflict.paths}
     rows = [_make_row(report, is_loaded=report.ok and report.path not in in_conflict) for report in reports]
-    problems = [conflict.message for conflict in found]
+    problems = [conflict.message for conflict in conflicts]
     print_result({"connectors": rows, "problems": problems}, as_json, [*_format_rows(rows), *problems])
     ctx.exit(0 if all(row["status"] == "loaded" for row in rows) else 1)
 

@@ -1,4 +1,4 @@
-"""The names of connectors: the argument of commands that is one, which shells complete."""
+"""Arguments that name connectors. Shells complete them."""
 
 import os
 
@@ -8,7 +8,7 @@ from kafka_s3_platform.config.files import find_connectors_folder, guess_name, l
 
 
 def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Return the names that begin so. A connector whose file does not load can be named too."""
+    """Return the names that begin so, also of connectors with a file that does not load."""
     folder = find_connectors_folder(os.environ)
     names = map(guess_name, list_connector_files(folder) if folder.is_dir() else ())
     return sorted(name for name in names if name.startswith(incomplete))
@@ -19,4 +19,4 @@ connector_argument = click.argument("connector", shell_complete=_complete_name)
 connectors_argument = click.argument(
     "connectors", metavar="[CONNECTOR]...", nargs=-1, shell_complete=_complete_name, required=False
 )
-"""As many of them as somebody names."""
+"""Any number of connectors."""

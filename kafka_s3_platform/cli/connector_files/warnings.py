@@ -1,4 +1,4 @@
-"""What a connector file that loads may not mean: told by `check` and `doctor`, and no error."""
+"""Warnings of `check` and `doctor` about files that load, but may contain mistakes."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -10,7 +10,7 @@ from kafka_s3_platform.partitioners.shared_folders import explain_shared_folder
 
 
 def list_warnings(config: ConnectorConfig, stack: StackSettings) -> Iterator[str]:
-    """Yield what is likely to be a mistake. `stack` is the embedded stack of the variables in force."""
+    """Yield likely mistakes. `stack` is the embedded stack of the variables in force."""
     if shared := explain_shared_folder(config.layout):
         yield shared
     for what, field, address in _list_addresses(config):
@@ -24,7 +24,7 @@ def list_warnings(config: ConnectorConfig, stack: StackSettings) -> Iterator[str
 
 
 def _list_addresses(config: ConnectorConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield what the file names, the field of the stack's port for the same, and its host and port."""
+    """Yield each server of the file: a name for it, the field of the stack's port, its host and port."""
     for server in config.kafka.bootstrap_servers.split(","):
         yield "the broker (bootstrap.servers)", "kafka_port", server.strip().rpartition("//")[2]
     if config.store.endpoint_url:

@@ -68,13 +68,13 @@ def demo() -> None:
 
 
 def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
-    """Refuse to run if the demo's connector files name other addresses than the stack's, by its variables or not."""
-    found = (topic.config.kafka.bootstrap_servers, topic.config.store.endpoint_url)
-    wanted = (settings.bootstrap_servers, settings.s3_endpoint)
-    if found != wanted:
+    """Refuse to run if the demo's connector files name other addresses than the stack's."""
+    configured = (topic.config.kafka.bootstrap_servers, topic.config.store.endpoint_url)
+    expected = (settings.bootstrap_servers, settings.s3_endpoint)
+    if configured != expected:
         raise ConfigError(
-            f"the connector files name {found[0]} and {found[1]}, the embedded stack is at {wanted[0]} and {wanted[1]}"
-            f": write its addresses into connectors/worker.properties and connectors/{TOPIC}.json"
+            f"the connector files name {configured[0]} and {configured[1]}, the embedded stack is at {expected[0]} and "
+            f"{expected[1]}: write its addresses into connectors/worker.properties and connectors/{TOPIC}.json"
         )
 
 
@@ -92,10 +92,10 @@ def _archive_hours(topic: ArchivedTopic) -> Step:
         run = run_job(topic, make_op_name("archive", topic.config.name), topic.key("hourly"), [keys[0], keys[-1]])
     reports = list(report_hours(topic.index.open(), hours, topic.lateness))
     complete = f"{sum(r.complete for r in reports)} of {len(hours)} hours are complete"
-    held = _describe_content(
+    content = _describe_content(
         sum(r.record_count for r in reports), sum(len(r.segments) for r in reports), sum(r.size for r in reports)
     )
-    return Step("hours archived", seconds(), f"{complete}; {held}, run {run.run_id[:8]}")
+    return Step("hours archived", seconds(), f"{complete}; {content}, run {run.run_id[:8]}")
 
 
 def _compact_days(topic: ArchivedTopic) -> Step:
@@ -104,10 +104,10 @@ def _compact_days(topic: ArchivedTopic) -> Step:
     with _time_step(f"merging the hours of each of {len(days)} days") as seconds:
         run = run_job(topic, make_op_name("compact", topic.config.name), topic.key("daily"), keys)
     reports = [report_day(topic.index.open(), day) for day in days]
-    held = _describe_content(
+    content = _describe_content(
         sum(r.record_count for r in reports), sum(len(r.segments) for r in reports), sum(r.size for r in reports)
     )
-    return Step("days merged", seconds(), f"{len(days)} days; {held}, run {run.run_id[:8]}")
+    return Step("days merged", seconds(), f"{len(days)} days; {content}, run {run.run_id[:8]}")
 
 
 def _describe_content(records: int, objects: int, size: int) -> str:
@@ -142,7 +142,7 @@ def _restore_copy(topic: ArchivedTopic) -> list[Step]:
 
 @contextmanager
 def _time_step(what: str) -> Iterator[Callable[[], float]]:
-    """Tell the step that begins. Yield a function that returns the seconds that it took."""
+    """Log the step's start and end. Yield a function that returns the seconds it took."""
     logger.info("%s ...", what)
     started = time.monotonic()
     ended = [0.0]

@@ -30,18 +30,18 @@ TOPIC = "flights"
 KAFKA_PARTITIONS = 2
 JANUARY = datetime(2013, 1, 1, tzinfo=timezone.utc), datetime(2013, 2, 1, tzinfo=timezone.utc)
 FLIGHTS = 26_865
-"""How many flights of the package's year were to leave in January, by UTC. The demo archives all that its topic holds:
-an hour is complete only when the archive reaches an end of the log that was seen after that hour."""
+"""Number of flights scheduled in January, by UTC. The demo archives all of its topic: an hour is complete only when the
+archive reaches an end of the log that was observed after that hour."""
 
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 DELIVERY_SECONDS = 60
-"""How long the broker may take for the last records."""
+"""Time for the broker to take the last records."""
 
 
 @dataclass(frozen=True)
 class Flight:
-    """One record: the key is the tail number, null where it is unknown."""
+    """One record: the key is the tail number, null if it is unknown."""
 
     key: bytes | None
     value: bytes
@@ -50,7 +50,7 @@ class Flight:
 
 
 def ensure_flights(kafka: KafkaSettings) -> bool:
-    """Produce the flights of January, unless they are there already. Return whether they were produced.
+    """Produce the flights of January. Return False if they are there already.
 
     Raises:
         PermanentError: the topic holds other records, such as a part of an interrupted demo.
@@ -61,20 +61,20 @@ def ensure_flights(kafka: KafkaSettings) -> bool:
             admin.create_topic(TOPIC, KAFKA_PARTITIONS, configs={"retention.ms": "-1"})
         description = admin.describe_topic(TOPIC)
         frontiers = admin.frontiers(TOPIC, description.kafka_partitions).values()
-        found = sum(f.high_watermark for f in frontiers)
-    if found not in (0, FLIGHTS):
+        record_count = sum(f.high_watermark for f in frontiers)
+    if record_count not in (0, FLIGHTS):
         raise PermanentError(
-            f"topic {TOPIC} holds {found:,} records instead of {FLIGHTS:,}: an earlier demo was interrupted. "
+            f"topic {TOPIC} holds {record_count:,} records instead of {FLIGHTS:,}: an earlier demo was interrupted. "
             f"Run `make clean`, then `make demo` again"
         )
-    if not found:
+    if not record_count:
         _produce_records(kafka)
-    return not found
+    return not record_count
 
 
 def _produce_records(kafka: KafkaSettings) -> None:
     settings = {"enable.idempotence": "true", "partitioner": "murmur2_random", "linger.ms": "20"}
-    # What matters of librdkafka's own log comes as an error too.
+    # All that matters in librdkafka's log comes as an error too.
     producer = Producer(kafka.properties("producer") | settings | {"log_level": "2"})
     refused: list[KafkaError] = []
     try:
@@ -123,14 +123,14 @@ def read_topic_window(kafka: KafkaSettings, topic: str, window: tuple[datetime, 
     tables = []
     with ClusterAdmin(kafka) as admin, ConfluentReader(kafka, topic) as reader:
         for kafka_partition, frontier in sorted(admin.frontiers(topic, range(KAFKA_PARTITIONS)).items()):
-            for whole in make_span(frontier.log_start_offset, frontier.last_stable_offset):
-                tables += [pa.Table.from_batches([b]) for b in reader.read(kafka_partition, whole)]
+            for span in make_span(frontier.log_start_offset, frontier.last_stable_offset):
+                tables += [pa.Table.from_batches([b]) for b in reader.read(kafka_partition, span)]
     times = pc.field("timestamp")
     return pa.concat_tables(tables).filter((times >= pa.scalar(window[0])) & (times < pa.scalar(window[1])))
 
 
 def compare_records(one: pa.Table, other: pa.Table) -> bool:
-    """Return whether all columns but topic and offset are equal, in the same order."""
+    """Return True if all columns but topic and offset are equal, in the same order."""
     return bool(one.drop(["topic", "offset"]).equals(other.drop(["topic", "offset"])))
 
 

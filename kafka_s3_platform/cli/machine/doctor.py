@@ -1,4 +1,4 @@
-"""`kafka-s3 doctor`: says what this machine lacks, and whether what the connector files name answers."""
+"""`kafka-s3 doctor`."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import click
 from kafka_s3_platform.cli.connector_files.findings import (
     Finding,
     Judgement,
-    Look,
+    Probe,
     describe_findings,
     format_findings,
     gather_findings,
@@ -26,9 +26,9 @@ from kafka_s3_platform.local.settings import StackSettings
 
 MACHINE_SECONDS = 180.0
 AT_ONCE = 32
-"""Connectors that are tried at a time: one whose servers do not answer holds up few others."""
+"""Connectors tried at a time: a silent server holds up few others."""
 
-MACHINE: Mapping[str, Look] = {
+MACHINE: Mapping[str, Probe] = {
     "Java": looks.look_at_java,
     "memory": looks.look_at_memory,
     "disk": looks.look_at_disk,
@@ -42,9 +42,9 @@ MACHINE: Mapping[str, Look] = {
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Say what this machine lacks, and whether what the connector files name answers.
+    """Check this machine, and each connector file's servers.
 
-    Looks at Java, memory, disk and the ports of the embedded stack, starts Spark once, and tries each connector file as
+    Checks Java, memory, disk and the ports of the embedded stack, starts Spark once, and tries each connector file as
     `kafka-s3 check FILE --connect` does. Exit status 1 if something is wrong.
     """
     findings = [*gather_findings(MACHINE, MACHINE_SECONDS), *_try_files(find_connectors_folder(os.environ))]
@@ -57,8 +57,8 @@ def _try_files(folder: Path) -> Iterator[Finding]:
     from kafka_s3_platform.cli.connector_files.connect import UNTRIED
 
     if not folder.is_dir():
-        told = f"{folder} is no folder, so no file was tried: run this where it is, or set KAFKA_S3_CONNECTORS"
-        yield Finding("connector files", Judgement.WARNING, told)
+        advice = f"{folder} is no folder, so no file was tried: run this where it is, or set KAFKA_S3_CONNECTORS"
+        yield Finding("connector files", Judgement.WARNING, advice)
         return
     files = load_connectors(folder, os.environ)
     for path, problem in files.broken.items():
@@ -76,5 +76,5 @@ def _try_file(path: Path, config: ConnectorConfig) -> list[Finding]:
     from kafka_s3_platform.cli.connector_files.connect import try_connector
 
     warnings = list_warnings(config, StackSettings.from_environment())
-    told = [Finding("what the file says", Judgement.WARNING, warning) for warning in warnings]
-    return [replace(finding, what=f"{path.name}: {finding.what}") for finding in [*told, *try_connector(config)]]
+    findings = [Finding("what the file says", Judgement.WARNING, warning) for warning in warnings]
+    return [replace(finding, what=f"{path.name}: {finding.what}") for finding in [*findings, *try_connector(config)]]

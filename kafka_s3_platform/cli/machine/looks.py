@@ -1,4 +1,4 @@
-"""What `kafka-s3 doctor` looks at on this machine: Java, memory, disk, the ports of the embedded stack."""
+"""Probes of `kafka-s3 doctor` on this machine: Java, memory, disk, the ports of the embedded stack."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -24,7 +24,7 @@ from kafka_s3_platform.waits import waiting_for
 
 GIB = 2**30
 LITTLE_MEMORY = 2 * GIB
-"""Spark's Java takes up to 1 GB, unless it was told otherwise, and each of its tasks has a Python process."""
+"""Spark's Java takes up to 1 GB by default, and each of its tasks has a Python process."""
 
 LITTLE_DISK = 5 * GIB
 NO_DISK = GIB // 2
@@ -33,24 +33,24 @@ START_SECONDS = 120
 
 
 def look_at_java() -> Iterator[Finding]:
-    """Look for a Java that is new enough."""
+    """Check for a Java that is new enough."""
     java = find_java()
     yield Finding("Java", Judgement.OK, f"{java} is Java {read_version(java)}")
 
 
 def look_at_memory() -> Iterator[Finding]:
-    """Look at what other processes leave of the memory."""
+    """Check the free memory."""
     memory = psutil.virtual_memory()
-    found = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB are free"
+    free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB are free"
     if memory.available >= LITTLE_MEMORY:
-        yield Finding("memory", Judgement.OK, found)
+        yield Finding("memory", Judgement.OK, free)
         return
     advice = "Spark and its tasks need more than 2: end other programs, or lower spark.driver.memory and tasks.max"
-    yield Finding("memory", Judgement.WARNING, f"{found}. {advice}")
+    yield Finding("memory", Judgement.WARNING, f"{free}. {advice}")
 
 
 def look_at_disk() -> Iterator[Finding]:
-    """Look at the room for temporary files and for the data of the embedded stack."""
+    """Check the room for temporary files and for the data of the embedded stack."""
     # Dagster, which no other look needs
     from kafka_s3_platform.defs.resources import read_deployed_conf
 
@@ -66,15 +66,15 @@ def _judge_folder(what: str, folder: Path) -> Finding:
     if not os.access(there, os.W_OK | os.X_OK):
         return Finding(what, Judgement.WRONG, f"this user cannot write to {there}: change its owner, or set another")
     free = shutil.disk_usage(there).free
-    found = f"{free / GIB:.1f} GiB are free at {there}"
+    room = f"{free / GIB:.1f} GiB are free at {there}"
     if free >= LITTLE_DISK:
-        return Finding(what, Judgement.OK, found)
+        return Finding(what, Judgement.OK, room)
     judgement = Judgement.WARNING if free >= NO_DISK else Judgement.WRONG
-    return Finding(what, judgement, f"{found}: remove what is not needed, or set another folder")
+    return Finding(what, judgement, f"{room}: remove what is not needed, or set another folder")
 
 
 def look_at_ports() -> Iterator[Finding]:
-    """Look at the servers of the embedded stack, and at who has the ports of those that do not run."""
+    """Check the servers of the embedded stack, and find the owners of ports that stopped servers need."""
     for daemon in list_daemons(StackSettings.from_environment()):
         yield _judge_ports(daemon)
 
@@ -90,14 +90,13 @@ def _judge_ports(daemon: Daemon) -> Finding:
         return Finding(what, Judgement.OK, f"it runs (pid {process.pid}) in {daemon.folder}")
     taken = {name: port for name, port in daemon.ports.items() if not is_port_free(port)}
     if not taken:
-        return Finding(what, Judgement.OK, f"it does not run, and all are free: {_list_ports(daemon.ports.values())}")
-    told = "; ".join(f"{port} ({name_variable(name)}) is taken by {_name_owner(port)}" for name, port in taken.items())
+        ports = ", ".join(map(str, daemon.ports.values()))
+        return Finding(what, Judgement.OK, f"it does not run, and all are free: {ports}")
+    owners = "; ".join(
+        f"{port} ({name_variable(name)}) is taken by {_name_owner(port)}" for name, port in taken.items()
+    )
     advice = "`kafka-s3 up` does not start it: end that process, or set the variable to another port"
-    return Finding(what, Judgement.WARNING, f"{told}. {advice}")
-
-
-def _list_ports(ports: Iterable[int]) -> str:
-    return ", ".join(map(str, ports))
+    return Finding(what, Judgement.WARNING, f"{owners}. {advice}")
 
 
 def _name_owner(port: int) -> str:
@@ -113,26 +112,26 @@ def _name_owner(port: int) -> str:
 
 
 def look_at_class_data() -> Iterator[Finding]:
-    """Start Spark as a run does, and count where its Java's classes came from. Java does not say that it uses none."""
+    """Start Spark as a run does, and count its Java's classes by origin: Java does not report unused class data."""
     with waiting_for("Spark to start"):
-        judgement, found = _start_spark()
-    yield Finding("class data of Spark", judgement, found)
+        judgement, text = _start_spark()
+    yield Finding("class data of Spark", judgement, text)
 
 
 def _start_spark() -> tuple[Judgement, str]:
     data = find_class_data()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "classes")
-        asked = shlex.quote(f"-Xlog:class+load:file={log}")
-        env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {asked}"}
+        option = shlex.quote(f"-Xlog:class+load:file={log}")
+        env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {option}"}
         command = [sys.executable, "-c", TRAINING]
         try:
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=START_SECONDS)
         except subprocess.TimeoutExpired:
             return Judgement.WRONG, f"Spark does not start in {START_SECONDS} s: look for what else this machine does"
         if done.returncode:
-            *_, said = ["it printed nothing", *done.stderr.strip().splitlines()]
-            return Judgement.WRONG, f"Spark does not start: {said}"
+            *_, reason = ["it printed nothing", *done.stderr.strip().splitlines()]
+            return Judgement.WRONG, f"Spark does not start: {reason}"
         sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
     used = sum(source.endswith("(top)") for source in sources)
     if used:
@@ -148,17 +147,17 @@ def _start_spark() -> tuple[Judgement, str]:
 
 
 def look_at_kernels() -> Iterator[Finding]:
-    """Call the functions that numba compiles, and see which it had compiled before."""
+    """Call the functions that numba compiles, and count those in its cache."""
     from kafka_s3_platform.cli.machine.training import run_kernels
 
     what = "compiled functions"
-    found = run_kernels()
-    missed = [kernel.name for kernel in found if not kernel.was_cached]
+    kernels = run_kernels()
+    missed = [kernel.name for kernel in kernels if not kernel.was_cached]
     if not missed:
-        yield Finding(what, Judgement.OK, f"all {len(found)} were in numba's cache")
+        yield Finding(what, Judgement.OK, f"all {len(kernels)} were in numba's cache")
         return
-    told = (
-        f"{len(missed)} of {len(found)} had to be compiled. If it is so again, numba cannot write its cache: set "
+    advice = (
+        f"{len(missed)} of {len(kernels)} had to be compiled. If it is so again, numba cannot write its cache: set "
         f"NUMBA_CACHE_DIR to a folder that this user can write"
     )
-    yield Finding(what, Judgement.WARNING, told)
+    yield Finding(what, Judgement.WARNING, advice)

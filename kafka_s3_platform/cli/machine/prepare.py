@@ -1,4 +1,4 @@
-"""`kafka-s3 prepare`: makes once what lets every later start be quick."""
+"""`kafka-s3 prepare`."""
 
 import os
 import shlex
@@ -16,22 +16,22 @@ from kafka_s3_platform.java.quick_start import remove_others
 from kafka_s3_platform.spark.session import find_class_data
 
 TRAINING = f"from {__package__}.training import run_spark; run_spark()"
-"""What a process of its own does: Spark is started once in each."""
+"""Code for a process of its own: a process can start Spark once."""
 
 _NOT_IN_TRAINING = (
     environment.SPARK_CONF.name,
     *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
-"""Variables of a deployment's own Spark. Class data is of Spark as it came, which most deployments start."""
+"""Variables of a deployment's own Spark. Class data is for Spark as installed, which most deployments start."""
 
 
 @click.command
 def prepare() -> None:
-    """Make what lets later starts be quick.
+    """Precompute class data and compiled functions, so that later starts are fast.
 
-    This is class data for Spark's Java, and the functions that numba compiles. What is there already stays. Run the
-    command again after an update of Java: class data is of one Java and its jars. Without it, all works, in more time.
+    The class data is for Spark's Java; numba compiles the functions. Existing files stay. Run the command again after
+    an update of Java: class data fits one Java and its jars. Without the command all works, and starts take longer.
     """
     from kafka_s3_platform.cli.machine.training import run_kernels
 
@@ -41,7 +41,7 @@ def prepare() -> None:
 
 
 def _prepare_class_data() -> str:
-    """Make Spark's class data if it is not there. Return what became of it."""
+    """Make Spark's class data if it is not there. Return a sentence about it."""
     data = find_class_data()
     # for every user of this Python
     os.umask(0o022)

@@ -1,4 +1,4 @@
-"""Uses for a moment what `kafka-s3 prepare` makes: to make it, and to see whether it is used."""
+"""Runs Spark and compiled functions for a moment: to prepare their caches, and to check their use."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function that numba compiles, and whether this process found it compiled."""
+    """A function that numba compiles. `was_cached` if this process did not have to."""
 
     name: str
     was_cached: bool
@@ -26,10 +26,10 @@ def run_kernels() -> list[Kernel]:
     key_hash.hash_murmur2(texts)
     key_hash.hash_crc32(texts)
     return [
-        Kernel(name, was_cached=bool(found.stats.cache_hits) and not found.stats.cache_misses)
+        Kernel(name, was_cached=bool(function.stats.cache_hits) and not function.stats.cache_misses)
         for module in (kernels, json_values, key_hash)
-        for name, found in vars(module).items()
-        if isinstance(found, Dispatcher)
+        for name, function in vars(module).items()
+        if isinstance(function, Dispatcher)
     ]
 
 

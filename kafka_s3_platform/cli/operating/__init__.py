@@ -1,1 +1,1 @@
-"""Commands of those who look after archives."""
+"""Commands for operators of archives."""

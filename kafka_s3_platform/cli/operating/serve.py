@@ -11,10 +11,10 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.health import ConnectorHealth
 
 LOOK_SECONDS = 20.0
-"""For about so long a look may take. What has not answered by then is told as unknown."""
+"""Time for a look. Servers that have not answered by then are shown as unknown."""
 
 PATIENCE_SECONDS = 120.0
-"""A look that takes so long, with all that it waits for, counts as failed."""
+"""A look that takes so long counts as failed."""
 
 
 def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's signature
@@ -86,11 +86,11 @@ def serve(
         raise ConfigError(f"two of the paths {page_path}, {health_path} and {metrics_path} are the same")
     overviews = Overviews(LOOK_SECONDS, counts_totals=True)
 
-    def look() -> list[ConnectorHealth]:
+    def read_health() -> list[ConnectorHealth]:
         configs, broken = load_all()
         return overviews.take(configs, broken, {config.name for config in configs})
 
-    lookout = Lookout(look, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
+    lookout = Lookout(read_health, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
     dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
     docs = read_page_url(DOCS_URL, os.environ) or (paths.relate(paths.docs) if find_docs() else None)
     links = PageLinks(dagster, docs, paths.relate(paths.hours))
@@ -101,7 +101,7 @@ def serve(
         lookout.start()
         MESSAGES.end()
         if not MESSAGES.is_verbose:
-            # what a look tells on its way, it would tell with each look
+            # else each look would print its messages again
             MESSAGES.set_verbosity("quiet")
         click.echo(f"http://{shown}:{listening.getsockname()[1]}{page_path}", err=True)
         try:
