@@ -26,14 +26,14 @@ from kafka_s3_platform.errors import (
 FAILURE_TAG = "kafka_s3/failure"
 """Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run.
 
-If only some assets of a run failed, or for different reasons, `FAILED_TAG` tells which. This tag then holds the reason
-that waits longest: `permanent` before `clock` before `transient`.
+If only some assets of a run failed, or for different reasons, `FAILED_TAG` names them. This tag then holds the reason
+with the longest wait: `permanent` before `clock` before `transient`.
 """
 
 KINDS = ("permanent", "clock", "transient")
 
 RETRIES_TAG = ".dagster/kafka_s3.retries"
-"""Run tag: how often a transient error is retried within the run; the command line sets 0."""
+"""Run tag: the number of retries of a transient error within the run; the command line sets 0."""
 
 MAX_RETRIES = 4
 RETRY_SECONDS = 15.0
@@ -45,7 +45,7 @@ _IGNORED = {
     "resources": f"Spark's properties belong into the file that {SPARK_VARIABLE} names in the deployment",
     "execution": "steps are executed as the platform does it",
 }
-"""Sections of a run's config that Dagster takes and the platform does not read, and what to do instead."""
+"""Sections of a run's config that the platform does not read, with the way to set these things instead."""
 
 
 @contextmanager
@@ -53,14 +53,14 @@ def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[No
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
     Every step begins here. So this also tags the run with its hours and with the processes that execute it, keeps it
-    alive, and warns of keys in its config that have no effect. `stays` says for people what stays of a run that does
-    not end well: the page of a failed or cancelled run shows it.
+    alive, and warns of keys in its config without effect. `stays` is a text for the page of a failed or cancelled run:
+    the results that stay.
     """
-    _tell_ignored(context)
+    _warn_of_ignored(context)
     run_id = context.run.run_id
     context.instance.add_run_tags(run_id, {**make_window_tags(context.run.tags), **make_process_tags(run_id)})
     try:
-        with _told_if_stopped(context, stays), kept_alive(context.instance, run_id), _told_if_full():
+        with _logged_if_stopped(context, stays), kept_alive(context.instance, run_id), _explained_if_full():
             yield
     except TransientError as err:
         retries = count_retries(context)
@@ -74,19 +74,19 @@ def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[No
 
 
 @contextmanager
-def _told_if_full() -> Iterator[None]:
-    """Raise that the disk of this machine is full as an error that may pass."""
+def _explained_if_full() -> Iterator[None]:
+    """Raise an error that may pass if the disk of this machine is full."""
     try:
         yield
     except OSError as err:
-        if told := explain_full_disk(err):
-            raise told from err
+        if explained := explain_full_disk(err):
+            raise explained from err
         raise
 
 
 @contextmanager
-def _told_if_stopped(context: StepContext, stays: str) -> Iterator[None]:
-    """Log what stays if somebody stops the run, or if a defect ends it, of which Dagster tells only where it was."""
+def _logged_if_stopped(context: StepContext, stays: str) -> Iterator[None]:
+    """Log `stays` if somebody stops the run, or if a defect ends it: Dagster shows only the place of a defect."""
     try:
         yield
     except PlatformError:
@@ -98,7 +98,7 @@ def _told_if_stopped(context: StepContext, stays: str) -> Iterator[None]:
 
 
 def raise_all(failures: Mapping[str, PlatformError]) -> None:
-    """Raise what `join_errors` makes of the failures, if there are any."""
+    """Raise the failures as one error, if there are any."""
     if failures:
         raise join_errors(failures)
 
@@ -106,7 +106,7 @@ def raise_all(failures: Mapping[str, PlatformError]) -> None:
 def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
     """Return the only error, or one error that names them all. It is transient if one of them is.
 
-    So a step must do no harm where it does again what it has done. A wrong clock fails everything: it is told once.
+    So repeating a step must do no harm. A wrong clock fails everything, and is named once.
     """
     first = next(iter(failures.values()))
     if len(failures) == 1 or isinstance(first, ClockError):
@@ -117,14 +117,14 @@ def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
 
 
 def count_retries(context: StepContext) -> int:
-    """Return how often transient errors are tried again within the run."""
+    """Return the number of retries of transient errors within the run."""
     # the tag may hold anything: anybody who launches a run can set its tags
     tag = context.run.tags.get(RETRIES_TAG, "")
     return int(tag) if re.fullmatch("[0-9]{1,4}", tag) else MAX_RETRIES
 
 
 def choose_delay(err: TransientError, retry_number: int) -> float:
-    """Return how many seconds to wait before the next try."""
+    """Return the seconds to wait before the next try."""
     seconds = TRANSACTION_SECONDS if isinstance(err, OpenTransactionError) else RETRY_SECONDS
     return float(seconds * 2**retry_number)
 
@@ -132,47 +132,47 @@ def choose_delay(err: TransientError, retry_number: int) -> float:
 def make_assets_failure(
     context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int, stays: str
 ) -> dg.Failure:
-    """Make the failure of a step that has `selected` assets, of which some failed and the others are done.
+    """Make the failure of a step with `selected` assets. Some of them failed, and the others are done.
 
-    Its metadata tells the command line of each. Dagster does not try again: that would do the others again too.
+    Its metadata is for the command line. Dagster does not try again: that would do the others again too.
     """
-    found = {key: classify_failure(err) for key, err in failures.items()}
-    kind = next(kind for kind in KINDS if kind in found.values())
+    kinds = {key: classify_failure(err) for key, err in failures.items()}
+    kind = next(kind for kind in KINDS if kind in kinds.values())
     tags = {FAILURE_TAG: kind}
-    if len(found) < selected or set(found.values()) != {kind}:
-        tags |= make_failed_tags(found)
+    if len(kinds) < selected or set(kinds.values()) != {kind}:
+        tags |= make_failed_tags(kinds)
     context.instance.add_run_tags(context.run.run_id, tags)
-    each = {
-        key.to_user_string(): {"error": type(err).__name__, "kind": found[key], "message": str(err)}
+    by_asset = {
+        key.to_user_string(): {"error": type(err).__name__, "kind": kinds[key], "message": str(err)}
         for key, err in failures.items()
     }
     text = _describe_failures(failures, selected)
     metadata = _make_metadata(next(iter(failures.values())), kind, stays)
-    return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(each)}, allow_retries=False)
+    return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(by_asset)}, allow_retries=False)
 
 
 def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str | dg.UrlMetadataValue]:
-    """Make what the page of a failed run shows beside the text: a link to what the runbook says, and what stays."""
+    """Make the metadata on the page of a failed run: a link to the runbook, and the text about results that stay."""
     code = find_code(str(err)) or err.code
     docs = find_page_url(DOCS_URL) or "http://127.0.0.1:9000/docs"
     runbook = dg.UrlMetadataValue(f"{docs}/runbook.md#{code.anchor}")
-    told = {"what_stays": stays} if stays else {}
-    return {"error": type(err).__name__, "kind": kind, "runbook": runbook, **told}
+    remains = {"what_stays": stays} if stays else {}
+    return {"error": type(err).__name__, "kind": kind, "runbook": runbook, **remains}
 
 
 FAILURES = "failures"
-"""Metadata of a failure: what failed of each asset, by its key."""
+"""Metadata of a failure: the error of each asset, by its key."""
 
 
 def classify_failure(err: PlatformError) -> str:
-    """Return what the tag of a failed run says of the error."""
+    """Return the error's value of `FAILURE_TAG`."""
     if isinstance(err, ClockError):
         return "clock"
     return "transient" if isinstance(err, TransientError) else "permanent"
 
 
 def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: int) -> str:
-    """Name each topic and its error. An error that all share is told once."""
+    """Name each topic and its error. A shared error is named once."""
     texts = set(map(str, failures.values()))
     if len(texts) == 1 and (selected == 1 or len(failures) > 1):
         of = f"{len(failures)} of {selected} topics" if selected > 1 else ""
@@ -181,7 +181,7 @@ def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: 
     return "\n".join(f"{key.path[-1]}: {err}" for key, err in failures.items())
 
 
-def _tell_ignored(context: StepContext) -> None:
+def _warn_of_ignored(context: StepContext) -> None:
     for section, instead in _IGNORED.items():
         if names := _list_names(context.run.run_config.get(section), section):
             context.log.warning(
@@ -191,15 +191,15 @@ def _tell_ignored(context: StepContext) -> None:
             )
 
 
-def _list_names(given: object, path: str) -> list[str]:
-    """List paths that are set, such as `resources.spark.config.spark_config`. Leave out values: they may be secret."""
-    if not isinstance(given, Mapping):
-        return [] if given is None else [path]
+def _list_names(config: object, path: str) -> list[str]:
+    """List the paths of a config, such as `resources.spark.config.spark_config`, without values: they may be secret."""
+    if not isinstance(config, Mapping):
+        return [] if config is None else [path]
     deep = path.count(".") == len(("spark", "config", "spark_config"))
-    if given and deep:
+    if config and deep:
         return [path]
     names = []
-    for key, value in given.items():
+    for key, value in config.items():
         names += _list_names(value, f"{path}.{key}")
     return names
 

@@ -18,7 +18,7 @@ Problems = Callable[[], Mapping[Path, str]]
 """Returns the present problem of each broken connector file."""
 
 AreOld = Callable[[], bool]
-"""Returns whether the files are other ones than those that this code location was defined by."""
+"""Returns True if the files have changed since this code location was defined."""
 
 
 def make_file_checks(files: Sequence[Path], problems: Problems, are_old: AreOld) -> dg.Definitions:
@@ -62,18 +62,20 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
     def connector_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         reloaded = f"connector files changed: {reload_code_location(context)}" if are_old() else ""
         wrong = problems()
-        known = {path.name: wrong.get(path, "") for path in files}
+        problem_by_name = {path.name: wrong.get(path, "") for path in files}
         before = json.loads(context.cursor or "{}")
-        told = "\n".join(dict.fromkeys(wrong.values()))
-        if wrong and known == before:
-            # what is to be told as an event is told: from now on the sensor itself is red
-            raise ConfigError("\n".join(filter(None, (told, reloaded))))
+        text = "\n".join(dict.fromkeys(wrong.values()))
+        if wrong and problem_by_name == before:
+            # the event was reported before: from now on the sensor itself is red
+            raise ConfigError("\n".join(filter(None, (text, reloaded))))
         return dg.SensorResult(
             asset_events=[
-                _make_evaluation(path, known[path.name]) for path in files if known[path.name] != before.get(path.name)
+                _make_evaluation(path, problem_by_name[path.name])
+                for path in files
+                if problem_by_name[path.name] != before.get(path.name)
             ],
-            cursor=json.dumps(known),
-            skip_reason="\n".join(filter(None, (told or f"{len(files)} connector file(s) load", reloaded))),
+            cursor=json.dumps(problem_by_name),
+            skip_reason="\n".join(filter(None, (text or f"{len(files)} connector file(s) load", reloaded))),
         )
 
     return connector_files

@@ -1,4 +1,4 @@
-"""Makes short digests of the inputs that decide how a run ends."""
+"""Makes short digests of the inputs of runs."""
 
 import hashlib
 import json

@@ -21,7 +21,7 @@ Metadata = dict[str, dg.MetadataValue]
 
 
 def find_page_url(variable: EnvironmentVariable) -> str | None:
-    """Return the URL that begins links. One that is none is warned of: a link is no reason to fail."""
+    """Return the URL that begins links. Log a wrong one: a link is no reason to fail."""
     try:
         return read_page_url(variable, os.environ)
     except ConfigError as err:
@@ -42,7 +42,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
     is_hindered = verdict.open or verdict.out_of_range_count
     is_ahead = hour.scanned and not hour.complete and not verdict.out_of_range_count
     return {
-        # what its page begins with
+        # its page begins with this
         **({"verdict": dg.MetadataValue.text(str(verdict))} if verdict.lacking or is_hindered else {}),
         "complete": dg.MetadataValue.bool(hour.complete),
         **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
@@ -78,7 +78,7 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata
 
 
 def _make_dropped(counted: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
-    """Count records that were read and that no object holds. Also show 0 if the connector can drop records."""
+    """Count records that were read, and written to no object. Also show 0 if the connector can drop records."""
     counts = {"filtered_records": counted.filtered_count, "dead_letters": counted.dead_letter_count}
     return {name: dg.MetadataValue.int(count) for name, count in counts.items() if count or can_drop}
 
@@ -110,17 +110,17 @@ def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap]
 
 
 def make_metadata_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> dg.TableMetadataValue:
-    """Make a table whose columns are known even if it has no rows."""
+    """Make a table with columns even if it has no rows."""
     schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
 
 def group_items(items: Iterable[T], key: Callable[[T], int]) -> dict[int, list[T]]:
-    """Group the items by the integer that `key` returns for each."""
-    found: dict[int, list[T]] = {}
+    """Group the items by the integer of `key`."""
+    groups: dict[int, list[T]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def make_uri(bucket: str, segment: Segment) -> str:

@@ -1,8 +1,8 @@
-"""Finds runs whose process was killed.
+"""Finds runs of killed processes.
 
 Dagster's default launcher cannot recognise such a run, so Dagster's run monitoring never ends it. Without this module,
-it would block its topic for ever. A process can be looked for only where it ran. So a run also says, once a minute,
-until when it is to be taken for alive: that ends a run whose container is gone, or another of the same name.
+it would block its topic for ever. A process can be found only on its own host. So a run also extends its lease once a
+minute: without that, a run in a lost container would never end.
 """
 
 import json
@@ -31,35 +31,35 @@ PROCESS_TAG = ".dagster/kafka_s3.process"
 """Tag of runs that began. It holds the host, and the pid and start time of each process that executes the run."""
 
 CLOCK_SECONDS = 5.0
-"""How far a process's start time may seem to move. The kernel counts it from boot, and the clock may be set later."""
+"""Tolerance for a process's start time. The kernel counts it from boot, and the clock may be set later."""
 
 BEAT_SECONDS = 60.0
 
 LIFE_SECONDS = 600.0
-"""A run that says nothing for so long is gone. A busy machine may be slow, and the clocks of two hosts may differ."""
+"""A run is gone after this time without a sign. A busy machine may be slow, and the clocks of two hosts may differ."""
 
 
 def make_process_tags(run_id: str) -> dict[str, str]:
-    """Make the tags that name the processes of the run: this process and its parent.
+    """Make tags with the processes of the run: this process and its parent.
 
-    If each step has a process of its own, the parent is the process of the run. The tag holds `run_id` because a run
-    that is executed again inherits the tags of the first one.
+    If each step has a process of its own, the parent is the process of the run. The tag holds `run_id` because a
+    re-executed run inherits the tags of the first one.
     """
     parent = multiprocessing.parent_process()
     pids = [os.getpid(), *([parent.pid] if parent and parent.pid else [])]
     processes = [[pid, started] for pid in pids if (started := _find_start(pid)) is not None]
-    found = {"run_id": run_id, "host": socket.gethostname(), "namespace": _find_namespace(), "processes": processes}
-    return {PROCESS_TAG: json.dumps(found)}
+    tag = {"run_id": run_id, "host": socket.gethostname(), "namespace": _find_namespace(), "processes": processes}
+    return {PROCESS_TAG: json.dumps(tag)}
 
 
 def extend_life(instance: dg.DagsterInstance, run_id: str, seconds: float = 0.0) -> None:
-    """Say that the run is alive, and that nothing need be heard of it for `seconds` more than usual."""
+    """Extend the run's lease, by `seconds` more than usual."""
     tell_alive(instance, run_id, time.time() + seconds + LIFE_SECONDS)
 
 
 @contextmanager
 def kept_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    """Say that the run is alive, again and again until the block ends."""
+    """Extend the run's lease again and again until the block ends."""
     extend_life(instance, run_id)
     ended = Event()
     beating = Thread(target=_beat, args=(instance, run_id, ended), name="alive", daemon=True)
@@ -80,19 +80,19 @@ def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def describe_place(run: dg.DagsterRun) -> str:
-    """Name the process and the host that execute the run, if they are known. For messages."""
-    known = _find_process(run)
-    if known is None:
+    """Name the process and the host of the run, for messages."""
+    process = _find_process(run)
+    if process is None:
         return "in no process that is known"
-    return f"in process {' or '.join(str(pid) for pid, _ in known['processes'])} of host {known['host']}"
+    return f"in process {' or '.join(str(pid) for pid, _ in process['processes'])} of host {process['host']}"
 
 
 def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
-    """Say how the run ends if its process is gone without a word. For the end of a message's sentence."""
-    known = _find_process(run)
-    if known is not None and _is_here(known):
+    """Describe the end of a run with a lost process, as the end of a message's sentence."""
+    process = _find_process(run)
+    if process is not None and _is_here(process):
         return ""
-    until = None if known is None else read_alive(instance, run.run_id)
+    until = None if process is None else read_alive(instance, run.run_id)
     if until is None:
         return ". If nothing executes it, terminate it in the UI"
     at = datetime.fromtimestamp(until, timezone.utc)
@@ -124,20 +124,20 @@ def _mark_ended(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
 
 def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
     run = record.dagster_run
-    known = _find_process(run)
-    if known is None:
-        # its process may have been killed before its first step, or it is none of ours and says nothing at all
-        asked = run.status == dg.DagsterRunStatus.STARTED and REQUEST_TAG in run.tags
-        return asked and record.start_time is not None and record.start_time + LIFE_SECONDS < time.time()
-    if _is_here(known):
-        return not any(_is_alive(pid, started) for pid, started in known["processes"])
+    process = _find_process(run)
+    if process is None:
+        # its process may have been killed before its first step, or it is none of ours
+        requested = run.status == dg.DagsterRunStatus.STARTED and REQUEST_TAG in run.tags
+        return requested and record.start_time is not None and record.start_time + LIFE_SECONDS < time.time()
+    if _is_here(process):
+        return not any(_is_alive(pid, started) for pid, started in process["processes"])
     until = read_alive(instance, run.run_id)
     return until is not None and until < time.time()
 
 
-def _is_here(known: Mapping[str, Any]) -> bool:
-    """Return whether this process sees the pids of the run. Two containers may have one host name."""
-    return (known["host"], known["namespace"]) == (socket.gethostname(), _find_namespace())
+def _is_here(process: Mapping[str, Any]) -> bool:
+    """Return True if this process sees the pids of the run. Two containers may have one host name."""
+    return (process["host"], process["namespace"]) == (socket.gethostname(), _find_namespace())
 
 
 def _find_namespace() -> str:
@@ -150,16 +150,16 @@ def _find_namespace() -> str:
 def _find_process(run: dg.DagsterRun) -> Mapping[str, Any] | None:
     """Read the process tag. Return None if it is absent or not ours: anybody who launches a run can set tags."""
     try:
-        found = json.loads(run.tags.get(PROCESS_TAG, "{}"))
-        processes = [[int(pid), float(started)] for pid, started in found["processes"]]
-        known = {"host": str(found["host"]), "namespace": str(found["namespace"]), "processes": processes}
+        tag = json.loads(run.tags.get(PROCESS_TAG, "{}"))
+        processes = [[int(pid), float(started)] for pid, started in tag["processes"]]
+        process = {"host": str(tag["host"]), "namespace": str(tag["namespace"]), "processes": processes}
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         return None
-    return known if found["run_id"] == run.run_id else None
+    return process if tag["run_id"] == run.run_id else None
 
 
 def _is_alive(pid: int, started: float) -> bool:
-    """Return whether the process still exists. The start time shows whether another process has its pid now."""
+    """Return True if the process still exists. Another process with its pid has another start time."""
     now = _find_start(pid)
     return now is not None and abs(now - started) < CLOCK_SECONDS
 

@@ -1,4 +1,4 @@
-"""What sensors remember in files of Dagster's home, so that loading the definitions asks nobody."""
+"""Files in Dagster's home in which sensors remember answers: loading the definitions asks nobody."""
 
 import json
 import os

@@ -1,7 +1,7 @@
-"""The tags of runs that sensors and schedules request. They tell each asset's inputs, and which assets failed.
+"""The tags of runs that sensors and schedules request: each asset's inputs, and the assets that failed.
 
 One run may be for hundreds of assets. So a tag holds no names, only a digest of 12 characters for each asset. The UI
-shows no tag that begins with `.dagster/`: these are for machines. What a run is about, another one tells people.
+shows no tag that begins with `.dagster/`: these are for machines. Another tag is for people.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from dagster._core.storage.tags import (
 )
 
 REQUEST_TAG = ".dagster/kafka_s3.request"
-"""Holds what the assets of the run have in common, such as `<connector>/hourly`."""
+"""Holds the common part of the run's asset keys, such as `<connector>/hourly`."""
 
 INPUTS_TAG = ".dagster/kafka_s3.inputs"
 """Holds a digest for each asset and the fingerprint of its inputs. If it is full, another one, with `.1`, goes on."""
@@ -31,7 +31,7 @@ DIGEST_SIZE = 12
 
 
 def find_request_name(key: dg.AssetKey) -> str:
-    """Return what all assets that one request may name have in common: `<connector>/<group>`."""
+    """Return the common part of asset keys in one request: `<connector>/<group>`."""
     return "/".join(key.path[:-1])
 
 
@@ -43,7 +43,7 @@ def make_request_tags(inputs: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 
 def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Make the one tag that tells people the hours or days of a run, from Dagster's tags of what was picked.
+    """Make the tag that shows people the hours or days of a run, from Dagster's tags of partitions.
 
     The list of runs has room for about 33 characters of it.
     """
@@ -52,13 +52,13 @@ def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
         return {}
     last = tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
     name = "days" if len(first) == len("2013-01-31") else "hours"
-    # an hour of the same day is told by its time
+    # an hour of the same day is shown by its time
     end = last.removeprefix(first[: len("2013-01-31-")])
     return {name: first if first == last else f"{first} to {end}"}
 
 
 def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
-    """Make the tags of a run in which some assets failed, from how each of them failed."""
+    """Make the tags of a run with failed assets, from their kinds of failure."""
     tags: dict[str, str] = {}
     for kind in set(kinds.values()):
         tags |= _write(f"{FAILED_TAG}.{kind}", [digest_key(key) for key in kinds if kinds[key] == kind])
@@ -66,7 +66,7 @@ def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
 
 
 def is_request_for(tags: Mapping[str, str], key: dg.AssetKey) -> bool:
-    """Return whether these are the tags of a request that may name the asset. The run's selection tells if it does."""
+    """Return True if the tags are of a request that may name the asset. The run's selection shows if it does."""
     return tags.get(REQUEST_TAG) == find_request_name(key)
 
 
@@ -76,13 +76,13 @@ def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
 
 
 def read_failed(tags: Mapping[str, str], kinds: Iterable[str]) -> Mapping[str, frozenset[str]] | None:
-    """Return digests of the failed assets by the kind of failure, None if the tags do not tell them apart."""
-    found = {kind: _read(f"{FAILED_TAG}.{kind}", tags) for kind in kinds}
-    return found if any(found.values()) else None
+    """Return digests of the failed assets by the kind of failure, None if there are no such tags."""
+    digests = {kind: _read(f"{FAILED_TAG}.{kind}", tags) for kind in kinds}
+    return digests if any(digests.values()) else None
 
 
 def find_failure(failed: Mapping[str, frozenset[str]], key: dg.AssetKey) -> str | None:
-    """Return how the asset failed, None if it did not."""
+    """Return the asset's kind of failure, None if it did not fail."""
     digest = digest_key(key)
     return next((kind for kind, digests in failed.items() if digest in digests), None)
 
@@ -108,9 +108,9 @@ def _write(name: str, digests: Iterable[str]) -> dict[str, str]:
 
 
 def _read(name: str, tags: Mapping[str, str]) -> frozenset[str]:
-    found: set[str] = set()
+    digests: set[str] = set()
     parts = 0
     while text := tags.get(f"{name}.{parts}" if parts else name):
-        found.update(text[at : at + DIGEST_SIZE] for at in range(0, len(text), DIGEST_SIZE))
+        digests.update(text[at : at + DIGEST_SIZE] for at in range(0, len(text), DIGEST_SIZE))
         parts += 1
-    return frozenset(found)
+    return frozenset(digests)

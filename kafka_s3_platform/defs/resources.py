@@ -47,18 +47,18 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
     """Read the deployment's settings of Spark.
 
     Raises:
-        ConfigError: the file cannot be read, or names a deploy mode of which no driver can be in this process.
+        ConfigError: the file cannot be read, or names a deploy mode without a driver in this process.
     """
     path = env.get(SPARK_VARIABLE)
     read = read_properties(Path(path)) if path else {}
-    found = {name: value.get_secret_value() for name, value in read.items()}
-    if (mode := found.get(DEPLOY_MODE, "client")) != "client":
+    properties = {name: value.get_secret_value() for name, value in read.items()}
+    if (mode := properties.get(DEPLOY_MODE, "client")) != "client":
         raise ConfigError(f"{path}: {DEPLOY_MODE}={mode}: the driver is this process; say client, or leave it out")
-    return found
+    return properties
 
 
 def make_submit_arguments(env: Mapping[str, str]) -> str:
-    """Return the arguments with which PySpark starts Spark. Spark itself then reads the deployment's file."""
+    """Return arguments for PySpark's start of Spark. Spark itself then reads the deployment's file."""
     path = shlex.quote(str(Path(env[SPARK_VARIABLE]).absolute()))
     return f"--load-spark-defaults --properties-file {path} {env.get(SUBMIT_VARIABLE, 'pyspark-shell')}"
 
@@ -78,25 +78,25 @@ class SparkResource:
     """A warm Spark, or else dagster-pyspark's lazy session.
 
     The session starts with the first task of a process, and stops with the process: to start one takes longer than most
-    steps, and those of a process follow each other.
+    steps.
 
     It is no `ConfigurableResource`, because the config of a run could set the fields of one.
     """
 
     def make_runner(self) -> TaskRunner:
         """Return a runner of tasks, on this process's session if it has one."""
-        own = SparkRunner(start_session)
+        runner = SparkRunner(start_session)
         if _start_once.cache_info().currsize:
-            return own
+            return runner
         return ChosenRunner(
-            lambda: choose_runner(own, build_spark_conf(read_deployed_conf(os.environ))["spark.master"])
+            lambda: choose_runner(runner, build_spark_conf(read_deployed_conf(os.environ))["spark.master"])
         )
 
 
 def start_session() -> "SparkSession":
-    """Start Spark, or return the session that this process has started.
+    """Start Spark, or return this process's session.
 
-    A cluster ends a session, for instance when its executors fail one after the other. Then this starts another one.
+    A cluster may end a session, for instance when its executors fail one after the other. Then this starts another one.
 
     Raises SparkUnavailableError if it does not start, and ConfigError if there is no Java, or the deployment's file
     cannot be read.
@@ -121,74 +121,74 @@ def _has_ended(session: "SparkSession") -> bool:
     try:
         return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - nothing public asks Java
     except (Py4JError, OSError):
-        return False  # its Java has died, which the first task tells
+        return False  # its Java has died: the first task fails and says so
 
 
 def start_shared_session() -> "tuple[SparkSession, int]":
-    """Start the session of a warm Spark. Return it, and how many tasks one run may have under way.
+    """Start the session of a warm Spark. Return it, and the number of tasks that one run may have under way.
 
-    Tasks of several runs are in it. So each has a Python process of its own: what one has loaded or cached, such as
-    credentials or a plug-in, is not there for the next one.
+    Tasks of several runs are in it. So each has a Python process of its own, without another one's cached credentials
+    or plug-ins.
 
     Raises as `start_session`.
     """
     deployed = read_deployed_conf(os.environ)
-    found = LOCAL_MASTER.fullmatch(build_spark_conf(deployed)["spark.master"])
-    if found is None:
+    master_parts = LOCAL_MASTER.fullmatch(build_spark_conf(deployed)["spark.master"])
+    if master_parts is None:
         raise ConfigError("a warm Spark is for one machine: spark.master names others")
     # Without memory, Java may go on for ever and do nothing.
     os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -XX:+ExitOnOutOfMemoryError".strip()
-    cores, attempts = found.groups()
+    cores, attempts = master_parts.groups()
     master = f"local[{SLOTS},{attempts}]" if attempts else f"local[{SLOTS}]"
-    own = {"spark.master": master, "spark.python.worker.reuse": "false", "spark.ui.showConsoleProgress": "false"}
-    session = _start_or_explain(deployed, own)
+    overrides = {"spark.master": master, "spark.python.worker.reuse": "false", "spark.ui.showConsoleProgress": "false"}
+    session = _start_or_explain(deployed, overrides)
     context: Any = session.sparkContext
     context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
     processors = context._jvm.java.lang.Runtime.getRuntime().availableProcessors()  # noqa: SLF001 - Spark's own number
     return session, processors if cores == "*" else int(cores or 1)
 
 
-def _start_or_explain(deployed: Mapping[str, str], own: Mapping[str, str]) -> "SparkSession":
+def _start_or_explain(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
     leave_out_anothers(os.environ)
     try:
-        return _start(deployed, own)
+        return _start(deployed, overrides)
     except PlatformError as err:
         raise err.retell(f"Spark does not start: {err.text}") from err
     except Exception as err:
         # of an error of Java, the first line says where and the second one what
-        said = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
+        text = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
         raise SparkUnavailableError(
-            f"Spark does not start: {said}. What Java printed above may tell more. Correct what this machine lacks, or "
+            f"Spark does not start: {text}. What Java printed above may tell more. Correct what this machine lacks, or "
             f"the properties that {SPARK_VARIABLE} names, and run again"
         ) from err
 
 
-def _start(deployed: Mapping[str, str], own: Mapping[str, str]) -> "SparkSession":
-    """Start Spark with the deployment's properties. Those of `own` win."""
+def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
+    """Start Spark with the deployment's properties. `overrides` win."""
     # imports PySpark, which a code location need not know to load
     from dagster_pyspark import LazyPySparkResource
 
     if not is_started(os.environ):
         find_java()
         logger.info("starting Spark")
-    conf = build_spark_conf({**deployed, **own})
+    conf = build_spark_conf({**deployed, **overrides})
     # spark.pyspark.python is spark-submit's: a session made in Python reads the variable alone
     os.environ["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
-    given = os.environ.get(SUBMIT_VARIABLE)
+    arguments = os.environ.get(SUBMIT_VARIABLE)
     if deployed and not is_started(os.environ):
-        # What PySpark is given becomes arguments of Spark's process, which every user of the machine sees.
+        # Properties of PySpark become arguments of Spark's process, which every user of the machine sees.
         os.environ[SUBMIT_VARIABLE] = make_submit_arguments(os.environ)
-        conf = {name: value for name, value in conf.items() if name in own or name not in deployed}
+        conf = {name: value for name, value in conf.items() if name in overrides or name not in deployed}
     try:
-        java_options = set_java_options({**conf, **deployed, **own}, os.environ)
+        java_options = set_java_options({**conf, **deployed, **overrides}, os.environ)
         with make_private_files(), log_errors_only(os.environ), java_options:
             if not is_named() and not is_started(os.environ):
                 start_unnamed(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
     finally:
-        # not handed on to processes that this one starts: they may be given another file
+        # not for processes that this one starts: they may have another file
         os.environ.pop(SUBMIT_VARIABLE, None)
-        if given is not None:
-            os.environ[SUBMIT_VARIABLE] = given
+        if arguments is not None:
+            os.environ[SUBMIT_VARIABLE] = arguments
     atexit.register(session.stop)
     return session

@@ -1,4 +1,4 @@
-"""Reads the config of runs as plain values, and none of them from the environment of the process.
+"""Reads the config of runs as plain values, and nothing from the environment of the process.
 
 If a field of a `dagster.Config` class is a str, int or bool, Dagster also accepts `{"env": NAME}`. Anybody who may
 launch a run could then read secrets of the process, for example as the name of a topic.
@@ -27,14 +27,14 @@ _PLAIN: Mapping[str, Any] = {
 def make_plain_schema(config: type[dg.Config], shown: Container[str] | None = None) -> dict[str, dg.Field]:
     """Make the fields of a config class, with plain values only. Its op has to use `read_config`.
 
-    The launchpad opens with all fields that the schema has a default of. So only the fields with paths in `shown` get
-    theirs: `read_config` adds the others. None: all get it.
+    The launchpad opens with all fields that have a default in the schema. So only the fields in `shown` get theirs:
+    `read_config` adds the others. None: all get it.
     """
     return _make_plain_fields(config.to_fields_dict(), shown, "")
 
 
 def read_config(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, config: type[C]) -> C:
-    """Read the config of a step whose op has the `make_plain_schema` of that class.
+    """Read the config of a step. Its op has the `make_plain_schema` of that class.
 
     Raises:
         ConfigError: a value is not allowed; the message names the field's path.

@@ -1,4 +1,4 @@
-"""Requests runs, and reads from the instance which runs are unfinished and how earlier requests ended."""
+"""Requests runs, and reads unfinished and ended ones from the instance."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -34,10 +34,10 @@ from kafka_s3_platform.defs.request_tags import (
 from kafka_s3_platform.defs.topic import Windows
 
 REMEMBERED_RUNS = 100
-"""So many runs that ended last are looked at. What ended well before these may be asked for once more."""
+"""Number of the last ended runs to read. Work of earlier ones may be requested once more."""
 
 REMEMBERED_FAILURES = 100
-"""So many runs that failed last are looked at, however long ago: what fails for good is not tried for ever."""
+"""Number of the last failed runs to read, however old: a permanent failure is not tried for ever."""
 
 FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)
@@ -50,16 +50,16 @@ _ENDED = [dg.DagsterRunStatus.SUCCESS, *_FAILED]
 
 @dataclass(frozen=True)
 class Due:
-    """What is due of an asset: contiguous partition keys, or none for a run without partitions."""
+    """An asset's due work: contiguous partition keys, or none for a run without partitions."""
 
     key: dg.AssetKey
     partition_keys: tuple[str, ...]
     fingerprint: str
-    """A digest of the inputs that decide how the run ends."""
+    """A digest of the inputs that decide the run's end."""
 
 
 class Requests:
-    """The runs of a connector's assets of one group, as one tick sees them, and what the tick asks for.
+    """The runs of a connector's assets of one group in one tick, and the tick's requests.
 
     Runs are read once in a tick, when the first asset needs them, and ended ones once in a process.
     """
@@ -72,15 +72,15 @@ class Requests:
         self._priorities: dict[dg.AssetKey, int] = {}
 
     def list_unfinished(self, key: dg.AssetKey) -> list[dg.DagsterRun]:
-        """Return the unfinished runs that change the asset. Runs whose process was killed are reported as failed."""
+        """Return the unfinished runs that change the asset. Report runs of killed processes as failed."""
         return [run for run in self._unfinished if is_changing(run, key)]
 
     def is_requested(self, key: dg.AssetKey) -> bool:
-        """Return whether a sensor or schedule requested an unfinished run of the asset."""
+        """Return True if a sensor or schedule requested an unfinished run of the asset."""
         return any(is_request_for(run.tags, key) for run in self.list_unfinished(key))
 
     def find_reason_to_wait(self, key: dg.AssetKey, fingerprint: str) -> str | None:
-        """Return why no run should be requested now, or None if one should.
+        """Return a reason to request no run now, None if there is none.
 
         The reason is a run with the same inputs that has not failed transiently, or a failure a short time ago.
         """
@@ -102,18 +102,18 @@ class Requests:
         return None
 
     def ask(self, key: dg.AssetKey, partition_keys: Sequence[str], fingerprint: str) -> str | None:
-        """Ask for a run of the asset. If it has to wait, ask for none and return why."""
+        """Ask for a run of the asset. If it has to wait, ask for none and return the reason."""
         reason = self.find_reason_to_wait(key, fingerprint)
         if reason is None:
             self._due.append(Due(key, tuple(partition_keys), fingerprint))
         return reason
 
     def set_priority(self, key: dg.AssetKey, priority: int) -> None:
-        """Have runs of the asset that are asked for in this tick start before queued ones of a lower priority."""
+        """Let this tick's runs of the asset start before queued ones of a lower priority."""
         self._priorities[key] = priority
 
     def has_asked(self, key: dg.AssetKey) -> bool:
-        """Return whether a run of the asset was asked for in this tick."""
+        """Return True if this tick asked for a run of the asset."""
         return any(due.key == key for due in self._due)
 
     def make(self, job_name: str, run_config: Mapping[str, Any] | None = None) -> list[dg.RunRequest]:
@@ -145,7 +145,7 @@ class Requests:
         )
 
     def _make_run_key(self, group: Sequence[Due]) -> str:
-        """Make a run key that no other request has. It names the inputs and the last run that was requested.
+        """Make a unique run key of the inputs and the last requested run.
 
         A schedule that makes several requests needs a different key for each. Dagster drops a sensor's request if an
         earlier run of the sensor has the same key, so the next try needs another key.
@@ -160,7 +160,7 @@ class Requests:
 
     @cached_property
     def _newest(self) -> str | None:
-        """The run that was requested last, whether it has ended or not."""
+        """The last requested run, ended or not."""
         return next(iter(self._instance.get_run_ids(dg.RunsFilter(tags=self._tags), limit=1)), None)
 
     @cached_property
@@ -171,11 +171,11 @@ class Requests:
         newest = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
         failed = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_FAILED), limit=REMEMBERED_FAILURES)
         ids = list(dict.fromkeys([*newest, *failed]))
-        kept = _kept.get(self._name, {})
-        found = {run_id: kept[run_id] for run_id in ids if run_id in kept}
-        found |= _read_ended(self._instance, [run_id for run_id in ids if run_id not in found])
-        _kept[self._name] = found
-        return [found[run_id] for run_id in ids if run_id in found]
+        remembered = _ended_runs.get(self._name, {})
+        ended = {run_id: remembered[run_id] for run_id in ids if run_id in remembered}
+        ended |= _read_ended(self._instance, [run_id for run_id in ids if run_id not in ended])
+        _ended_runs[self._name] = ended
+        return [ended[run_id] for run_id in ids if run_id in ended]
 
     @property
     def _tags(self) -> Mapping[str, str]:
@@ -184,7 +184,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class _EndedRun:
-    """What a requested run that ended tells of its assets. It changes no more."""
+    """The outcome of an ended run for its assets. It changes no more."""
 
     run_id: str
     status: dg.DagsterRunStatus
@@ -192,17 +192,17 @@ class _EndedRun:
     keys: frozenset[str]
     inputs: frozenset[str]
     kind: str | None
-    """How the run failed as a whole."""
+    """The kind of failure of the run as a whole."""
 
     failed: Mapping[str, frozenset[str]] | None
-    """Which assets failed, and how. None: all of them, or none."""
+    """Digests of failed assets by kind. None: all assets failed, or none."""
 
     def names(self, key: dg.AssetKey) -> bool:
-        """Whether the run is for the asset, or for its whole job."""
+        """Whether the run is for the asset, or for its entire job."""
         return not self.keys or key.to_user_string() in self.keys
 
     def has_done(self, key: dg.AssetKey) -> bool:
-        """Whether the run has done what it was asked of the asset."""
+        """Whether the run has done its work on the asset."""
         if self.status != dg.DagsterRunStatus.FAILURE:
             return self.status == dg.DagsterRunStatus.SUCCESS
         return self.failed is not None and find_failure(self.failed, key) is None
@@ -219,23 +219,23 @@ class _EndedRun:
         return f"ended as {self.status.value}; fix its cause, then re-execute that run"
 
 
-_kept: dict[str, dict[str, _EndedRun]] = {}
+_ended_runs: dict[str, dict[str, _EndedRun]] = {}
 """Ended runs by connector and group: of many topics, the stored form of a run takes long to read."""
 
 
 def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[datetime, datetime]]:
     """Return the windows of the runs' partition keys. Skip tags that hold no key: anybody can set tags of a run."""
-    found = []
+    windows_of_runs = []
     for run in runs:
         first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG) or run.tags.get(PARTITION_NAME_TAG)
         last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
         if first and last and all(windows.names(key) for key in (first, last)):
-            found.append((windows.start(first), windows.end(last)))
-    return found
+            windows_of_runs.append((windows.start(first), windows.end(last)))
+    return windows_of_runs
 
 
 def is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
-    """Return whether the run writes the asset. A run without a selection (None or empty) runs its whole job."""
+    """Return True if the run writes the asset. A run without a selection (None or empty) runs its entire job."""
     if run.asset_selection or run.asset_check_selection:
         return key in (run.asset_selection or ())
     return run.job_name in list_changing_jobs(key)
@@ -258,10 +258,10 @@ def _describe_ended(record: dg.RunRecord) -> _EndedRun:
 
 def _list_failures(ended: Sequence[_EndedRun], key: dg.AssetKey) -> list[_EndedRun]:
     """Return the transient failures since the asset was last done, the newest first."""
-    found: list[_EndedRun] = []
+    failures: list[_EndedRun] = []
     for run in ended:
         if run.has_done(key):
             break
         if run.is_transient(key):
-            found.append(run)
-    return found
+            failures.append(run)
+    return failures

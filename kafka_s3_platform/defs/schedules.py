@@ -46,9 +46,9 @@ def make_hourly_schedule(
         now = context.scheduled_execution_time
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
         shown = ShownHours(context.instance)
-        tick.each("hours", present, lambda topic: _request_hour(topic, requests, shown, now))
+        tick.evaluate_each("hours", present, lambda topic: _request_hour(topic, requests, shown, now))
         tick.requests += requests.make(job.name)
-        return tick.asked("the newest closed hour is archived, being archived, or was tried already")
+        return tick.schedule_result("the newest closed hour is archived, being archived, or was tried already")
 
     return hourly
 
@@ -76,12 +76,12 @@ def make_daily_schedule(
     def daily(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         tick = Tick({}, context.log)
         now = context.scheduled_execution_time
-        look = IndexLook("daily", topics)
+        index = IndexLook("daily", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
-        with closing(look):
-            tick.each("days", topics, lambda topic: _request_day(topic, look, requests, now, tick))
+        with closing(index):
+            tick.evaluate_each("days", topics, lambda topic: _request_day(topic, index, requests, now, tick))
         tick.requests += requests.make(job.name)
-        return tick.asked(
+        return tick.schedule_result(
             "the newest day that is over is compacted, being compacted, was tried already, or holds nothing"
         )
 
@@ -91,7 +91,7 @@ def make_daily_schedule(
 def make_verify_schedule(
     topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make a schedule that looks at the objects once a day, after the night's compaction."""
+    """Make a schedule that checks the objects once a day, after the night's compaction."""
     return dg.ScheduleDefinition(
         name=make_op_name("verify", topics[0].config.name),
         job=job,
@@ -109,13 +109,13 @@ def _request_hour(topic: ArchivedTopic, requests: Requests, shown: ShownHours, n
     if hour is None or hour in shown.of(topic):
         return
     busy = list_windows(requests.list_unfinished(key), topic.hours)
-    # without Kafka, which the lag sensor asks: an hour that failed for good is the sensor's, which sees what changes
+    # without Kafka: the lag sensor asks it, and tries failed hours again after a change
     fingerprint = fingerprint_inputs(["schedule", topic.config_digest, hour.isoformat()])
     if not _holds(busy, hour):
         requests.ask(key, [topic.hours.key(hour)], fingerprint)
 
 
-def _request_day(topic: ArchivedTopic, look: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
+def _request_day(topic: ArchivedTopic, index: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
     key = topic.key("daily")
     zone = ZoneInfo(topic.config.layout.timezone)
     newest = (now - topic.lateness).astimezone(zone).date() - timedelta(days=1)
@@ -125,7 +125,7 @@ def _request_day(topic: ArchivedTopic, look: IndexLook, requests: Requests, now:
             return None
         return fingerprint_days(topic, [newest], snapshot)
 
-    fingerprint = tick.read(f"the index of topic {topic.topic}", lambda: look.read(topic, read))
+    fingerprint = tick.read(f"the index of topic {topic.topic}", lambda: index.read(topic, read))
     if fingerprint is None:
         return
     busy = list_windows(requests.list_unfinished(key), topic.days)

@@ -1,4 +1,4 @@
-"""Which hours Dagster shows as materialized. They are kept in the process, so that a tick reads only what is new."""
+"""Hours that Dagster shows as materialized. They stay in the process, so that a tick reads only new events."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -15,30 +15,30 @@ MARGIN = 1000
 
 
 @dataclass
-class _Kept:
-    """What was read of one asset up to an event."""
+class _ReadHours:
+    """Hours of one asset, read up to an event."""
 
     event_id: int = 0
     starts: set[datetime] = field(default_factory=set)
 
 
-_kept: dict[tuple[str, dg.AssetKey], _Kept] = {}
+_read_hours: dict[tuple[str, dg.AssetKey], _ReadHours] = {}
 
 
 class ShownHours:
-    """The hours that an instance shows, as one tick sees them."""
+    """The hours that an instance shows in one tick."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
     def of(self, topic: ArchivedTopic) -> Collection[datetime]:
-        """Return the starts of the topic's hours that are materialized. To be asked with `in`."""
-        kept = _kept.setdefault((self._instance_id, topic.key("hourly")), _Kept())
-        return _Shown(self._instance, topic, kept, self)
+        """Return the starts of the topic's materialized hours, for `in`."""
+        hours = _read_hours.setdefault((self._instance_id, topic.key("hourly")), _ReadHours())
+        return _Shown(self._instance, topic, hours, self)
 
     @cached_property
     def _instance_id(self) -> str:
-        # A storage that has no id of its own is taken for the only one of this process.
+        # A storage without an id is taken for the only one of this process.
         find = getattr(self._instance.run_storage, "get_run_storage_id", None)
         return str(find()) if find else ""
 
@@ -50,26 +50,28 @@ class ShownHours:
 class _Shown(Collection[datetime]):
     """Asks the instance only if an hour is not known to be shown. Events that are deleted later stay known."""
 
-    def __init__(self, instance: dg.DagsterInstance, topic: ArchivedTopic, kept: _Kept, shown: ShownHours) -> None:
+    def __init__(
+        self, instance: dg.DagsterInstance, topic: ArchivedTopic, hours: _ReadHours, shown: ShownHours
+    ) -> None:
         self._instance = instance
         self._topic = topic
-        self._kept = kept
+        self._hours = hours
         self._shown = shown
         self._is_read = False
 
     def __contains__(self, hour: object) -> bool:
-        if hour in self._kept.starts:
+        if hour in self._hours.starts:
             return True
         self._read()
-        return hour in self._kept.starts
+        return hour in self._hours.starts
 
     def __iter__(self) -> Iterator[datetime]:
         self._read()
-        return iter(self._kept.starts)
+        return iter(self._hours.starts)
 
     def __len__(self) -> int:
         self._read()
-        return len(self._kept.starts)
+        return len(self._hours.starts)
 
     def _read(self) -> None:
         if self._is_read:
@@ -77,7 +79,7 @@ class _Shown(Collection[datetime]):
         self._is_read = True
         newest = self._shown.newest_event_id
         keys = self._instance.get_materialized_partitions(
-            self._topic.key("hourly"), after_cursor=max(0, self._kept.event_id - MARGIN)
+            self._topic.key("hourly"), after_cursor=max(0, self._hours.event_id - MARGIN)
         )
-        self._kept.starts |= self._topic.hours.starts(keys)
-        self._kept.event_id = newest
+        self._hours.starts |= self._topic.hours.starts(keys)
+        self._hours.event_id = newest

@@ -1,4 +1,4 @@
-"""One evaluation of a sensor or schedule: gathers results over topics, and limits how long it takes."""
+"""One evaluation of a sensor or schedule: gathers results over topics, within a time limit."""
 
 import json
 import logging
@@ -28,8 +28,8 @@ class Tick:
     """The state of one tick.
 
     `cursor` is a small JSON object with a value for each topic. A value changes only if the tick sees something new.
-    If a tick does not reach all topics, the cursor holds under `/<what>` the topic to begin with next. No topic has
-    such a name, since Kafka allows no `/` in one.
+    If a tick does not reach all topics, the cursor holds under `/<what>` the next topic. No topic has such a name:
+    Kafka allows no `/` in it.
     """
 
     cursor: dict[str, Any]
@@ -43,9 +43,9 @@ class Tick:
     reasons: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
     unavailable: list[BrokerUnavailableError | StoreUnavailableError] = field(default_factory=list)
-    """Why some topics are not known: their cluster or their store did not answer."""
+    """Errors of topics without an answer of their cluster or their store."""
     answered: int = 0
-    """Topics of which everything that was asked for is known, or what is wrong with them."""
+    """Number of topics with answers, or with another error."""
 
     def __post_init__(self) -> None:
         self._before = dict(self.cursor)
@@ -56,15 +56,17 @@ class Tick:
     def is_over(self) -> bool:
         return time.monotonic() > self._deadline
 
-    def each(self, what: str, topics: Sequence[ArchivedTopic], evaluate: Callable[[ArchivedTopic], None]) -> bool:
-        """Evaluate the topics. Begin where the last tick ended. Return whether all topics were reached.
+    def evaluate_each(
+        self, what: str, topics: Sequence[ArchivedTopic], evaluate: Callable[[ArchivedTopic], None]
+    ) -> bool:
+        """Evaluate the topics, from the end of the last tick on. Return False if not all topics were reached.
 
         An error of one topic does not stop the others. But topics may share a cluster and a store: if MAX_UNANSWERED
         topics in a row get no answer, or if the time is over, the next tick evaluates the rest.
         """
         names = [topic.topic for topic in topics]
-        left = self.cursor.pop(f"/{what}", None)
-        first = names.index(left) if left in names else 0
+        next_topic = self.cursor.pop(f"/{what}", None)
+        first = names.index(next_topic) if next_topic in names else 0
         unanswered = 0
         for n in range(len(topics)):
             at = (first + n) % len(topics)
@@ -81,33 +83,33 @@ class Tick:
         return True
 
     def within(self, ask: Callable[P, R]) -> Callable[P, R]:
-        """Return a function that calls `ask`, a question to a broker, as long as the tick has time."""
+        """Return a function that asks a broker by `ask`, as long as the tick has time."""
 
-        def asked(*args: P.args, **kwargs: P.kwargs) -> R:
+        def ask_in_time(*args: P.args, **kwargs: P.kwargs) -> R:
             if self.is_over() and self._slow_store():
                 raise StoreUnavailableError(f"no time is left to ask the broker{self._slow_store()}")
             if self.is_over():
                 raise BrokerUnavailableError(f"the broker answers slowly: not all is known after {self._seconds:g} s")
             return ask(*args, **kwargs)
 
-        return asked
+        return ask_in_time
 
     def read(self, what: str, ask: Callable[[], R], *, share: float = 1.0) -> R:
         """Return the store's answer to `ask`. Stop waiting when the store has used that share of the tick.
 
-        `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, else
-        what `ask` raises.
+        `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, and
+        errors of `ask`.
         """
-        found: list[R] = []
+        answers: list[R] = []
         begun = time.monotonic()
         try:
-            left = min(self._deadline - begun, share * self._seconds - self._store_seconds)
-            if not Waiting(lambda: found.append(ask()), ()).ended_within(max(0.0, left)):
+            seconds = min(self._deadline - begun, share * self._seconds - self._store_seconds)
+            if not Waiting(lambda: answers.append(ask()), ()).ended_within(max(0.0, seconds)):
                 waited = time.monotonic() - begun
                 raise StoreUnavailableError(f"the store answers slowly: {what} was not read in {waited:.0f} s")
         finally:
             self._store_seconds += time.monotonic() - begun
-        return found[0]
+        return answers[0]
 
     def result(self) -> dg.SensorResult:
         """Return the tick's result for Dagster. Raises the first error if there is nothing else to return."""
@@ -120,7 +122,7 @@ class Tick:
             skip_reason=None if self.requests else self._reason("nothing is due"),
         )
 
-    def asked(self, otherwise: str) -> list[dg.RunRequest] | dg.SkipReason:
+    def schedule_result(self, otherwise: str) -> list[dg.RunRequest] | dg.SkipReason:
         """Return a schedule's result: the requested runs, or the reason for requesting none.
 
         The reason is `otherwise` if nothing is wrong. Raises the first error if no run is requested.
@@ -138,7 +140,7 @@ class Tick:
         self.log.warning("%s", reason)
 
     def _slow_store(self) -> str:
-        """Return a text that says that the store answers slowly, or an empty text if it does not."""
+        """Return a text about a slow store, or an empty one."""
         if self._store_seconds <= self._seconds / 2:
             return ""
         return f": the store answers slowly, reading it took {self._store_seconds:.0f} s of {self._seconds:g} s"
@@ -148,7 +150,7 @@ class Tick:
             self.cursor[f"/{what}"] = names[at]
 
     def _evaluated(self, topic: ArchivedTopic, evaluate: Callable[[ArchivedTopic], None]) -> bool:
-        """Return whether the cluster and the store answered."""
+        """Return False if the cluster or the store did not answer."""
         missed = len(self.unavailable)
         try:
             evaluate(topic)
@@ -165,6 +167,6 @@ class Tick:
         return True
 
     def miss(self, topic: ArchivedTopic, err: BrokerUnavailableError | StoreUnavailableError) -> None:
-        """Tell that the topic's cluster or its store did not answer."""
+        """Report that the topic's cluster or its store did not answer."""
         self.unavailable.append(err)
         self.tell(f"{topic.name}: {err}")

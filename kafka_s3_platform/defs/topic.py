@@ -26,7 +26,7 @@ ASSET_TAG = "kafka_s3/asset"
 
 
 class AssetPlace(TypedDict):
-    """Fields of an asset's spec that say where it is shown, and whose it is."""
+    """Fields of an asset's spec: its group in the UI, and its owners."""
 
     group_name: str
     owners: Sequence[str]
@@ -40,7 +40,7 @@ class ArchivedTopic:
     config: ConnectorConfig
     topic: str
     first_hour: datetime | None = None
-    """The earliest hour that was seen of the connector, if it is known. It only says what Dagster offers."""
+    """The earliest hour of the connector, if it is known. It only limits the hours that Dagster offers."""
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class ArchivedTopic:
         return dg.AssetKey([self.config.name, group, self.topic])
 
     def shown_in(self, group: Group) -> AssetPlace:
-        """Return where the asset is shown, and whose it is.
+        """Return the asset's group in the UI, and its owners.
 
         Its group is in one for its connector: the graph calls an asset by its topic alone.
         """
@@ -72,7 +72,7 @@ class ArchivedTopic:
 
     @property
     def is_native(self) -> bool:
-        """Whether compaction and restore can read the objects. Objects of other formats stay as the sink wrote them."""
+        """Whether compaction and restore can read the objects. Objects of other formats stay as they are."""
         return self.config.layout.format == NATIVE_FORMAT
 
     @property
@@ -107,12 +107,12 @@ class ArchivedTopic:
 
     @property
     def offered_hours(self) -> dg.TimeWindowPartitionsDefinition:
-        """The hours that Dagster offers: those of `hours` from the day of `first_hour` on."""
+        """The hours that Dagster offers, from the day of `first_hour` on."""
         return _define_hours(self._offered_from, self.config.layout.timezone)
 
     @property
     def offered_days(self) -> dg.TimeWindowPartitionsDefinition:
-        """The days that Dagster offers, from that of `first_hour` on."""
+        """The days that Dagster offers, from the day of `first_hour` on."""
         return _define_days(self._offered_from, self.config.layout.timezone)
 
     @property
@@ -142,11 +142,11 @@ class Windows:
         self.definition = definition
 
     def names(self, text: str) -> bool:
-        """Return whether `text` is a partition key. Dagster's own check accepts any minute as the start of an hour."""
+        """Return True if `text` is a partition key. Dagster's own check accepts any minute as the start of an hour."""
         return self.definition.has_partition_key(text) and self.key(self.start(text)) == text
 
     def check(self, partition_keys: Iterable[str]) -> None:
-        """Raise ConfigError for a key that Dagster does not make. Anybody who launches a run can give it such a key."""
+        """Raise ConfigError for a key that Dagster does not make. Anybody who launches a run can set one."""
         for key in partition_keys:
             nearest = self.key(self.start(key))
             if nearest != key:
@@ -161,7 +161,7 @@ class Windows:
         return self.definition.end_time_for_partition_key(partition_key).astimezone(timezone.utc)
 
     def key(self, moment: datetime) -> str:
-        """Return the partition key of the window that holds `moment`."""
+        """Return the partition key of the window around `moment`."""
         return self.definition.get_partition_key_for_timestamp(moment.timestamp())
 
     def starts(self, partition_keys: Iterable[str]) -> set[datetime]:
@@ -193,10 +193,7 @@ class Days(Windows):
 
 
 def find_restorable_windows(config: ConnectorConfig) -> tuple[Windows, Windows]:
-    """Return the hours and days of which something may be archived: also those before the connector's start hour.
-
-    The start hour may have been an earlier one.
-    """
+    """Return the hours and days that may be archived, also before the connector's start hour: it may have moved."""
     start, zone = datetime(1970, 1, 1), config.layout.timezone  # noqa: DTZ001 - of the zone, as Dagster wants it
     return Windows(_define_hours(start, zone)), Windows(_define_days(start, zone))
 
@@ -228,7 +225,7 @@ def _find_start_day(config: ConnectorConfig) -> datetime:
 
 
 def find_local_day(hour: datetime, config: ConnectorConfig) -> datetime:
-    """Return the start of the day, in the connector's timezone, that holds the hour."""
+    """Return the start of the hour's day in the connector's timezone."""
     local = hour.astimezone(ZoneInfo(config.layout.timezone))
     return local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 

@@ -25,14 +25,14 @@ def make_topic_assets(
     checks: Sequence[dg.AssetCheckSpec] = (),
     config_schema: Mapping[str, dg.Field] | None = None,
 ) -> dg.AssetsDefinition:
-    """Make assets, all of one partitions definition, and their checks, which the op `body` evaluates too.
+    """Make assets of one partitions definition, and their checks. The op `body` evaluates both.
 
     A backfill is one run for each contiguous range, whatever the number of topics.
     """
     outputs = {make_op_name(*spec.key.path): spec for spec in specs}
     evaluated = _name_checks(checks)
     inputs = {make_op_name(*dep.asset_key.path): dep.asset_key for spec in specs for dep in spec.deps}
-    made = dg.op(
+    op = dg.op(
         name=name,
         ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
         out={
@@ -45,7 +45,7 @@ def make_topic_assets(
     return dg.AssetsDefinition(
         keys_by_input_name=inputs,
         keys_by_output_name={output: spec.key for output, spec in outputs.items()},
-        node_def=made,
+        node_def=op,
         specs=specs,
         check_specs_by_output_name=evaluated,
         can_subset=True,
@@ -63,14 +63,14 @@ def make_topic_checks(
     """Make checks that the op `body` evaluates apart from the run of their assets."""
     evaluated = _name_checks(checks)
     inputs = {make_op_name(*spec.asset_key.path): spec.asset_key for spec in checks}
-    made = dg.op(
+    op = dg.op(
         name=name,
         ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
         out=dict.fromkeys(evaluated, dg.Out(is_required=False)),
         config_schema=config_schema,
     )(body)
     made_checks: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
-        keys_by_input_name=inputs, node_def=made, check_specs_by_output_name=evaluated, can_subset=True
+        keys_by_input_name=inputs, node_def=op, check_specs_by_output_name=evaluated, can_subset=True
     )
     return made_checks
 
@@ -78,24 +78,24 @@ def make_topic_checks(
 def pick_topics(
     context: dg.AssetCheckExecutionContext, topics: Sequence[ArchivedTopic], group: Group
 ) -> list[ArchivedTopic]:
-    """Return those of the topics whose checks, on their assets of the group, the run has picked."""
-    asked = {key.asset_key for key in context.selected_asset_check_keys}
-    return [topic for topic in topics if topic.key(group) in asked]
+    """Return the topics with selected checks on their assets of the group."""
+    selected = {key.asset_key for key in context.selected_asset_check_keys}
+    return [topic for topic in topics if topic.key(group) in selected]
 
 
 def check_each(topics: Sequence[ArchivedTopic], check: Callable[[ArchivedTopic], R]) -> Iterator[R]:
-    """Yield what `check` finds of each topic.
+    """Yield the result of `check` for each topic.
 
-    A topic that cannot be looked at leaves the others checked. In the end this raises PlatformError, and names each.
+    A topic that cannot be checked stops no other. In the end this raises PlatformError, and names each of them.
     """
     failures: dict[str, PlatformError] = {}
     for topic in topics:
         try:
-            found = check(topic)
+            result = check(topic)
         except PlatformError as err:
             failures[topic.topic] = err
         else:
-            yield found
+            yield result
     raise_all(failures)
 
 

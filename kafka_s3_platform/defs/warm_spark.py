@@ -1,4 +1,4 @@
-"""Whether a run uses a warm Spark, and the process that holds one."""
+"""The choice between a warm Spark and a session of the run's own, and the process of a warm Spark."""
 
 import logging
 import os
@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 VARIABLE = environment.WARM_SPARK.name
 
 DEFAULT_MINUTES = 60
-"""For how long a warm Spark that the stack started waits for the next run."""
+"""Time for which a warm Spark of the stack waits for the next run."""
 
 LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *(\d+))?\])?")
 
 SLOTS = 256
-"""How many tasks of all runs together the session takes: more than there ever are, so that no run waits for another.
+"""Number of tasks of all runs in the session: more than there ever are, so that no run waits for another.
 
 Each run has as many under way as its own session would have.
 """
 
 
 def read_idle_minutes(env: Mapping[str, str]) -> int | None:
-    """Return after how many minutes without use a warm Spark ends, None if the environment does not say.
+    """Return the minutes without use after which a warm Spark ends, None without the variable.
 
     Raises ConfigError.
     """
@@ -47,16 +47,16 @@ def read_idle_minutes(env: Mapping[str, str]) -> int | None:
     return int(text) if text else None
 
 
-def choose_runner(own: TaskRunner, master: str) -> TaskRunner:
-    """Return a runner on the warm Spark, or `own` if there is none, or if another machine runs the tasks."""
+def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
+    """Return a runner on the warm Spark, or `runner` if there is none, or if another machine runs the tasks."""
     minutes = read_idle_minutes(os.environ)
     if minutes == 0 or not LOCAL_MASTER.fullmatch(master):
-        return own
+        return runner
     try:
         return WarmRunner(find_warm_spark(start_warm_spark if minutes else None))
     except NoWarmSparkError as err:
         logger.info("no warm Spark, so this process starts a session of its own: %s", err)
-        return own
+        return runner
 
 
 def start_warm_spark() -> None:
@@ -70,7 +70,7 @@ def start_warm_spark() -> None:
 
 
 def stop_warm_spark() -> bool:
-    """Tell the warm Sparks of this environment and folder to end with their last client. Return whether there were any.
+    """Let the warm Sparks of this environment and folder end with their last client. Return False if there are none.
 
     Raises OSError if the folder of their sockets is not this user's alone.
     """

@@ -1,4 +1,4 @@
-"""What a run of this code location worked on, and why it failed: read from the run and its events."""
+"""Reads the work of a run, and its error, from the run and its events."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -9,13 +9,13 @@ from dagster import DagsterEventType
 from kafka_s3_platform.defs.names import make_op_name
 
 WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
-"""What a run does of a connector. The connector's job of that work is named after it."""
+"""Kinds of work. A connector's job has the name of its kind."""
 
 NOTHING_TAG = "kafka_s3/restored_nothing"
 """Set on the run of a restore that had no record to restore: it proves as little as a dry run."""
 
 KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
-"""What a run does that materializes an asset of the group."""
+"""The kind of work that materializes an asset of the group."""
 
 
 def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -24,7 +24,7 @@ def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return connector and kind of what the run did. A run of picked assets may have a job of Dagster's own.
+    """Return connector and kind of the run's work. A run of picked assets may have a job of Dagster's own.
 
     A restore that sends nothing does no work: it neither succeeds nor fails.
     """
@@ -38,7 +38,7 @@ def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tu
 
 
 def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
-    """Return how the run restores, as its config says it of an op. Empty if it says nothing."""
+    """Return the section `how` of an op's config, empty without one."""
     about: object = _read_ops(run).get(op)
     for name in ("config", "how"):
         about = about.get(name) if isinstance(about, Mapping) else None
@@ -51,9 +51,9 @@ def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
 
 
 def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:
-    """Return the class of the error that ended a run, empty if it is none of ours, and its message."""
-    wanted = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
-    for record in instance.get_records_for_run(run_id, of_type=wanted, limit=10).records:
+    """Return the class of a run's error, empty if it is none of ours, and its message."""
+    types = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
+    for record in instance.get_records_for_run(run_id, of_type=types, limit=10).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.is_step_failure:
             return _describe_step(event)
@@ -64,10 +64,10 @@ def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]
 
 def _describe_step(event: dg.DagsterEvent) -> tuple[str, str]:
     data = event.step_failure_data
-    told = data.user_failure_data
-    name = str(told.metadata["error"].value) if told and "error" in told.metadata else ""
-    if told and told.description:
-        return name, told.description
+    failure = data.user_failure_data
+    name = str(failure.metadata["error"].value) if failure and "error" in failure.metadata else ""
+    if failure and failure.description:
+        return name, failure.description
     if data.error is not None:
         # the last line of an error of Python is the error
         return name, re.sub(r"\s+", " ", data.error.message.strip()) or "failed"

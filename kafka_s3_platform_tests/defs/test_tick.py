@@ -60,7 +60,7 @@ def slow(seconds: float) -> Callable[[], str]:
 def test_one_topic_without_an_answer_leaves_the_others_alone(error: PlatformError) -> None:
     seen: list[str] = []
     tick = Tick({}, LOG)
-    assert tick.each("lag", TOPICS, failing("b", error, seen))
+    assert tick.evaluate_each("lag", TOPICS, failing("b", error, seen))
     assert seen == NAMES
     assert f"c/b: {error}" in str(tick.result().skip_reason)
 
@@ -68,10 +68,10 @@ def test_one_topic_without_an_answer_leaves_the_others_alone(error: PlatformErro
 def test_what_the_topics_share_is_not_asked_again_when_two_in_a_row_got_no_answer() -> None:
     seen: list[str] = []
     first = Tick({}, LOG)
-    assert not first.each("lag", MANY, failing_from("b", seen))
+    assert not first.evaluate_each("lag", MANY, failing_from("b", seen))
     assert seen == ["a", "b", "c"]
     second = Tick(json.loads(first.result().cursor or "{}"), LOG)
-    second.each("lag", MANY, failing("", BrokerUnavailableError("down"), seen))
+    second.evaluate_each("lag", MANY, failing("", BrokerUnavailableError("down"), seen))
     assert seen == ["a", "b", "c", "d", "e", "a", "b", "c"]
     assert second.cursor == {}
 
@@ -85,7 +85,7 @@ def test_a_defect_in_one_topic_leaves_the_others_alone_and_is_told() -> None:
             raise ValueError("not an offset range")
 
     tick = Tick({}, LOG)
-    assert tick.each("lag", TOPICS, evaluate)
+    assert tick.evaluate_each("lag", TOPICS, evaluate)
     assert seen == NAMES
     with pytest.raises(ValueError, match="not an offset range"):
         tick.result()
@@ -95,23 +95,23 @@ def test_a_topic_that_was_left_out_is_told_in_the_log_where_others_are_asked_for
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tick = Tick({}, LOG)
-    tick.each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
-    tick.each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
+    tick.evaluate_each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
+    tick.evaluate_each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
     tick.requests.append(dg.RunRequest(run_key="c"))
     assert tick.result().skip_reason is None
-    assert tick.asked("nothing") == [dg.RunRequest(run_key="c")]
+    assert tick.schedule_result("nothing") == [dg.RunRequest(run_key="c")]
     assert "c/a: [KS-STORE-DOWN] no answer" in caplog.text
     assert "a file is missing" in caplog.text
 
 
 def test_a_schedule_that_asks_for_nothing_says_why_or_fails() -> None:
     tick = Tick({}, LOG)
-    assert tick.asked("nothing is due") == dg.SkipReason("nothing is due")
-    tick.each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
-    assert tick.asked("nothing is due") == dg.SkipReason("c/a: [KS-STORE-DOWN] no answer")
-    tick.each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
+    assert tick.schedule_result("nothing is due") == dg.SkipReason("nothing is due")
+    tick.evaluate_each("days", TOPICS, failing("a", StoreUnavailableError("no answer"), []))
+    assert tick.schedule_result("nothing is due") == dg.SkipReason("c/a: [KS-STORE-DOWN] no answer")
+    tick.evaluate_each("days", TOPICS, failing("b", IndexDamagedError("a file is missing"), []))
     with pytest.raises(IndexDamagedError):
-        tick.asked("nothing is due")
+        tick.schedule_result("nothing is due")
 
 
 def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch:
         tick.read("the index", slow(30.0))
     with pytest.raises(StoreUnavailableError, match="to ask the broker: the store answers slowly"):
         tick.within(str)(1)
-    assert not tick.each("lag", TOPICS, failing("", BrokerUnavailableError(""), []))
+    assert not tick.evaluate_each("lag", TOPICS, failing("", BrokerUnavailableError(""), []))
     assert "for 3 topic(s): the store answers slowly" in str(tick.result().skip_reason)
 
 
@@ -138,7 +138,7 @@ def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypat
             first.append(topic.topic)
             tick.read("the index", slow(0.3))
 
-        tick.each("lag", TOPICS, evaluate)
+        tick.evaluate_each("lag", TOPICS, evaluate)
         begun.append(first)
         cursor = json.loads(tick.result().cursor or "{}")
     assert begun == [["a", "b"], ["b", "c"], ["c", "a"], ["a", "b"]]
@@ -155,14 +155,14 @@ def test_what_a_read_raises_is_raised() -> None:
 @pytest.mark.parametrize("error", [OpenTransactionError("open"), MissingTopicError("gone")])
 def test_an_error_of_one_topic_leaves_the_others_alone(error: PlatformError) -> None:
     seen: list[str] = []
-    assert Tick({}, LOG).each("lag", TOPICS, failing("a", error, seen))
+    assert Tick({}, LOG).evaluate_each("lag", TOPICS, failing("a", error, seen))
     assert seen == NAMES
 
 
 def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.0)
     tick, seen = Tick({"/lag": "b"}, LOG), list[str]()
-    tick.each("lag", TOPICS, failing("", BrokerUnavailableError(""), seen))
+    tick.evaluate_each("lag", TOPICS, failing("", BrokerUnavailableError(""), seen))
     assert seen == []
     assert tick.result().cursor == json.dumps({"/lag": "b"})
     assert "no time is left" in str(tick.result().skip_reason)
@@ -172,14 +172,14 @@ def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatc
 
 def test_a_bad_topic_fails_the_tick_when_nothing_is_lost_by_that() -> None:
     tick = Tick({"a": "seen"}, LOG)
-    tick.each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []))
+    tick.evaluate_each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []))
     with pytest.raises(MissingTopicError, match="b is gone"):
         tick.result()
 
 
 def test_a_bad_topic_does_not_take_observations_and_cursor_from_the_others() -> None:
     tick = Tick({}, LOG)
-    tick.each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []))
+    tick.evaluate_each("lag", TOPICS, failing("b", MissingTopicError("b is gone"), []))
     tick.observations.append(dg.AssetObservation("a"))
     tick.cursor["a"] = "seen"
     found = tick.result()

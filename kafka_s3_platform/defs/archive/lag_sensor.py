@@ -87,7 +87,7 @@ def make_lag_sensor(
                     search.see(backlog)
                 empty.report(topic, backlog.newest_closed, lambda: list_idle_hours(backlog, shown), look, tick)
 
-            tick.each("lag", topics, evaluate)
+            tick.evaluate_each("lag", topics, evaluate)
         if search is not None:
             search.remember(context, shown, tick)
         tick.requests += requests.make(job.name)

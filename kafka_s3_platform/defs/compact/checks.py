@@ -1,4 +1,4 @@
-"""The check of a topic's days. The step that merges evaluates it too; it reads the index alone."""
+"""The check of a topic's days. It reads the index alone. The merging step evaluates it too."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timezone
@@ -20,29 +20,29 @@ def make_daily_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         DAILY_CHECK,
         asset=topic.key("daily"),
-        description="No day that is over has hourly segments left to merge, and each day of the run holds as many "
-        "records as the hourly segments that were merged into it. `kafka-s3 verify` counts those of all days.",
+        description="No past day has hourly segments to merge, and each day of the run holds as many records as its "
+        "merged hourly segments. `kafka-s3 verify` counts all days.",
     )
 
 
-def evaluate_days(topic: ArchivedTopic, look: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
-    """Evaluate the check after a run of these days; without any, only look for days to merge.
+def evaluate_days(topic: ArchivedTopic, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
+    """Evaluate the check after a run of these days; without any, only find days to merge.
 
-    The counts of other days are not read: the cost would grow with the age of the archive.
+    Counts no other days: the cost would grow with the age of the archive.
     """
-    found = look.read(topic, lambda snapshot: (_find_due(topic, snapshot), _find_differences(snapshot, days)))
-    due, differences = found or ([], [])
-    told = [
-        *([f"{len(due)} day(s) that are over have hourly segments to merge."] if due else []),
+    findings = index.read(topic, lambda snapshot: (_find_due(topic, snapshot), _find_differences(snapshot, days)))
+    due, differences = findings or ([], [])
+    problems = [
+        *([f"{len(due)} past day(s) have hourly segments to merge."] if due else []),
         *([f"{len(differences)} day(s) of the run hold other counts than their hours."] if differences else []),
-        *([] if found else ["Nothing is archived yet."]),
+        *([] if findings else ["Nothing is archived yet."]),
     ]
     columns = ["day", "daily_records", "hourly_records"]
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("daily"),
         check_name=DAILY_CHECK,
         passed=not due and not differences,
-        description=" ".join(told) or None,
+        description=" ".join(problems) or None,
         metadata={
             "due_days": len(due),
             "days_to_merge": make_metadata_table([{"day": day.isoformat()} for day in due[:MAX_ROWS]], ["day"]),

@@ -1,4 +1,4 @@
-"""The daily chunks of a connector's topics: one op, and so one run, for all that is picked."""
+"""The daily chunks of a connector's topics: one op, and so one run, for all picked topics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -31,7 +31,7 @@ STAYS = (
 def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
     """`<connector>/daily/<topic>` of each topic. Picked days of picked topics are merged in one run.
 
-    A topic or a day that fails for good leaves the others merged and shown; the run fails then, and names each.
+    A topic or a day that fails for good stops no other. The run then fails, and names each failure.
     """
     connector = topics[0].config
 
@@ -80,7 +80,7 @@ def _read_days(context: dg.AssetExecutionContext, picked: Sequence[ArchivedTopic
 
 
 def _compact(topics: Sequence[ArchivedTopic], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
-    # what merges is not needed to load definitions
+    # not needed to load definitions
     from kafka_s3_platform.upkeep.compact.run import compact_days
 
     requests = [CompactRequest(topic.config, topic.topic, day, run_id) for topic in topics for day in days]
@@ -88,15 +88,15 @@ def _compact(topics: Sequence[ArchivedTopic], days: Sequence[date], run_id: str,
 
 
 def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
-    """Raise an error that may pass, if the run may try again. It does no harm to merge again what is merged."""
+    """Raise an error that may pass, if the run may try again. Merging twice does no harm."""
     if context.op_execution_context.retry_number < count_retries(context):
-        for found in outcomes.values():
-            if isinstance(found, TransientError):
-                raise found
+        for outcome in outcomes.values():
+            if isinstance(outcome, TransientError):
+                raise outcome
 
 
 def _join_failures(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
-    """Return the error of each topic that has one; of several days, one error that names them all."""
+    """Return each failed topic's error. It names all days that failed."""
     joined: dict[dg.AssetKey, PlatformError] = {}
     for topic in topics:
         days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}
@@ -110,10 +110,10 @@ def _make_events(
     run: dg.DagsterRun, topics: Sequence[ArchivedTopic], outcomes: Outcomes
 ) -> Iterator[dg.AssetMaterialization]:
     by_name = {topic.topic: topic for topic in topics}
-    for (name, day), found in outcomes.items():
-        if isinstance(found, CompactReport):
+    for (name, day), outcome in outcomes.items():
+        if isinstance(outcome, CompactReport):
             topic = by_name[name]
-            metadata = make_day_metadata(found, topic.config.store.bucket)
+            metadata = make_day_metadata(outcome, topic.config.store.bucket)
             metadata |= make_form_metadata(run, topic, days=[day.isoformat()])
             yield dg.AssetMaterialization(topic.key("daily"), partition=day.isoformat(), metadata=metadata)
 
@@ -121,7 +121,7 @@ def _make_events(
 def _evaluate_all(
     context: dg.AssetExecutionContext, topics: Sequence[ArchivedTopic], days: Sequence[date], *, has_failed: bool
 ) -> list[dg.AssetCheckEvaluation]:
-    """Evaluate the checks. Of a run that has failed, its own error is the one to tell."""
+    """Evaluate the checks. An error of theirs does not replace the error of a failed run."""
     try:
         return list(_evaluate(context, topics, days))
     except PlatformError as err:
@@ -134,17 +134,17 @@ def _evaluate_all(
 def _evaluate(
     context: dg.AssetExecutionContext, topics: Sequence[ArchivedTopic], days: Sequence[date]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluate the checks that the run asked for."""
-    asked = {key.asset_key for key in context.selected_asset_check_keys}
-    wanted = [topic for topic in topics if topic.key("daily") in asked]
-    if wanted:
-        with closing(IndexLook("compacted", wanted)) as look:
-            for topic in wanted:
-                yield evaluate_days(topic, look, days)
+    """Evaluate the selected checks."""
+    selected = {key.asset_key for key in context.selected_asset_check_keys}
+    picked = [topic for topic in topics if topic.key("daily") in selected]
+    if picked:
+        with closing(IndexLook("compacted", picked)) as index:
+            for topic in picked:
+                yield evaluate_days(topic, index, days)
 
 
 def make_day_metadata(report: CompactReport, bucket: str) -> Metadata:
-    """Make the metadata of one day. `merged_objects` is what this run merged of it, the rate that of the whole run."""
+    """Make the metadata of one day. The rate is the whole run's."""
     rate = report.run_record_count / report.seconds if report.seconds else 0.0
     return {
         **make_segments_metadata(report.day.segments, bucket),

@@ -1,4 +1,4 @@
-"""The folder sensor: requests days that are due, and finds time folders in S3 that the index does not know."""
+"""The folder sensor: requests days that are due, and finds folders in S3 without segments of the index."""
 
 import hashlib
 import json
@@ -32,21 +32,20 @@ R = TypeVar("R")
 INTERVAL_SECONDS = 300
 MAX_DAYS = 31
 MAX_LISTINGS = 100
-"""A tick lists at most so many folders of a topic. The next tick goes on after them."""
+"""Folders of a topic that a tick lists at most. The next tick goes on after them."""
 
 WALK_EVERY = timedelta(hours=1)
-"""How long after the end of a walk over a topic's folders the next one begins.
+"""Time between the walks over a topic's folders.
 
-A walk lists every day of the archive and reads the folders of all segments. Of 500 topics it would otherwise cost
-thousands of requests in each tick, for folders that other tools leave now and then.
+A walk lists every day of the archive and reads the folders of all segments: for 500 topics, thousands of requests.
 """
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The state of a walk over a topic's folders: `after` is the last folder seen, other fields hold its findings.
+    """The state of a walk over a topic's folders: `after` is the last folder so far, other fields hold its findings.
 
-    `reported` is the digest of the findings of the last whole walk, and `ended_at` when that ended.
+    `reported` is the digest of the last complete walk's findings, `ended_at` its end.
     """
 
     after: str = ""
@@ -64,7 +63,7 @@ class Pass:
 def make_folder_sensor(
     topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus
 ) -> dg.SensorDefinition:
-    """Make one connector's sensor over its `topics`, which requests runs of its compact job."""
+    """Make the sensor of one connector. It requests runs of the compact job."""
     connector = topics[0].config
     empty = EmptyWindows("daily")
 
@@ -78,49 +77,49 @@ def make_folder_sensor(
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
-        look = IndexLook("folders", topics)
+        index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
         reached: list[ArchivedTopic] = []
 
         def days(topic: ArchivedTopic) -> None:
             shown = context.instance.get_materialized_partitions(topic.key("daily"))
-            ask_days(shown, topic, look, requests, tick)
+            ask_days(shown, topic, index, requests, tick)
             newest = _find_newest_day(topic, datetime.now(timezone.utc))
             start = find_day_start(newest, ZoneInfo(topic.config.layout.timezone))
-            empty.report(topic, start, lambda: list_idle_days(topic, newest, shown), look, tick)
+            empty.report(topic, start, lambda: list_idle_days(topic, newest, shown), index, tick)
             reached.append(topic)
 
-        with closing(look):
+        with closing(index):
             # First request the days of all topics. Walks take long and can wait.
-            if tick.each("days", topics, days):
+            if tick.evaluate_each("days", topics, days):
                 store = ObjectStore(connector.store)
-                tick.each("walks", reached, lambda topic: walk_folders(topic, store, look, tick))
+                tick.evaluate_each("walks", reached, lambda topic: walk_folders(topic, store, index, tick))
         tick.requests += requests.make(job.name)
         return tick.result()
 
     return folders
 
 
-def ask_days(shown: Container[str], topic: ArchivedTopic, look: IndexLook, requests: Requests, tick: Tick) -> None:
+def ask_days(shown: Container[str], topic: ArchivedTopic, index: IndexLook, requests: Requests, tick: Tick) -> None:
     """Ask for the days that are due, oldest first, once for each contiguous range.
 
-    A day is due if it holds live hourly segments, or if it holds daily ones but no materialization, because a run
-    crashed between its commit and its event.
+    A day is due if it holds live hourly segments. So is a day with daily ones and no materialization: a run crashed
+    between its commit and its event.
     """
     key = topic.key("daily")
-    since = look.since if topic.topic in tick.cursor else None
-    due = _read_days(topic, look, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown)) or []
+    since = index.since if topic.topic in tick.cursor else None
+    due = _read_days(topic, index, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown)) or []
     if due and requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
     for days in split_contiguous(due[:MAX_DAYS], timedelta(days=1)):
-        fingerprint = _read_days(topic, look, tick, partial(fingerprint_days, topic, days)) or ""
+        fingerprint = _read_days(topic, index, tick, partial(fingerprint_days, topic, days)) or ""
         if reason := requests.ask(key, [d.isoformat() for d in days], fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
 
 
 def list_idle_days(topic: ArchivedTopic, newest: date, shown: Container[str]) -> Iterator[Window]:
-    """List the days up to `newest` that Dagster offers and does not show."""
+    """List the days up to `newest` that Dagster offers, but does not show."""
     zone = ZoneInfo(topic.config.layout.timezone)
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
@@ -131,29 +130,29 @@ def list_idle_days(topic: ArchivedTopic, newest: date, shown: Container[str]) ->
 
 
 def _find_newest_day(topic: ArchivedTopic, now: datetime) -> date:
-    """Return the newest day that is over, with the allowed lateness."""
+    """Return the newest past day, after the allowed lateness."""
     return (now - topic.lateness).astimezone(ZoneInfo(topic.config.layout.timezone)).date() - timedelta(days=1)
 
 
-def _read_days(topic: ArchivedTopic, look: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:
-    return tick.read(f"the index of topic {topic.topic}", lambda: look.read(topic, use))
+def _read_days(topic: ArchivedTopic, index: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:
+    return tick.read(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
 
 
-def walk_folders(topic: ArchivedTopic, store: ObjectStore, look: IndexLook, tick: Tick) -> None:
-    """Go on with the walk over the topic's folders if it is due. At its end, report the findings if they are new."""
+def walk_folders(topic: ArchivedTopic, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
+    """Continue the walk over the topic's folders if it is due. At its end, report new findings."""
     now = datetime.now(timezone.utc)
     progress = Pass(**tick.cursor.get(topic.topic, {}))
     if not progress.is_due(now):
         return
-    known = _read_days(topic, look, tick, IndexSnapshot.list_folders) or frozenset()
+    archived = _read_days(topic, index, tick, IndexSnapshot.list_folders) or frozenset()
     root = topic.config.layout.topics_dir
     base = f"{root}/{topic.topic}/" if root else f"{topic.topic}/"
 
-    def listed(prefix: str) -> list[str]:
+    def list_folders(prefix: str) -> list[str]:
         return tick.read(store.uri(prefix), lambda: list(store.list_prefixes(prefix)))
 
-    walk = _Walk(listed, base, known, progress.after, tick.is_over)
-    for folder in walk.unknown(""):
+    walk = _Walk(list_folders, base, archived, progress.after, tick.is_over)
+    for folder in walk.find_unknown(""):
         digest = hashlib.sha256(f"{progress.digest}{folder}".encode()).hexdigest()[:16]
         example = progress.example or folder
         progress = replace(progress, after=folder, unknown=progress.unknown + 1, digest=digest, example=example)
@@ -168,19 +167,19 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, look: IndexLook, tick
 
 
 class _Walk:
-    """A depth-first walk in byte order over the folders that the index does not know, from `after` on."""
+    """A depth-first walk in byte order over folders without segments of the index, from `after` on."""
 
     def __init__(
         self,
-        listed: Callable[[str], list[str]],
+        list_folders: Callable[[str], list[str]],
         base: str,
-        known: Collection[str],
+        archived: Collection[str],
         after: str,
         is_over: Callable[[], bool],
     ) -> None:
-        self._listed = listed
+        self._list_folders = list_folders
         self._base = base
-        self._known = known
+        self._archived = archived
         self._after = after
         self._is_over = is_over
         self._listings = 0
@@ -188,24 +187,24 @@ class _Walk:
         self.error: StoreUnavailableError | None = None
         """The error that stopped the walk, None if it ended or its time was over."""
 
-    def unknown(self, prefix: str) -> Iterator[str]:
-        """Yield the folders that hold no folder and no segment of the index."""
-        children = self._children(prefix)
+    def find_unknown(self, prefix: str) -> Iterator[str]:
+        """Yield folders without any folder in them, and without segments of the index."""
+        children = self._list_children(prefix)
         if not children and prefix and not self.stopped_at:
             yield prefix
         for child in children:
             if self.stopped_at:
                 return
-            if child[:-1] not in self._known and self._is_ahead(child):
-                yield from self.unknown(child)
+            if child[:-1] not in self._archived and self._is_ahead(child):
+                yield from self.find_unknown(child)
 
-    def _children(self, prefix: str) -> list[str]:
+    def _list_children(self, prefix: str) -> list[str]:
         # Make the first listing in any case: a walk without a listing has no place to go on from.
         if self._listings == MAX_LISTINGS or (self._listings and self._is_over()):
             self.stopped_at = self.stopped_at or prefix
             return []
         try:
-            found = self._listed(self._base + prefix)
+            folders = self._list_folders(self._base + prefix)
         except StoreUnavailableError as err:
             if not self._listings:
                 raise
@@ -213,22 +212,22 @@ class _Walk:
             self.error = err
             return []
         self._listings += 1
-        return sorted(folder.removeprefix(self._base) for folder in found)
+        return sorted(folder.removeprefix(self._base) for folder in folders)
 
     def _is_ahead(self, folder: str) -> bool:
         return folder > self._after or self._after.startswith(folder)
 
 
-def _make_observation(topic: ArchivedTopic, folder: str, found: Pass) -> dg.AssetObservation:
+def _make_observation(topic: ArchivedTopic, folder: str, findings: Pass) -> dg.AssetObservation:
     text = (
-        f"{found.unknown} folder(s) below {folder} hold objects that the index does not know. They are left alone. To "
-        "restore objects that another tool wrote, describe them in the file of a source connector."
+        f"{findings.unknown} folder(s) below {folder} hold objects that the index does not know. They are left alone. "
+        "To restore objects that another tool wrote, describe them in the file of a source connector."
     )
     metadata = {
-        "folders_not_in_index": dg.MetadataValue.int(found.unknown),
-        "example": dg.MetadataValue.text(found.example),
+        "folders_not_in_index": dg.MetadataValue.int(findings.unknown),
+        "example": dg.MetadataValue.text(findings.example),
     }
-    return dg.AssetObservation(topic.key("hourly"), description=text if found.unknown else None, metadata=metadata)
+    return dg.AssetObservation(topic.key("hourly"), description=text if findings.unknown else None, metadata=metadata)
 
 
 def _find_due_days(
@@ -237,14 +236,14 @@ def _find_due_days(
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
     due = list_due_days(snapshot, zone, topic.lateness, now)
-    found = {*due, *_find_days_not_shown(topic, snapshot, since, shown, now)}
-    return sorted(d for d in found if find_day_start(d, zone) >= topic.first_offered)
+    days = {*due, *_find_days_not_shown(topic, snapshot, since, shown, now)}
+    return sorted(d for d in days if find_day_start(d, zone) >= topic.first_offered)
 
 
 def _find_days_not_shown(
     topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str], now: datetime
 ) -> Iterator[date]:
-    """Yield days that are over, compacted at `since` or later, and that Dagster does not know."""
+    """Yield past days that were compacted at `since` or later, and that Dagster does not show."""
     zone = ZoneInfo(topic.config.layout.timezone)
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since))
     for day in {find_day(chunk) for chunk in daily} - {None}:

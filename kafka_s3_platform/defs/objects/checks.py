@@ -1,4 +1,4 @@
-"""The check of objects that others wrote: each of them can be read to its end."""
+"""The check of other writers' objects: each can be read to its end."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
@@ -30,7 +30,7 @@ _COLUMNS = ("kafka_partition", "objects", "object_bytes", "records", "first_offs
 
 
 class ReadConfig(dg.Config):
-    """Which objects are read: by default those of time folders of the look-back, and all in folders without a time."""
+    """Objects to read. Default: time folders of the look-back, and all folders without a time."""
 
     from_time: str | None = Field(
         default=None,
@@ -44,13 +44,13 @@ class ReadConfig(dg.Config):
 
 
 def make_readable_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic's objects. One op evaluates those that were picked."""
+    """Make the check of each topic's objects. One op evaluates the picked ones."""
     connector = topics[0].config
 
     def readable(
         context: dg.AssetCheckExecutionContext, spark: dg.ResourceParam[SparkResource]
     ) -> Iterator[dg.AssetCheckResult]:
-        # what reads objects is not needed to load definitions
+        # not needed to load definitions
         from kafka_s3_platform.sources.readable import read_objects
 
         with raise_dagster_failures(context):
@@ -82,26 +82,26 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
         READABLE_CHECK,
         asset=topic.key("objects"),
         description="Each object is read to its end, as a restore reads it. Every record decodes, there are as many "
-        "keys and headers as values, and no offset comes twice. Where all objects are in one folder, none is missing "
-        "between two of them, by their names and numbers of records. Nothing tells that the objects are as they were "
-        "written. By default, objects in time folders of the look-back are read, and all in folders that tell no time. "
+        "keys and headers as values, and no offset comes twice. If all objects are in one folder, none is missing "
+        "between two of them, by their names and numbers of records. Nothing proves that the objects are as they were "
+        "written. By default, objects in time folders of the look-back are read, and all in folders without a time. "
         f"A config chooses others:\n\n```yaml\nops:\n  {op}:\n    config:\n      everything: true\n```",
     )
 
 
-def _find_window(topic: ArchivedTopic, asked: ReadConfig) -> tuple[datetime | None, datetime | None]:
-    """Return the window to read. None and None: everything."""
-    if asked.everything and (asked.from_time or asked.to_time):
-        raise ConfigError("everything, and from_time or to_time: ask for one of both")
-    if asked.everything:
+def _find_window(topic: ArchivedTopic, config: ReadConfig) -> tuple[datetime | None, datetime | None]:
+    """Return the window to read, None and None for everything."""
+    if config.everything and (config.from_time or config.to_time):
+        raise ConfigError("everything, and from_time or to_time: set only one of both")
+    if config.everything:
         return None, None
     source = topic.config.source or SourceSettings()
     now = datetime.now(timezone.utc)
     zone = ZoneInfo(topic.config.layout.timezone)
-    end = read_time("to_time", asked.to_time, zone) if asked.to_time else now + timedelta(days=1)
-    if asked.from_time:
-        return read_time("from_time", asked.from_time, zone), end
-    if asked.to_time:
+    end = read_time("to_time", config.to_time, zone) if config.to_time else now + timedelta(days=1)
+    if config.from_time:
+        return read_time("from_time", config.from_time, zone), end
+    if config.to_time:
         return EPOCH, end
     return now - source.look_back_ms * ONE_MS, end
 
@@ -110,7 +110,7 @@ def _make_result(
     topic: ArchivedTopic, report: "ReadableReport", start: datetime | None, end: datetime | None
 ) -> dg.AssetCheckResult:
     gap_count = sum(group.gap_count for group in report.groups)
-    told = [
+    problems = [
         *([f"There is no object to read: {report.searched}."] if not report.object_count else []),
         *([f"{report.bad_count:,} object(s) or record(s) cannot be read."] if report.bad_count else []),
         *([f"Offsets between objects are in none, {gap_count:,} time(s)."] if gap_count else []),
@@ -130,11 +130,11 @@ def _make_result(
     ]
     lines = {"bad": report.bad, "gaps": [line for group in report.groups for line in group.gaps]}
     return dg.AssetCheckResult(
-        passed=not told,
+        passed=not problems,
         check_name=READABLE_CHECK,
         asset_key=topic.key("objects"),
         severity=ERROR if report.bad_count else WARN,
-        description=" ".join(told) or None,
+        description=" ".join(problems) or None,
         metadata={
             "objects": report.object_count,
             "object_bytes": sum(group.object_bytes for group in report.groups),
@@ -145,9 +145,9 @@ def _make_result(
             "read": f"folders of {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M %Z}" if start and end else "everything",
             "kafka_partitions": make_metadata_table(rows, _COLUMNS),
             **{
-                f"all_{name}": make_metadata_table([{"what": line} for line in found[:MAX_ROWS]], ["what"])
-                for name, found in lines.items()
-                if found
+                f"all_{name}": make_metadata_table([{"what": line} for line in texts[:MAX_ROWS]], ["what"])
+                for name, texts in lines.items()
+                if texts
             },
         },
     )

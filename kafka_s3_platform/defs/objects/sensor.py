@@ -1,4 +1,4 @@
-"""The folder sensor of a source connector: finds new folders and objects of others, and tells how many there are."""
+"""The folder sensor of a source connector: finds and counts other writers' folders and objects."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,13 @@ STATE = "/objects"
 """The place of the inventory in the cursor."""
 
 MAX_FOLDERS = 100
-"""Rows of an observation's table of folders, the newest ones."""
+"""Rows of an observation's table of the newest folders."""
 
 
 def make_objects_sensor(
     config: ConnectorConfig, topics: Sequence[str], status: dg.DefaultSensorStatus
 ) -> dg.SensorDefinition:
-    """Make the folder sensor of a source connector. `topics` are those that have assets. It requests no run."""
+    """Make the folder sensor of a source connector with assets for `topics`. It requests no run."""
     every = ArchivedTopic(config, EVERY_TOPIC)
 
     @dg.sensor(
@@ -39,13 +39,13 @@ def make_objects_sensor(
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=status,
         description=f"Finds new folders and objects that others wrote, by the file of connector {config.name}, and "
-        "tells how many there are.",
+        "counts them.",
     )
     def folders(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         state = _read_state(tick)
         try:
-            tick.each("bucket", [every], lambda _: _look(config, state, tick, _find_place(context)))
+            tick.evaluate_each("bucket", [every], lambda _: _look(config, state, tick, _find_place(context)))
         finally:
             tick.cursor[STATE] = msgspec.to_builtins(state)
         tick.reasons += _tell_progress(config, state)
@@ -57,11 +57,11 @@ def make_objects_sensor(
 
 
 def _define_new(context: dg.SensorEvaluationContext, config: ConnectorConfig, state: InventoryState) -> str:
-    """Have new topics defined. Return what happens next, for people."""
+    """Have new topics defined. Return a sentence about the next step."""
     try:
         remember_listed_topics(config, state.topics, find_topics_folder())
     except OSError as err:
-        # What was counted must not be lost with it.
+        # The counts must not be lost with it.
         return f"they get no asset, since they cannot be remembered: {err}. Name them in the connector's file (topics)"
     return reload_code_location(context)
 
@@ -70,7 +70,7 @@ def _read_state(tick: Tick) -> InventoryState:
     try:
         return msgspec.convert(tick.cursor.get(STATE, {}), InventoryState)
     except msgspec.ValidationError as err:
-        tick.tell(f"the cursor does not tell what was counted, so the objects are counted anew: {err}")
+        tick.tell(f"the cursor holds no valid counts, so the objects are counted anew: {err}")
         return InventoryState()
 
 
@@ -87,7 +87,7 @@ def _look(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str
 def _observe_news(
     config: ConnectorConfig, state: InventoryState, walked: dict[str, WalkedTopic], place: str | None
 ) -> Iterator[dg.AssetObservation]:
-    """Make an observation of each topic of which something changed."""
+    """Make an observation of each topic with a change."""
     for name, topic in state.topics.items():
         numbers = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
         if numbers != topic.reported or topic.change is not None:
@@ -102,7 +102,7 @@ def _make_metadata(
 ) -> Metadata:
     topic = state.topics[name]
     what: dict[str, object] = {"topics": [name]}
-    found: Metadata = {
+    metadata: Metadata = {
         "objects": dg.MetadataValue.int(topic.objects),
         "object_bytes": dg.MetadataValue.int(topic.size),
         "all_counted_at": dg.MetadataValue.timestamp(_read_time(state.counted)),
@@ -110,35 +110,35 @@ def _make_metadata(
     }
     if topic.fresh.newest is not None:
         start, end, folder = topic.fresh.newest
-        found["newest_folder"] = dg.MetadataValue.text(folder)
+        metadata["newest_folder"] = dg.MetadataValue.text(folder)
         what |= {"from_time": _read_time(start).isoformat(), "to_time": _read_time(end).isoformat()}
     if topic.change is not None:
-        found["missing_objects"] = dg.MetadataValue.int(topic.change.missing)
-        found["late_objects"] = dg.MetadataValue.int(topic.change.late)
+        metadata["missing_objects"] = dg.MetadataValue.int(topic.change.missing)
+        metadata["late_objects"] = dg.MetadataValue.int(topic.change.late)
     rows = [
         {"folder": folder, "objects": objects, "object_bytes": size}
         for folder, (objects, size) in sorted(walked.folders.items(), reverse=True)[:MAX_FOLDERS]
     ]
     if rows:
-        found["recent_folders"] = make_metadata_table(rows, list(rows[0]))
-    return found | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), what)}
+        metadata["recent_folders"] = make_metadata_table(rows, list(rows[0]))
+    return metadata | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), what)}
 
 
 def _describe_change(topic: TopicInventory) -> str | None:
     change = topic.change
     if change is None:
         return None
-    told = []
+    sentences = []
     if change.missing:
-        told.append(
+        sentences.append(
             f"{change.missing:,} object(s) of the count before this one, or more, were deleted or overwritten since."
         )
     if change.late:
-        told.append(
+        sentences.append(
             f"{change.late:,} object(s) came since to time folders older than the look-back, or under names before the "
-            f"last one that was seen, such as {change.example}."
+            f"last one of that count, such as {change.example}."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
@@ -148,7 +148,7 @@ def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[s
         yield f"the count of all objects goes on: {state.count.listed:,} were listed"
     if state.counted and state.tails is None:
         yield (
-            f"more than {MAX_TAILS} folders tell no time: only the count of all objects finds new ones, and is repeated"
+            f"more than {MAX_TAILS} folders have no time: only the count of all objects finds new ones, and is repeated"
             " at once"
         )
     if state.refused:
@@ -161,7 +161,7 @@ def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[s
 
 
 def _find_place(context: dg.SensorEvaluationContext) -> str | None:
-    """Return how the UI calls this code location. None where no UI has it."""
+    """Return the UI's name of this code location, None without a UI."""
     origin = context.code_location_origin
     return None if origin is None else f"{context.repository_name}@{origin.location_name}"
 

@@ -1,4 +1,4 @@
-"""The objects that others wrote: external assets, of which the folder sensor tells what it found."""
+"""Other writers' objects: external assets, which the folder sensor observes."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 
 
 def make_objects_specs(config: ConnectorConfig, topics: Iterable[str]) -> list[dg.AssetSpec]:
-    """`<connector>/objects/<topic>`: the objects of a topic that a source connector's file describes."""
+    """Make `<connector>/objects/<topic>` of each topic of a source connector."""
     return [_make_spec(ArchivedTopic(config, topic)) for topic in topics]
 
 
@@ -21,6 +21,6 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
         **topic.shown_in("objects"),
         kinds={"s3", *find_format(layout.format).kinds(layout.codec)},
         description=f"Objects of topic `{topic.topic}` in `s3://{topic.config.store.bucket}`, which others wrote. The "
-        "folder sensor observes how many there are when that changes; its observations have a link that opens the form "
-        "of a restore, filled with the newest folder.",
+        "folder sensor counts them, and observes changes. Its observations link to the form of a restore, filled with "
+        "the newest folder.",
     )

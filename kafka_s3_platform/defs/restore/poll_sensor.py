@@ -44,7 +44,7 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
         # Dagster's own setting gives more time to ticks that list millions of objects.
         seconds = default_sensor_grpc_timeout() * SHARE
         tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
-        tick.each("poll", [topics], lambda found: request_poll(context.instance, found, job.name, tick))
+        tick.evaluate_each("poll", [topics], lambda found: request_poll(context.instance, found, job.name, tick))
         return tick.result()
 
     return poll

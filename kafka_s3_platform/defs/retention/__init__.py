@@ -1,1 +1,1 @@
-"""How long Dagster keeps runs."""
+"""Retention of Dagster's runs."""

@@ -18,12 +18,12 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.retention import EVENTS_AT_ONCE, delete_backfills, delete_observations, delete_run
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
-"""How many days after their end runs are kept. With 0, they are kept for ever."""
+"""Days to keep runs after their end. 0 keeps them for ever."""
 
 DEFAULT_DAYS = int(environment.RUN_RETENTION_DAYS.default)
 INTERVAL_SECONDS = 600
 TICK_SECONDS = 30.0
-"""A tick deletes for so long, and the next one goes on. Dagster ends a tick after 60 seconds."""
+"""Time for a tick. The next one goes on. Dagster ends a tick after 60 seconds."""
 
 PAGE = 100
 
@@ -61,7 +61,7 @@ def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition
 
 
 def read_retention_days(env: Mapping[str, str]) -> int:
-    """Return for how many days runs are kept, 0 for ever. ConfigError if the environment says no number."""
+    """Return the days to keep runs, 0 for ever. ConfigError if the variable is no number."""
     text = env.get(DAYS_VARIABLE) or str(DEFAULT_DAYS)
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(f"{DAYS_VARIABLE}: {text!r} is no number of days; 0 keeps all runs")
@@ -70,7 +70,7 @@ def read_retention_days(env: Mapping[str, str]) -> int:
 
 @dataclass
 class Sweep:
-    """One tick: deletes what ended before `before`, as long as there is time."""
+    """One tick: deletes runs that ended before `before`, as long as there is time."""
 
     instance: dg.DagsterInstance
     before: datetime
@@ -107,16 +107,13 @@ class Sweep:
         return ""
 
     def delete_observations(self) -> None:
-        """Delete old observations and check results by sensors, which are of topics and of objects of others.
-
-        The newest of each stays.
-        """
+        """Delete the sensors' old observations and check results. The newest of each asset stays."""
         for key in sorted(key for key in self.keys if key.path[1:2] in (["kafka"], ["objects"])):
             while not self.is_over() and delete_observations(self.instance, key, self.before) == EVENTS_AT_ONCE:
                 pass
 
     def delete_backfills(self) -> None:
-        """Delete backfills of the location's assets that ended, and of which no run is left."""
+        """Delete ended backfills of the location's assets without any run."""
         old = BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=self.before)
         for backfill in self.instance.get_backfills(old):
             of_backfill = dg.RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id})
@@ -125,13 +122,13 @@ class Sweep:
                 delete_backfills(self.instance, [backfill.backfill_id])
 
     def tell(self, days: int) -> str:
-        """Return what the tick did. Raises the first error of a tick that deleted no run."""
+        """Return a summary of the tick. Raises the first error of a tick that deleted no run."""
         if self.errors and not self.deleted:
             raise self.errors[0]
-        told = [f"{self.deleted} run(s) that ended more than {days} days ago were deleted"]
+        sentences = [f"{self.deleted} run(s) that ended more than {days} days ago were deleted"]
         if self.is_over():
-            told.append("the next tick goes on")
-        return "; ".join([*told, *map(str, self.errors)])
+            sentences.append("the next tick goes on")
+        return "; ".join([*sentences, *map(str, self.errors)])
 
     def _is_deleted(self, run: dg.DagsterRun) -> bool:
         if not self._is_ours(run):

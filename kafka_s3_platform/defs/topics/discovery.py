@@ -1,8 +1,8 @@
 """Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file.
 
 Every process of Dagster loads the definitions, also when Kafka does not answer. So loading only reads the file. The
-topics sensor and the commands ask Kafka and write the file. Of a source connector, the folder sensor writes the topics
-of which it finds objects.
+topics sensor and the commands ask Kafka and write the file. For a source connector, the folder sensor writes the topics
+with objects.
 """
 
 import json
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 BROKER_SECONDS = 5.0
 FIRST_LOOK_SECONDS = 0.5
-"""How long loading waits for Kafka if no topic is remembered yet. A later answer is remembered for the next load."""
+"""Time for Kafka's answer if no topic is remembered yet. A later answer is remembered for the next load."""
 
 
 @dataclass(frozen=True)
 class FoundTopics:
-    """Topics that the connector's pattern matches: all that were ever found, and those that Kafka no longer has.
+    """Topics that the connector's pattern has ever matched. `gone` are topics that Kafka no longer has.
 
-    A topic that is gone stays in the list, since its archive stays too. `letters` are the dead letter topics that the
-    pattern would match: they are left out.
+    A gone topic stays in the list, since its archive stays too. `letters` are dead letter topics that match, and are
+    left out.
     """
 
     topics: tuple[str, ...]
@@ -42,8 +42,8 @@ class FoundTopics:
     letters: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
-        """The end of a message about the topics: those that are left out."""
+    def letters_note(self) -> str:
+        """The end of a message: the dead letter topics that are left out."""
         if not self.letters:
             return ""
         return f" (left out, as dead letter topics: {', '.join(self.letters)}; a file can name them in topics)"
@@ -55,7 +55,7 @@ def find_topics_folder(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
-    """Ask Kafka which topics match now, and the store which ones were archived. Remember the answer.
+    """Ask Kafka for matching topics, and the store for archived ones. Remember the answer.
 
     Raises the errors of the `kafka` package, and OSError if the answer cannot be written.
     """
@@ -64,19 +64,19 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     present = match_topics(config, listed)
     topics = match_topics(config, {*present, *recall_topics(config, folder).topics, *_find_archived(config)})
     gone = tuple(t for t in topics if t not in present)
-    found = FoundTopics(topics, gone, list_letter_topics(config, listed))
-    if found != recall_topics(config, folder):
-        write_remembered(_name_file(folder, config), asdict(found))
-    return found
+    matching = FoundTopics(topics, gone, list_letter_topics(config, listed))
+    if matching != recall_topics(config, folder):
+        write_remembered(_name_file(folder, config), asdict(matching))
+    return matching
 
 
 def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
-    """Read the remembered topics that the present pattern matches, if there are any."""
+    """Read the remembered topics that match the present pattern."""
     try:
-        known = json.loads(_name_file(folder, config).read_text())
-        topics = match_topics(config, known["topics"])
-        gone = match_topics(config, known["gone"])
-        letters = list_letter_topics(config, known["letters"])
+        remembered = json.loads(_name_file(folder, config).read_text())
+        topics = match_topics(config, remembered["topics"])
+        gone = match_topics(config, remembered["gone"])
+        letters = list_letter_topics(config, remembered["letters"])
     except FileNotFoundError:
         return FoundTopics(())
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -86,12 +86,12 @@ def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
 
 
 def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ...]:
-    """Return the topics of a source connector: those of its file, else those of which objects were found before."""
+    """Return the topics of a source connector, from its file, else the remembered topics with objects."""
     if config.topics:
         return config.topics
     try:
-        known: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
-        return tuple(filter(compile_topic_filter(config, ()), known))
+        remembered: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
+        return tuple(filter(compile_topic_filter(config, ()), remembered))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -100,14 +100,14 @@ def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ..
 
 
 def remember_listed_topics(config: ConnectorConfig, topics: Iterable[str], folder: Path) -> None:
-    """Remember the topics of which objects of a source connector were found. Raises OSError."""
+    """Remember the topics of a source connector's objects. Raises OSError."""
     write_remembered(_name_file(folder, config), asdict(FoundTopics(tuple(sorted(topics)))))
 
 
 def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:
-    """Give connectors their remembered topics. Waits FIRST_LOOK_SECONDS at most, and only for the very first look.
+    """Return connectors with their remembered topics. Waits FIRST_LOOK_SECONDS at most, and only for the first look.
 
-    A connector whose topics are not known stays without any: the topics sensor goes on looking.
+    A connector without remembered topics stays without any: the topics sensor goes on looking.
     """
     _look_first([c for c in connectors if c.topics_regex is not None and not _name_file(folder, c).exists()], folder)
     return tuple(
@@ -116,26 +116,26 @@ def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> 
 
 
 def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
-    """Give a command's connector the topics that match now, or the remembered ones if Kafka does not answer.
+    """Return a command's connector with its matching topics, or the remembered ones if Kafka does not answer.
 
     Raises the errors of the `kafka` package if none is remembered.
     """
     if config.topics_regex is None:
         return config
     try:
-        found = look_for_topics(config, folder)
-        if found.letters:
-            logger.info("connector %s: topics of its pattern%s", config.name, found.told)
+        matching = look_for_topics(config, folder)
+        if matching.letters:
+            logger.info("connector %s: topics of its pattern%s", config.name, matching.letters_note)
     except TransientError as err:
-        found = recall_topics(config, folder)
-        if not found.topics:
+        matching = recall_topics(config, folder)
+        if not matching.topics:
             raise
-        logger.warning("connector %s: its topics are those known from before: %s", config.name, err)
-    return give_topics(config, found.topics)
+        logger.warning("connector %s: its topics are the remembered ones: %s", config.name, err)
+    return give_topics(config, matching.topics)
 
 
 def find_gone_topics(config: ConnectorConfig, folder: Path) -> frozenset[str]:
-    """Return the topics that Kafka no longer had when last asked. None for a connector that names its topics."""
+    """Return the topics that Kafka did not have at the last look. None for a connector that names its topics."""
     if config.topics_regex is not None:
         return frozenset(recall_topics(config, folder).gone)
     return frozenset()
@@ -165,12 +165,12 @@ def _try_look(config: ConnectorConfig, folder: Path) -> None:
 
 
 def _find_archived(config: ConnectorConfig) -> list[str]:
-    """Return the topics that have an index: the file of remembered topics may be lost with its machine."""
+    """Return the topics with an index: the file of remembered topics may be lost with its machine."""
     try:
-        found = ConnectorIndex.of(config).peek()
-        return list(found.topics) if found else []
+        snapshot = ConnectorIndex.of(config).peek()
+        return list(snapshot.topics) if snapshot else []
     except PlatformError as err:
-        logger.warning("connector %s: which topics it has archived is not known: %s", config.name, err)
+        logger.warning("connector %s: its archived topics are not known: %s", config.name, err)
         return []
 
 

@@ -23,12 +23,12 @@ def make_topics_sensor(connector: ConnectorConfig) -> dg.SensorDefinition:
     )
     def topics(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         try:
-            found = look_for_topics(connector, find_topics_folder())
+            matching = look_for_topics(connector, find_topics_folder())
         except TransientError as err:
             return dg.SkipReason(str(err))
-        new = sorted(set(found.topics) - set(connector.topics))
+        new = sorted(set(matching.topics) - set(connector.topics))
         if not new:
-            return dg.SkipReason(f"no new topic matches {connector.topics_regex}{found.told}")
-        return dg.SkipReason(f"new: {', '.join(new)}; {reload_code_location(context)}{found.told}")
+            return dg.SkipReason(f"no new topic matches {connector.topics_regex}{matching.letters_note}")
+        return dg.SkipReason(f"new: {', '.join(new)}; {reload_code_location(context)}{matching.letters_note}")
 
     return topics

@@ -1,4 +1,4 @@
-"""The topics at Kafka: external assets, of which the sensors report how far their connector is behind."""
+"""The topics at Kafka: external assets. The sensors report their connector's lag."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from kafka_s3_platform.defs.topic import ArchivedTopic
 
 
 def make_topic_specs(topics: Iterable[ArchivedTopic]) -> list[dg.AssetSpec]:
-    """`<connector>/kafka/<topic>`: the topic, and how far this connector is behind. Another one has its own."""
+    """Make `<connector>/kafka/<topic>` of each topic: the topic at Kafka, with this connector's lag."""
     return [
         dg.AssetSpec(
             topic.key("kafka"),

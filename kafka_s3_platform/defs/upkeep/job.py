@@ -17,7 +17,7 @@ DESCRIPTION = (
 
 
 def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
-    """Make the job of one connector. Its pool is its own, so it waits for no run but another upkeep."""
+    """Make the job of one connector. Its pool makes it wait for another upkeep, and for no other run."""
     description = DESCRIPTION.format(config.name)
 
     @dg.op(
@@ -26,7 +26,7 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
         description=description,
     )
     def keep_up(context: dg.OpExecutionContext) -> None:
-        with raise_dagster_failures(context, "Each step is a commit of its own, and those that were done stay."):
+        with raise_dagster_failures(context, "Each step is a commit of its own, and finished steps stay."):
             report = keep_up_index(config, dry_run=False)
             context.add_output_metadata(_make_metadata(report))
             report.raise_refusal()

@@ -90,7 +90,7 @@ def test_the_check_of_a_compaction_counts_its_records_again(
     [early, found] = [run(config, "compact__c", key, days, instance=instance) for days in (DAYS[:1], DAYS[1:])]
     [before] = early.get_asset_check_evaluations()
     assert (before.check_name, before.passed, before.severity) == ("compacted", False, dg.AssetCheckSeverity.WARN)
-    assert before.description == "1 day(s) that are over have hourly segments to merge."
+    assert before.description == "1 past day(s) have hourly segments to merge."
     assert (before.metadata["due_days"].value, before.metadata["counted_days"].value) == (1, 1)
     [after] = found.get_asset_check_evaluations()
     assert (after.check_name, after.passed, after.description) == ("compacted", True, None)
