@@ -33,8 +33,7 @@ with leave_out_imports():
     from kafka_s3_platform.defs.file_checks import make_file_checks
     from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job, make_readable_job
     from kafka_s3_platform.defs.objects.checks import make_readable_checks
-    from kafka_s3_platform.defs.objects.sensor import make_objects_sensor
-    from kafka_s3_platform.defs.objects.specs import make_objects_specs
+    from kafka_s3_platform.defs.objects.sensor import make_objects_sensor, make_objects_specs
     from kafka_s3_platform.defs.remembered import find_memory
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
     from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
@@ -49,8 +48,7 @@ with leave_out_imports():
         recall_listed_topics,
         resolve_from_memory,
     )
-    from kafka_s3_platform.defs.topics.sensor import make_topics_sensor
-    from kafka_s3_platform.defs.topics.specs import make_topic_specs
+    from kafka_s3_platform.defs.topics.sensor import make_topic_specs, make_topics_sensor
     from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
     from kafka_s3_platform.text import escape_unprintable
 

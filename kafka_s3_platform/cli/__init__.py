@@ -67,7 +67,7 @@ class PlatformGroup(click.Group):
         return INTERRUPTED
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments, to print the command that continues an interrupted one."""
+        """Keep the arguments, to print them if the command is interrupted."""
         ctx.obj = self._arguments = list(args)
         return super().parse_args(ctx, args)
 
@@ -76,7 +76,7 @@ class PlatformGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command of that name, None if there is none."""
+        """Return the command, None if there is none of this name."""
         if cmd_name not in COMMANDS:
             return None
         with leave_out_imports():
@@ -101,7 +101,7 @@ class PlatformGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Exit status 75 means that running it again may help, 1 that it will not."""
+        """Run the command. Exit status: 75 if running it again may help, 1 if it will not."""
         try:
             with MESSAGES.shown(next((word for word in ctx.obj if word in COMMANDS), "kafka-s3")):
                 return super().invoke(ctx)

@@ -31,10 +31,10 @@ from kafka_s3_platform.upkeep.verify import read_hour_segments
 def files(connector: str, topic: str | None, day: str | None, hour: str | None, as_json: bool) -> None:
     """Print the URIs of CONNECTOR's current objects, one per line.
 
-    Together these objects hold each record once. Objects that were merged into later ones are not printed. They stay in
-    the bucket: if you read them too, you read records twice.
+    Together these objects hold each record once. Objects merged into later ones are not printed. They stay in the
+    bucket: if you read them too, you read records twice.
 
-    Days and hours are in the timezone in which an object was written.
+    Days and hours are in the timezone of the connector when it wrote the object.
     """
     if day is not None and hour is not None:
         raise click.UsageError("--day and --hour: name one of them")

@@ -67,8 +67,8 @@ def groups(
     Shows each group's next offsets in the target topic of the finished restore RESTORE_ID. With --apply, commits these
     offsets there.
 
-    The groups are those of archive.consumer.groups, with the offsets that were archived with the topic last. Stop their
-    consumers first. --apply writes the offsets that the groups had at the target before to a file, for --rollback.
+    archive.consumer.groups names the groups. Their offsets are the last ones archived with the topic. Stop their
+    consumers first. --apply writes the groups' earlier offsets at the target to a file, for --rollback.
     """
     if rollback is not None and (is_applied or dry_run or groups):
         raise click.UsageError("--rollback undoes a whole --apply: no other option goes with it")

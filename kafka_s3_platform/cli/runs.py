@@ -240,7 +240,7 @@ def _find_overlaps(instance: dg.DagsterInstance, topics: Mapping[dg.AssetKey, st
 
 
 def _list_changing(key: dg.AssetKey) -> list[dg.AssetKey]:
-    """Return the assets of the topic that no other run may change during this one."""
+    """Return the assets of the topic. No other run may change them during this one."""
     changing = ("hourly", "daily")
     if len(key.path) < len(("connector", "group", "topic")) or key.path[1] not in changing:
         return [key]

@@ -33,7 +33,7 @@ def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_
     """Show what is archived of CONNECTOR's topics, day by day.
 
     An hour is complete when the archive holds all that Kafka held at the end of the hour plus the allowed lateness. A
-    MERGED day is compacted. Compaction does not merge objects of a format that holds values only.
+    MERGED day is compacted. Compaction does not merge objects of formats with values only.
     """
     if days is not None and not by_hour:
         raise click.UsageError("--days is for --hours; without it, all days are shown")

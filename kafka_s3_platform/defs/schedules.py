@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from kafka_s3_platform.defs.compact.days import fingerprint_days
+from kafka_s3_platform.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook

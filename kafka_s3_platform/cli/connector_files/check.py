@@ -73,7 +73,7 @@ def check(
     """Show what each key of the connector file FILE does here.
 
     The file worker.properties in the same folder names the cluster. A sample record shows the names of objects. Exit
-    status 1 if the file does not load, or if --connect finds something wrong.
+    status 1 if the file does not load, or if --connect finds an error.
     """
     report = check_report(file, file.parent / WORKER_FILE, os.environ)
     outlook = _make_outlook(report.config, topic, timestamp, value) if report.config else _Outlook()

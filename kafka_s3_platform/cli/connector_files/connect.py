@@ -1,4 +1,4 @@
-"""Tries a connector's file against its real broker, bucket and Schema Registry, with the rights that its runs need."""
+"""Tries a connector's file against its real broker, bucket and Schema Registry, with the rights of its runs."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -28,9 +28,9 @@ UNTRIED = Finding(
 
 
 def try_connector(config: ConnectorConfig) -> list[Finding]:
-    """Try the servers and rights that a connector's file needs. Takes about SECONDS at most.
+    """Try the servers and rights of a connector's file. Takes about SECONDS at most.
 
-    Writes only the object with which every run tries the promises of the store. It stays, as after a run.
+    Writes only the object of every run for the promises of the store. It stays, as after a run.
     """
     probes: dict[str, Probe] = {"Kafka": partial(_try_kafka, config), "bucket": partial(_try_bucket, config)}
     for side, registry in _find_registries(config).items():
@@ -156,9 +156,9 @@ def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
 
 
 def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    """Ask to delete an object that is not there.
+    """Ask to delete a missing object.
 
-    The object of the promises stays: a run that tries them at the same moment would take a deletion for a broken one.
+    The object of the promises stays: to a run at the same moment, its deletion would look like a broken promise.
     """
     what = "right to delete"
     try:

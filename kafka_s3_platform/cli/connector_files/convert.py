@@ -29,7 +29,7 @@ def convert(env_file: Path | None, output: Path | None, as_json: bool) -> None:
 
     These variables configure Zooz's kafka-s3-connector. Reads them from ENV_FILE, with lines `export NAME=value` or
     `NAME=value`; without ENV_FILE, from the environment. Copies no secrets: the connector file refers to their
-    variables. Reports the variables that have no counterpart.
+    variables. Reports variables without a counterpart.
     """
     try:
         connector = converted(os.environ if env_file is None else _read_variables(env_file))

@@ -1,4 +1,4 @@
-"""Findings of `kafka-s3 doctor` and `check --connect`: one verdict for each thing that they try."""
+"""Findings of `kafka-s3 doctor` and `check --connect`: a verdict on each tried thing."""
 
 import logging
 import threading
@@ -38,7 +38,7 @@ Probe = Callable[[], Iterable[Finding]]
 def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding]:
     """Run all probes at the same time, for so many seconds. Return the findings in the order of `probes`.
 
-    A probe that has not ended by then runs on in vain. Its findings so far count, and its silence is one more.
+    A slower probe runs on in vain. Its findings so far count, and its silence is one more.
     """
     findings: dict[str, list[Finding]] = {what: [] for what in probes}
     threads = {

@@ -1,1 +1,1 @@
-"""Commands about this machine: what makes starts quick, and whether it is used."""
+"""Commands about this machine."""

@@ -1,12 +1,19 @@
-"""`kafka-s3 doctor`."""
+"""`kafka-s3 doctor`: probes of Java, memory, disk, ports and caches, and of each connector file."""
 
 import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import click
+import psutil
 
 from kafka_s3_platform.cli.connector_files.findings import (
     Finding,
@@ -18,23 +25,170 @@ from kafka_s3_platform.cli.connector_files.findings import (
     is_well,
 )
 from kafka_s3_platform.cli.connector_files.warnings import list_warnings
-from kafka_s3_platform.cli.machine import looks
+from kafka_s3_platform.cli.machine.prepare import TRAINING
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.java.runtime import find_java, read_version
+from kafka_s3_platform.local.processes import Daemon, is_port_free
+from kafka_s3_platform.local.settings import HOST, StackSettings, name_variable
+from kafka_s3_platform.local.stack import list_daemons
+from kafka_s3_platform.spark.session import find_class_data
+from kafka_s3_platform.waits import waiting_for
 
 MACHINE_SECONDS = 180.0
 AT_ONCE = 32
 """Connectors tried at a time: a silent server holds up few others."""
 
+GIB = 2**30
+LITTLE_MEMORY = 2 * GIB
+"""Spark's Java takes up to 1 GB by default, and each of its tasks has a Python process."""
+
+LITTLE_DISK = 5 * GIB
+NO_DISK = GIB // 2
+
+START_SECONDS = 120
+
+
+def look_at_java() -> Iterator[Finding]:
+    """Check for a Java that is new enough."""
+    java = find_java()
+    yield Finding("Java", Judgement.OK, f"{java} is Java {read_version(java)}")
+
+
+def look_at_memory() -> Iterator[Finding]:
+    """Check the free memory."""
+    memory = psutil.virtual_memory()
+    free = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB are free"
+    if memory.available >= LITTLE_MEMORY:
+        yield Finding("memory", Judgement.OK, free)
+        return
+    advice = "Spark and its tasks need more than 2: end other programs, or lower spark.driver.memory and tasks.max"
+    yield Finding("memory", Judgement.WARNING, f"{free}. {advice}")
+
+
+def look_at_disk() -> Iterator[Finding]:
+    """Check the room for temporary files and for the data of the embedded stack."""
+    # Dagster, which no other look needs
+    from kafka_s3_platform.defs.resources import read_deployed_conf
+
+    spilled = os.environ.get("SPARK_LOCAL_DIRS") or read_deployed_conf(os.environ).get("spark.local.dir") or ""
+    temporary = {Path(tempfile.gettempdir()), *map(Path, filter(None, spilled.split(",")))}
+    for folder in sorted(temporary):
+        yield _judge_folder("disk for temporary files", folder)
+    yield _judge_folder("disk for the embedded stack", StackSettings.from_environment().data_dir)
+
+
+def _judge_folder(what: str, folder: Path) -> Finding:
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding(what, Judgement.WRONG, f"this user cannot write to {there}: change its owner, or set another")
+    free = shutil.disk_usage(there).free
+    room = f"{free / GIB:.1f} GiB are free at {there}"
+    if free >= LITTLE_DISK:
+        return Finding(what, Judgement.OK, room)
+    judgement = Judgement.WARNING if free >= NO_DISK else Judgement.WRONG
+    return Finding(what, judgement, f"{room}: remove what is not needed, or set another folder")
+
+
+def look_at_ports() -> Iterator[Finding]:
+    """Check the servers of the embedded stack, and find the owners of ports that stopped servers need."""
+    for daemon in list_daemons(StackSettings.from_environment()):
+        yield _judge_ports(daemon)
+
+
+def _judge_ports(daemon: Daemon) -> Finding:
+    what = f"ports of the embedded {daemon.name}"
+    process = daemon.process()
+    if process is not None:
+        try:
+            daemon.refuse_other_ports()
+        except PlatformError as err:
+            return Finding(what, Judgement.WRONG, str(err))
+        return Finding(what, Judgement.OK, f"it runs (pid {process.pid}) in {daemon.folder}")
+    taken = {name: port for name, port in daemon.ports.items() if not is_port_free(port)}
+    if not taken:
+        ports = ", ".join(map(str, daemon.ports.values()))
+        return Finding(what, Judgement.OK, f"it does not run, and all are free: {ports}")
+    owners = "; ".join(
+        f"{port} ({name_variable(name)}) is taken by {_name_owner(port)}" for name, port in taken.items()
+    )
+    advice = "`kafka-s3 up` does not start it: end that process, or set the variable to another port"
+    return Finding(what, Judgement.WARNING, f"{owners}. {advice}")
+
+
+def _name_owner(port: int) -> str:
+    """Name the process that listens on a port of this machine, as far as this user may see it."""
+    try:
+        for connection in psutil.net_connections("tcp"):
+            address = connection.laddr
+            if connection.status == psutil.CONN_LISTEN and address and address.port == port and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except psutil.Error:
+        pass
+    return f"a process of {HOST} that this user cannot see"
+
+
+def look_at_class_data() -> Iterator[Finding]:
+    """Start Spark as a run does, and count its Java's classes by origin: Java does not report unused class data."""
+    with waiting_for("Spark to start"):
+        judgement, text = _start_spark()
+    yield Finding("class data of Spark", judgement, text)
+
+
+def _start_spark() -> tuple[Judgement, str]:
+    data = find_class_data()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "classes")
+        option = shlex.quote(f"-Xlog:class+load:file={log}")
+        env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {option}"}
+        command = [sys.executable, "-c", TRAINING]
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Judgement.WRONG, f"Spark does not start in {START_SECONDS} s: look for what else this machine does"
+        if done.returncode:
+            *_, reason = ["it printed nothing", *done.stderr.strip().splitlines()]
+            return Judgement.WRONG, f"Spark does not start: {reason}"
+        sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
+    used = sum(source.endswith("(top)") for source in sources)
+    if used:
+        return Judgement.OK, f"{used:,} of {len(sources):,} classes of Spark's Java come from class data"
+    if not data.is_file():
+        return Judgement.WARNING, (
+            f"there is none for this Java and these jars ({data}), so Spark starts slowly: run `kafka-s3 prepare`"
+        )
+    return Judgement.WARNING, (
+        f"{data} is there, and Java does not use it. Look for other options or another class path: "
+        f"spark.driver.extraClassPath or extraJavaOptions, SPARK_CONF_DIR, SPARK_SUBMIT_OPTS, JAVA_TOOL_OPTIONS"
+    )
+
+
+def look_at_kernels() -> Iterator[Finding]:
+    """Call the functions that numba compiles, and count those in its cache."""
+    from kafka_s3_platform.cli.machine.training import run_kernels
+
+    what = "compiled functions"
+    kernels = run_kernels()
+    missed = [kernel.name for kernel in kernels if not kernel.was_cached]
+    if not missed:
+        yield Finding(what, Judgement.OK, f"all {len(kernels)} were in numba's cache")
+        return
+    advice = (
+        f"{len(missed)} of {len(kernels)} had to be compiled. If it is so again, numba cannot write its cache: set "
+        f"NUMBA_CACHE_DIR to a folder that this user can write"
+    )
+    yield Finding(what, Judgement.WARNING, advice)
+
+
 MACHINE: Mapping[str, Probe] = {
-    "Java": looks.look_at_java,
-    "memory": looks.look_at_memory,
-    "disk": looks.look_at_disk,
-    "ports": looks.look_at_ports,
-    "class data of Spark": looks.look_at_class_data,
-    "compiled functions": looks.look_at_kernels,
+    "Java": look_at_java,
+    "memory": look_at_memory,
+    "disk": look_at_disk,
+    "ports": look_at_ports,
+    "class data of Spark": look_at_class_data,
+    "compiled functions": look_at_kernels,
 }
 
 

@@ -13,10 +13,7 @@ from kafka_s3_platform.errors import ConfigError, TransientError
 @click.command
 @click.pass_context
 def test_alert(ctx: click.Context) -> None:
-    """Send a test message to each receiver of alerts that the environment names.
-
-    Exit status 1 if one of them did not take it.
-    """
+    """Send a test message to each receiver of alerts in the environment. Exit status 1 if one does not take it."""
     from kafka_s3_platform.defs.alerts.message import make_test_message
     from kafka_s3_platform.defs.alerts.receivers import make_receivers
     from kafka_s3_platform.defs.alerts.settings import read_alert_settings

@@ -1,22 +1,31 @@
-"""The daily chunks of a connector's topics: one op, and so one run, for all picked topics."""
+"""The daily chunks of a connector's topics, and their check: one op, and so one run, for all picked topics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import date
+from datetime import date, datetime, timezone
 from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from kafka_s3_platform.defs.compact.checks import evaluate_days, make_daily_check
+from kafka_s3_platform.defs.archive.checks import DAILY_CHECK, ERROR, MAX_ROWS, WARN
 from kafka_s3_platform.defs.failures import count_retries, join_errors, make_assets_failure, raise_dagster_failures
 from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.metadata import Metadata, make_kafka_partitions_table, make_segments_metadata
+from kafka_s3_platform.defs.metadata import (
+    Metadata,
+    make_kafka_partitions_table,
+    make_metadata_table,
+    make_segments_metadata,
+)
 from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.form import make_form_metadata
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PlatformError, TransientError
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.upkeep.compact.days import list_due_days, read_day_segments
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
 
 DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
@@ -28,10 +37,67 @@ STAYS = (
 )
 
 
-def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
-    """`<connector>/daily/<topic>` of each topic. Picked days of picked topics are merged in one run.
+def make_daily_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+    """Make the spec of the check."""
+    return dg.AssetCheckSpec(
+        DAILY_CHECK,
+        asset=topic.key("daily"),
+        description="No past day has hourly segments to merge, and each day of the run holds as many records as its "
+        "merged hourly segments. `kafka-s3 verify` counts all days.",
+    )
 
-    A topic or a day that fails for good stops no other. The run then fails, and names each failure.
+
+def evaluate_days(topic: ArchivedTopic, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
+    """Evaluate the check after a run of these days; without any, only find days to merge.
+
+    Counts no other days: the cost would grow with the age of the archive.
+    """
+    findings = index.read(topic, lambda snapshot: (_find_due(topic, snapshot), _find_differences(snapshot, days)))
+    due, differences = findings or ([], [])
+    problems = [
+        *([f"{len(due)} past day(s) have hourly segments to merge."] if due else []),
+        *([f"{len(differences)} day(s) of the run hold other counts than their hours."] if differences else []),
+        *([] if findings else ["Nothing is archived yet."]),
+    ]
+    columns = ["day", "daily_records", "hourly_records"]
+    return dg.AssetCheckEvaluation(
+        asset_key=topic.key("daily"),
+        check_name=DAILY_CHECK,
+        passed=not due and not differences,
+        description=" ".join(problems) or None,
+        metadata={
+            "due_days": len(due),
+            "days_to_merge": make_metadata_table([{"day": day.isoformat()} for day in due[:MAX_ROWS]], ["day"]),
+            "counted_days": len(days),
+            "different_counts": make_metadata_table(differences[:MAX_ROWS], columns),
+        },
+        severity=ERROR if differences else WARN,
+    )
+
+
+def _find_due(topic: ArchivedTopic, snapshot: IndexSnapshot) -> list[date]:
+    zone = ZoneInfo(topic.config.layout.timezone)
+    return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
+
+
+def _find_differences(snapshot: IndexSnapshot, days: Sequence[date]) -> list[dict[str, str | int]]:
+    rows: list[dict[str, str | int]] = []
+    for day in days:
+        daily = _count_records(read_day_segments(snapshot, day), "daily")
+        hourly = _count_records(read_day_segments(snapshot, day, retired=True), "hourly")
+        if daily != hourly:
+            rows.append({"day": day.isoformat(), "daily_records": daily, "hourly_records": hourly})
+    return rows
+
+
+def _count_records(segments: Iterable[Segment], chunk: str) -> int:
+    return sum(segment.record_count for segment in segments if segment.chunk == chunk)
+
+
+def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+    """Make `<connector>/daily/<topic>` of each topic. One run merges the picked days of picked topics.
+
+    A permanent failure of a topic or a day stops no other. The run then fails, and names each failure.
     """
     connector = topics[0].config
 
@@ -88,7 +154,7 @@ def _compact(topics: Sequence[ArchivedTopic], days: Sequence[date], run_id: str,
 
 
 def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
-    """Raise an error that may pass, if the run may try again. Merging twice does no harm."""
+    """Raise a transient error, if the run may try again. Merging twice does no harm."""
     if context.op_execution_context.retry_number < count_retries(context):
         for outcome in outcomes.values():
             if isinstance(outcome, TransientError):
@@ -96,7 +162,7 @@ def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> Non
 
 
 def _join_failures(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
-    """Return each failed topic's error. It names all days that failed."""
+    """Return each failed topic's error. It names all failed days."""
     joined: dict[dg.AssetKey, PlatformError] = {}
     for topic in topics:
         days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}

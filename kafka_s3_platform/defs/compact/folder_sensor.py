@@ -14,7 +14,7 @@ import dagster as dg
 
 from kafka_s3_platform.defs.archive.backlog import split_contiguous
 from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
-from kafka_s3_platform.defs.compact.days import fingerprint_days
+from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.names import make_op_name
@@ -25,7 +25,14 @@ from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
-from kafka_s3_platform.upkeep.compact.days import find_day, find_day_end, find_day_start, list_day_hours, list_due_days
+from kafka_s3_platform.upkeep.compact.days import (
+    find_day,
+    find_day_end,
+    find_day_start,
+    list_day_hours,
+    list_due_days,
+    read_day_segments,
+)
 
 R = TypeVar("R")
 
@@ -101,7 +108,7 @@ def make_folder_sensor(
 
 
 def ask_days(shown: Container[str], topic: ArchivedTopic, index: IndexLook, requests: Requests, tick: Tick) -> None:
-    """Ask for the days that are due, oldest first, once for each contiguous range.
+    """Ask for the due days, oldest first, once for each contiguous range.
 
     A day is due if it holds live hourly segments. So is a day with daily ones and no materialization: a run crashed
     between its commit and its event.
@@ -118,8 +125,14 @@ def ask_days(shown: Container[str], topic: ArchivedTopic, index: IndexLook, requ
             tick.reasons.append(f"{topic.name}: {reason}")
 
 
+def fingerprint_days(topic: ArchivedTopic, days: Sequence[date], snapshot: IndexSnapshot) -> str:
+    """Return a digest of configuration and segments. Under the same digest, compaction ends as before."""
+    keys = [s.key for day in days for s in read_day_segments(snapshot, day)]
+    return fingerprint_inputs([topic.config_digest, keys])
+
+
 def list_idle_days(topic: ArchivedTopic, newest: date, shown: Container[str]) -> Iterator[Window]:
-    """List the days up to `newest` that Dagster offers, but does not show."""
+    """List the days up to `newest` in Dagster's partitions, but without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
@@ -243,7 +256,7 @@ def _find_due_days(
 def _find_days_not_shown(
     topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str], now: datetime
 ) -> Iterator[date]:
-    """Yield past days that were compacted at `since` or later, and that Dagster does not show."""
+    """Yield past days, compacted at `since` or later, without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since))
     for day in {find_day(chunk) for chunk in daily} - {None}:

@@ -1,12 +1,13 @@
-"""The folder sensor of a source connector: finds and counts other writers' folders and objects."""
+"""Other writers' objects as external assets, and the folder sensor of a source connector, which counts them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import dagster as dg
 import msgspec
 
+from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.defs.names import make_op_name
@@ -26,6 +27,23 @@ STATE = "/objects"
 
 MAX_FOLDERS = 100
 """Rows of an observation's table of the newest folders."""
+
+
+def make_objects_specs(config: ConnectorConfig, topics: Iterable[str]) -> list[dg.AssetSpec]:
+    """Make `<connector>/objects/<topic>` of each topic of a source connector."""
+    return [_make_spec(ArchivedTopic(config, topic)) for topic in topics]
+
+
+def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+    layout = topic.config.layout
+    return dg.AssetSpec(
+        topic.key("objects"),
+        **topic.shown_in("objects"),
+        kinds={"s3", *find_format(layout.format).kinds(layout.codec)},
+        description=f"Objects of topic `{topic.topic}` in `s3://{topic.config.store.bucket}`, which others wrote. The "
+        "folder sensor counts them, and observes changes. Its observations link to the form of a restore, filled with "
+        "the newest folder.",
+    )
 
 
 def make_objects_sensor(

@@ -29,7 +29,7 @@ PAGE = 100
 
 
 def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
-    """Make the sensor that deletes old runs of the code location. It requests no run."""
+    """Make the sensor. It deletes old runs of the code location, and requests none."""
 
     @dg.sensor(
         name="retention",
@@ -70,7 +70,7 @@ def read_retention_days(env: Mapping[str, str]) -> int:
 
 @dataclass
 class Sweep:
-    """One tick: deletes runs that ended before `before`, as long as there is time."""
+    """One tick: deletes runs with an end before `before`, as long as there is time."""
 
     instance: dg.DagsterInstance
     before: datetime
@@ -93,7 +93,7 @@ class Sweep:
     def delete_runs(self, after: str) -> str:
         """Delete old runs from the run `after` on. Return the run to go on after, empty to begin again.
 
-        The cursor passes over runs of other code locations and over runs that could not be deleted.
+        The cursor passes over runs of other code locations, and over failed deletions.
         """
         if after and self.instance.get_run_by_id(after) is None:
             after = ""
@@ -122,7 +122,7 @@ class Sweep:
                 delete_backfills(self.instance, [backfill.backfill_id])
 
     def tell(self, days: int) -> str:
-        """Return a summary of the tick. Raises the first error of a tick that deleted no run."""
+        """Return a summary of the tick. Raises the first error if no run was deleted."""
         if self.errors and not self.deleted:
             raise self.errors[0]
         sentences = [f"{self.deleted} run(s) that ended more than {days} days ago were deleted"]
@@ -144,7 +144,7 @@ class Sweep:
         return True
 
     def _is_ours(self, run: dg.DagsterRun) -> bool:
-        """Return whether the run is of this code location: others may share the instance."""
+        """Return True if the run is of this code location: others may share the instance."""
         if PROCESS_TAG in run.tags or run.job_name in self.job_names:
             return True
         selected = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}

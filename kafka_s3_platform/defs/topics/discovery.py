@@ -31,9 +31,9 @@ FIRST_LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class FoundTopics:
-    """Topics that the connector's pattern has ever matched. `gone` are topics that Kafka no longer has.
+    """Topics that the connector's pattern has ever matched. Kafka no longer has those in `gone`.
 
-    A gone topic stays in the list, since its archive stays too. `letters` are dead letter topics that match, and are
+    A gone topic stays in the list, since its archive stays too. `letters` are matching dead letter topics: they are
     left out.
     """
 
@@ -43,7 +43,7 @@ class FoundTopics:
 
     @property
     def letters_note(self) -> str:
-        """The end of a message: the dead letter topics that are left out."""
+        """The end of a message: the dead letter topics left out."""
         if not self.letters:
             return ""
         return f" (left out, as dead letter topics: {', '.join(self.letters)}; a file can name them in topics)"
@@ -71,7 +71,7 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
 
 
 def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
-    """Read the remembered topics that match the present pattern."""
+    """Read the remembered topics. Leave out those outside of the present pattern."""
     try:
         remembered = json.loads(_name_file(folder, config).read_text())
         topics = match_topics(config, remembered["topics"])
@@ -135,7 +135,7 @@ def resolve_now(config: ConnectorConfig, folder: Path) -> ConnectorConfig:
 
 
 def find_gone_topics(config: ConnectorConfig, folder: Path) -> frozenset[str]:
-    """Return the topics that Kafka did not have at the last look. None for a connector that names its topics."""
+    """Return the topics missing in Kafka's last answer, none for a connector with a list of topics."""
     if config.topics_regex is not None:
         return frozenset(recall_topics(config, folder).gone)
     return frozenset()

@@ -1,14 +1,30 @@
-"""The topics sensor: finds new topics that match a connector's `topics.regex`, and reloads the definitions."""
+"""The topics at Kafka as external assets, and the sensor for new matches of a connector's `topics.regex`."""
+
+from collections.abc import Iterable
 
 import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topics.discovery import find_topics_folder, look_for_topics
 from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.instance.reload import reload_code_location
 
 INTERVAL_SECONDS = 60
+
+
+def make_topic_specs(topics: Iterable[ArchivedTopic]) -> list[dg.AssetSpec]:
+    """Make `<connector>/kafka/<topic>` of each topic: the topic at Kafka, with this connector's lag."""
+    return [
+        dg.AssetSpec(
+            topic.key("kafka"),
+            **topic.shown_in("kafka"),
+            kinds={"kafka"},
+            description=f"Topic `{topic.topic}` in Kafka, and how far connector `{topic.config.name}` is behind.",
+        )
+        for topic in topics
+    ]
 
 
 def make_topics_sensor(connector: ConnectorConfig) -> dg.SensorDefinition:

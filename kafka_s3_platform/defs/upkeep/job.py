@@ -41,7 +41,7 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
 def make_upkeep_schedule(
     config: ConnectorConfig, job: dg.JobDefinition, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make a schedule that runs the upkeep once a night."""
+    """Make the schedule: the upkeep runs once a night."""
     return dg.ScheduleDefinition(
         name=job.name,
         job=job,

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.compact.days import fingerprint_days
+from kafka_s3_platform.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day

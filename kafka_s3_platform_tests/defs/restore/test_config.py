@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from kafka_s3_platform.cli.restore_options import add_restore_options, read_terms
+from kafka_s3_platform.cli.restore import add_restore_options, read_terms
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.restore.paths import allow_paths
