@@ -127,8 +127,8 @@ class EnvelopePart:
 class ValuesPart:
     """Objects of one kafka partition with values, or with whole records of another sink.
 
-    Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `stored` are the objects in
-    the index, empty for a listing. `size` is about their bytes. `newest_ms` is the latest known time of a record.
+    Their records have source offsets in [`start_offset`, `end_offset`); None: no bound. `archived_objects` are those
+    in the index, empty for a listing. `size` is about their bytes. `newest_ms` is the latest known time of a record.
     """
 
     config: ConnectorConfig = field(repr=False)

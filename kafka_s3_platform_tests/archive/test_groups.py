@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.archive.groups import match_replaced_groups, observe_groups
+from kafka_s3_platform.archive.reserve import match_replaced_groups, observe_groups
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
