@@ -77,7 +77,7 @@ def _write(config: ConnectorConfig, kafka_partitions: int, days: int) -> None:
 
 def _keep_up(config: ConnectorConfig) -> None:
     begun = time.process_time()
-    report = keep_up_index(config, dry_run=False, kept=timedelta())
+    report = keep_up_index(config, dry_run=False, retention=timedelta())
     cpu = time.process_time() - begun
     print(f"{config.name}: folded {report.fold.rows:,} rows; upkeep {cpu:.1f} CPU s", file=sys.stderr)
 

@@ -77,7 +77,7 @@ def _measure(config: ConnectorConfig, days: int, kafka_partitions: int, nights: 
 
 def _print_night(config: ConnectorConfig, days: int, night: int, kept: timedelta, merge: str) -> None:
     with measured() as usage:
-        keep_up_index(config, dry_run=False, kept=kept)
+        keep_up_index(config, dry_run=False, retention=kept)
     index = ConnectorIndex.of(config)
     live = sum(file.size for file in list_index_files(index.table, index.table.open())) / 1e6
     sizes = _list_sizes(config)

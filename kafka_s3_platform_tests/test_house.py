@@ -26,7 +26,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "converters": (4_070, 22),
     "defs": (8_310, 69),
     "formats": (6_320, 58),
-    "instance": (790, 11),
+    "instance": (800, 11),
     "java": (980, 9),
     "kafka": (5_640, 35),
     "layouts": (820, 9),
@@ -49,7 +49,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 170,
     "a private module of Dagster": 43,
-    "a vague name": 1_343,
+    "a vague name": 1_261,
     "a, b = x, y": 54,
 }
 """How often the package may do what is hard to read. The aim is 0."""

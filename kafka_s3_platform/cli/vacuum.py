@@ -80,6 +80,6 @@ def _format_report(topic: str, report: VacuumReport) -> str:
     ending = "" if report.finished else "; not finished, run again"
     return (
         f"{topic}: {len(report.removed)} orphan object(s), {report.removed_bytes:,} bytes, and "
-        f"{len(report.aborted_uploads)} unfinished upload(s) {verb}; {report.kept} kept for now, "
+        f"{len(report.aborted_uploads)} unfinished upload(s) {verb}; {report.retained} kept for now, "
         f"{len(report.foreign)} of other writers left alone{ending}"
     )

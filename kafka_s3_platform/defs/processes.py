@@ -23,7 +23,7 @@ import psutil
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from kafka_s3_platform.defs.request_tags import REQUEST_TAG
-from kafka_s3_platform.instance.alive import read_alive, tell_alive
+from kafka_s3_platform.instance.alive import read_alive_until, set_alive_until
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def make_process_tags(run_id: str) -> dict[str, str]:
 
 def extend_life(instance: dg.DagsterInstance, run_id: str, seconds: float = 0.0) -> None:
     """Extend the run's lease, by `seconds` more than usual."""
-    tell_alive(instance, run_id, time.time() + seconds + LIFE_SECONDS)
+    set_alive_until(instance, run_id, time.time() + seconds + LIFE_SECONDS)
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     process = _find_process(run)
     if process is not None and _is_here(process):
         return ""
-    until = None if process is None else read_alive(instance, run.run_id)
+    until = None if process is None else read_alive_until(instance, run.run_id)
     if until is None:
         return ". If nothing executes it, terminate it in the UI"
     at = datetime.fromtimestamp(until, timezone.utc)
@@ -131,7 +131,7 @@ def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
         return requested and record.start_time is not None and record.start_time + LIFE_SECONDS < time.time()
     if _is_here(process):
         return not any(_is_alive(pid, started) for pid, started in process["processes"])
-    until = read_alive(instance, run.run_id)
+    until = read_alive_until(instance, run.run_id)
     return until is not None and until < time.time()
 
 

@@ -1,1 +1,1 @@
-"""Dagster's own storage: what `dagster.yaml` names, and how long it keeps what."""
+"""Dagster's own storage: the storage in `dagster.yaml`, and the retention of its runs."""

@@ -1,6 +1,6 @@
-"""Until when a run is to be taken for alive, kept in Dagster's storage.
+"""Records in Dagster's storage until when a run counts as alive.
 
-It is no tag of the run: Dagster writes all of a run's tags at once, so one thread would undo what another has set.
+It is no tag of the run: Dagster writes all of a run's tags at once, so one thread would undo another's.
 """
 
 import dagster as dg
@@ -9,20 +9,20 @@ from dagster._core.storage.runs.schema import KeyValueStoreTable
 from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
 
-def tell_alive(instance: dg.DagsterInstance, run_id: str, until: float) -> None:
-    """Keep until when the run is alive, in seconds since the epoch."""
+def set_alive_until(instance: dg.DagsterInstance, run_id: str, until: float) -> None:
+    """Record until when the run is alive, in seconds since the epoch."""
     instance.run_storage.set_cursor_values({_make_key(run_id): repr(until)})
 
 
-def read_alive(instance: dg.DagsterInstance, run_id: str) -> float | None:
-    """Return until when the run is alive, or None if it never said so."""
+def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
+    """Return until when the run is alive, or None if this was never recorded."""
     key = _make_key(run_id)
-    told = instance.run_storage.get_cursor_values({key}).get(key)
-    return None if told is None else float(told)
+    value = instance.run_storage.get_cursor_values({key}).get(key)
+    return None if value is None else float(value)
 
 
-def forget_alive(storage: RunStorage, run_id: str) -> None:
-    """Delete what is kept of the run."""
+def delete_alive_until(storage: RunStorage, run_id: str) -> None:
+    """Delete the record of the run."""
     if not isinstance(storage, SqlRunStorage):
         return
     with storage.connect() as conn:

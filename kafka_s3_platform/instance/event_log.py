@@ -34,8 +34,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     """
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        self._kept: tuple[int, Engine] | None = None
-        self._known: set[str] = set()
+        self._engine_of_pid: tuple[int, Engine] | None = None
+        self._schema_names: set[str] = set()
         super().__init__(base_dir, inst_data)
 
     @classmethod
@@ -73,8 +73,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Store events in one transaction. Results of checks follow in transactions of their own."""
         with self.index_connection() as conn:
-            stored = [(self._insert(conn, event), event) for event in events]
-        for event_id, event in stored:
+            inserted = [(self._insert(conn, event), event) for event in events]
+        for event_id, event in inserted:
             if event.is_dagster_event and event.dagster_event_type in ASSET_CHECK_EVENTS:
                 self.store_asset_check_event(event, event_id)
 
@@ -94,19 +94,19 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         return SqlEventLogStorage.get_event_records(self, event_records_filter, limit, ascending)
 
     def has_table(self, table_name: str) -> bool:
-        """Return whether the one file has the table, and remember that it has: Dagster asks with each event."""
-        if table_name not in self._known:
+        """Return True if the one file has the table, and remember that it has: Dagster asks with each event."""
+        if table_name not in self._schema_names:
             with self.index_connection() as conn:
                 if not conn.dialect.has_table(conn, table_name):
                     return False
-            self._known.add(table_name)
+            self._schema_names.add(table_name)
         return True
 
     def _has_asset_key_col_on_connection(self, conn: Connection, column_name: str) -> bool:
-        if column_name not in self._known:
+        if column_name not in self._schema_names:
             if not super()._has_asset_key_col_on_connection(conn, column_name):
                 return False
-            self._known.add(column_name)
+            self._schema_names.add(column_name)
         return True
 
     def watch(self, run_id: str, cursor: str | None, callback: EventHandlerFn) -> None:
@@ -122,8 +122,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def dispose(self) -> None:
         """Close the connection and end the watching."""
         super().dispose()
-        if self._kept is not None:
-            self._kept[1].dispose()
+        if self._engine_of_pid is not None:
+            self._engine_of_pid[1].dispose()
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:  # noqa: ARG002
@@ -133,7 +133,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def _open_engine(self) -> Engine:
         """Return this process's engine. A connection to SQLite must not be used after a fork."""
         with self._db_lock:
-            if self._kept is None or self._kept[0] != os.getpid():
+            if self._engine_of_pid is None or self._engine_of_pid[0] != os.getpid():
                 engine = create_engine(
                     self.conn_string_for_shard(INDEX_SHARD_NAME),
                     poolclass=QueuePool,
@@ -142,8 +142,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
                     connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
                 )
                 self._initdb(engine, for_index_shard=True)
-                self._kept = (os.getpid(), engine)
-            return self._kept[1]
+                self._engine_of_pid = (os.getpid(), engine)
+            return self._engine_of_pid[1]
 
 
 class _Watchdog(SqliteEventLogStorageWatchdog):

@@ -1,7 +1,7 @@
-"""Finds the checks whose last result is a failure.
+"""Finds the checks with a failure as last result.
 
-Dagster's own call reads the last event of each check, also of all that passed, and tells nothing of a check that a run
-is about to evaluate.
+Dagster's own call reads the last event of each check, also of all passed ones, and omits checks that a run is about to
+evaluate.
 """
 
 import json
@@ -23,7 +23,7 @@ _SUCCEEDED, _FAILED = AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecu
 
 
 def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[AssetCheckEvaluation, float]]:
-    """Yield the last result of each check that failed, and when it did, in seconds since the epoch.
+    """Yield the last result of each failed check, with its time in seconds since the epoch.
 
     Raises:
         PermanentError: Dagster's storage is not one of SQL databases.
@@ -34,14 +34,14 @@ def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[AssetChec
             f"Dagster keeps its events in {type(storage).__name__}, of which failed checks cannot be listed. Alerts "
             "need one of its SQL storages"
         )
-    # Without a condition the index alone tells the last ids: of 500 topics and a month, in a tenth of the time.
+    # Without a condition the index alone finds the last ids: of 500 topics and a month, in a tenth of the time.
     last = (
         db.select(db.func.max(_checks.c.id).label("id")).group_by(_checks.c.asset_key, _checks.c.check_name).subquery()
     )
     columns = (_checks.c.asset_key, _checks.c.check_name, _checks.c.execution_status, _checks.c.evaluation_event)
-    wanted = db.select(*columns).join(last, _checks.c.id == last.c.id)
+    query = db.select(*columns).join(last, _checks.c.id == last.c.id)
     with storage.index_connection() as conn:
-        rows = conn.execute(wanted.where(_checks.c.execution_status != _SUCCEEDED.value)).fetchall()
+        rows = conn.execute(query.where(_checks.c.execution_status != _SUCCEEDED.value)).fetchall()
     for row in rows:
         if row.execution_status == _FAILED.value:
             entry: EventLogEntry | None = deserialize_value(row.evaluation_event, EventLogEntry)
@@ -53,6 +53,6 @@ def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[AssetChec
 
 
 def _read_last(storage: SqlEventLogStorage, key: dg.AssetCheckKey) -> EventLogEntry | None:
-    """Return the last failure of a check that a run is about to evaluate, None if it passed since, or never ran."""
+    """Return the last failure of a check about to be evaluated by a run, None if it passed since, or never ran."""
     ended = storage.get_asset_check_execution_history(key, limit=1, status={_SUCCEEDED, _FAILED})
     return ended[0].event if ended and ended[0].status == _FAILED else None

@@ -10,7 +10,7 @@ from kafka_s3_platform.errors import (
 )
 
 _DRIVERS = frozenset({"psycopg", "psycopg2", "sqlite3"})
-_ADVICE = "Look at what dagster.yaml names: whether the database runs, or the folder can be written; then run again"
+_ADVICE = "Check what dagster.yaml names: whether the database runs, or the folder can be written; then run again"
 
 
 def explain_storage_error(err: BaseException) -> PlatformError | None:
@@ -18,16 +18,16 @@ def explain_storage_error(err: BaseException) -> PlatformError | None:
 
     The text has no words of a database but those of SQLite: a database's may hold the address, and so a password.
     """
-    causes = [each for each in iterate_causes(err) if _name_package(each) in _DRIVERS]
+    causes = [error for error in iterate_causes(err) if _name_package(error) in _DRIVERS]
     if not causes:
         return None
     cause = causes[-1]
-    said = str(cause) if _name_package(cause) == "sqlite3" else type(cause).__name__
-    if "disk is full" in said:
-        return FullDiskError(f"Dagster's storage: {said}. Make room on this machine's disk, and run again")
-    # an answer of the driver that it cannot be reached, or is locked; all others are about what the storage holds
+    text = str(cause) if _name_package(cause) == "sqlite3" else type(cause).__name__
+    if "disk is full" in text:
+        return FullDiskError(f"Dagster's storage: {text}. Make room on this machine's disk, and run again")
+    # the driver cannot reach the storage, or it is locked; all other errors are about its content
     kind = TransientError if type(cause).__name__ in {"OperationalError", "InterfaceError"} else PermanentError
-    return kind(f"Dagster's storage does not answer: {said}. {_ADVICE}", code=ErrorCode.DAGSTER)
+    return kind(f"Dagster's storage does not answer: {text}. {_ADVICE}", code=ErrorCode.DAGSTER)
 
 
 def _name_package(err: BaseException) -> str:

@@ -1,7 +1,7 @@
-"""Refuses requests that a page of another origin makes a browser send to `dagster dev`, which has no login.
+"""Refuses requests to `dagster dev`, which has no login, sent by a browser for a page of another origin.
 
-Dagster runs mutations that come by GET, and asks for neither Origin nor Host. A link in any page could start a restore,
-and a page whose name is made to lead to this machine (DNS rebinding) could read the answers.
+Dagster runs mutations sent by GET, and checks neither Origin nor Host. A link in any page could start a restore, and a
+page with a name that leads to this machine (DNS rebinding) could read the answers.
 """
 
 import os
@@ -34,7 +34,7 @@ def guard_development_server() -> None:
 
 @final
 class OriginGuard:
-    """Refuses requests for names of others, and of pages of others. `names` are this server's, besides localhost."""
+    """Refuses requests to other names than `names` and localhost, and from foreign pages."""
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
         self._app = app
@@ -53,12 +53,12 @@ class OriginGuard:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._is_own_name(host):
-            return f"it is for {host!r}: use localhost or the address of this machine, which no name of others leads to"
+            return f"it is for {host!r}: use localhost or the address of this machine, which no foreign name leads to"
         if origin is not None and origin.partition("://")[2] != host:
             return f"it comes from a page of {origin!r}, not of {host!r}"
-        # A browser says no origin with GET. Dagster's own pages use POST.
+        # A browser sends no origin with GET. Dagster's own pages use POST.
         if scope.get("method") == "GET" and "query" in parse_qs(scope["query_string"].decode("latin-1")):
-            return "a GraphQL query by GET may come from a page of others: use POST"
+            return "a GraphQL query by GET may come from a foreign page: use POST"
         return None
 
     def _is_own_name(self, host: str) -> bool:

@@ -14,19 +14,19 @@ def find_instance() -> dg.DagsterInstance | None:
     """Open the instance of DAGSTER_HOME, or else of the `dagster.yaml` in this folder. None if there is neither.
 
     Only one process at a time does so. If two create the databases of a fresh home at once, these get two revisions.
-    A folder of runs that was open to other users is closed.
+    A folder of runs open to other users is closed.
 
     Raises:
         ConfigError: DAGSTER_HOME or the file cannot be used.
-        PlatformError: the storage that it names does not answer.
+            PlatformError: its storage does not answer.
     """
     try:
         return _open_instance()
     except dg.DagsterError as err:
         raise ConfigError(f"Dagster's instance cannot be opened: {err}", code=ErrorCode.DAGSTER) from err
     except Exception as err:
-        if told := explain_storage_error(err):
-            raise told from err
+        if explained := explain_storage_error(err):
+            raise explained from err
         raise
 
 

@@ -1,4 +1,4 @@
-"""Has a code server load the definitions again, from a sensor that has found what they lack."""
+"""Makes a code server load the definitions again, from a sensor that has found missing ones."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def reload_code_location(context: dg.SensorEvaluationContext) -> str:
-    """Have this code server replaced by one that loads anew. Return what happens next, for people.
+    """Replace this code server by one that loads anew. Return the next step, for people.
 
     Dagster's webserver and daemon notice a new server by themselves. If each of them manages a server of its own, the
     daemon replaces its server every minute, and the webserver when somebody reloads the location.

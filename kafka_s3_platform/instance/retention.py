@@ -1,9 +1,9 @@
-"""Deletes old runs from Dagster's storage, and leaves behind what they materialized.
+"""Deletes old runs from Dagster's storage, and leaves their materializations.
 
-Dagster's own `delete_run` also deletes the materializations of the run, and sensors would ask for its hours again. Here
-the newest materialization and the newest observation of each partition key become events without a run, as somebody
-would report them. They keep their id, time and metadata: nothing looks materialized again, and the latest stays the
-latest. Every step can be killed and done again; the run itself goes last.
+Dagster's own `delete_run` also deletes the materializations of the run, and sensors would request its hours again. Here
+the newest materialization and the newest observation of each partition key become events without a run, like reported
+ones. They keep their id, time and metadata: nothing looks materialized again, and the latest stays the latest. Every
+step can be killed and done again; the run itself goes last.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from dagster._serdes import deserialize_value, serialize_value
 from sqlalchemy.engine import Connection
 
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.instance.alive import forget_alive
+from kafka_s3_platform.instance.alive import delete_alive_until
 
 EVENTS_AT_ONCE = 1_000
 """Events in one transaction. Meanwhile nobody else can write to SQLite: about a second."""
@@ -46,9 +46,9 @@ _checks = AssetCheckExecutionsTable
 
 
 def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Delete a finished run, its log, what its processes printed, and definitions that only this run has.
+    """Delete a finished run, its log, the output of its processes, and definitions of this run alone.
 
-    Keep what is the newest of its partition keys.
+    Keep the newest events of its partition keys.
 
     Raises:
         PermanentError: Dagster's storage is not one of SQL databases.
@@ -56,7 +56,7 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
     storage = _find_event_log(instance)
     while _hand_over(storage, run_id):
         pass
-    _tell_last_materializations(storage, run_id)
+    _update_last_materializations(storage, run_id)
     _delete_check_results(storage, run_id)
     while _delete_events(storage, _events.c.run_id == run_id):
         pass
@@ -65,14 +65,14 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
         storage.free_concurrency_slots_for_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     _delete_snapshots(instance.run_storage, instance.get_run_by_id(run_id))
-    forget_alive(instance.run_storage, run_id)
+    delete_alive_until(instance.run_storage, run_id)
     instance.run_storage.delete_run(run_id)
 
 
 def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: datetime) -> int:
-    """Delete observations and check results of the asset that no run made, older than `before` (UTC). Keep the newest.
+    """Delete observations and check results of the asset without a run, older than `before` (UTC). Keep the newest.
 
-    Return how many observations were deleted, which may be EVENTS_AT_ONCE of more.
+    Return the number of deleted observations, which may be EVENTS_AT_ONCE of more.
     """
     storage = _find_event_log(instance)
     at = before.astimezone(timezone.utc).replace(tzinfo=None)
@@ -89,7 +89,7 @@ def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: 
 
 
 def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:
-    """Delete backfills that ended."""
+    """Delete ended backfills."""
     storage: Any = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return
@@ -100,10 +100,10 @@ def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) 
                 BulkActionsTable.c.key.in_(backfill_ids), BulkActionsTable.c.status.in_(ended)
             )
         )
-        left = db.select(BulkActionsTable.c.key)
+        remaining = db.select(BulkActionsTable.c.key)
         conn.execute(
             BackfillTagsTable.delete().where(
-                BackfillTagsTable.c.backfill_id.in_(backfill_ids), BackfillTagsTable.c.backfill_id.not_in(left)
+                BackfillTagsTable.c.backfill_id.in_(backfill_ids), BackfillTagsTable.c.backfill_id.not_in(remaining)
             )
         )
 
@@ -138,33 +138,35 @@ def _hand_over(storage: SqlEventLogStorage, run_id: str) -> int:
     with storage.index_transaction() as conn:
         rows = conn.execute(db.select(*columns).where(of_run).order_by(_events.c.id).limit(EVENTS_AT_ONCE)).fetchall()
         superseded = [row.id for row in rows if row.is_superseded]
-        kept = [
+        survivors = [
             {"kept_id": row.id, "kept_event": _report_without_run(row.event)} for row in rows if not row.is_superseded
         ]
         _delete_ids(conn, superseded)
-        if kept:
+        if survivors:
             conn.execute(
                 _events.update()
                 .where(_events.c.id == db.bindparam("kept_id"))
                 .values(run_id=RUNLESS_RUN_ID, step_key=None, event=db.bindparam("kept_event")),
-                kept,
+                survivors,
             )
     return len(rows)
 
 
 def _report_without_run(serialized: str) -> str:
-    """Return the event as Dagster stores one that somebody reports, at its own time."""
+    """Return the event as Dagster stores a reported one, at its own time."""
     entry = deserialize_value(serialized, EventLogEntry)
-    told = entry.get_dagster_event()
-    event = DagsterEvent(told.event_type_value, job_name=RUNLESS_JOB_NAME, event_specific_data=told.event_specific_data)
+    source = entry.get_dagster_event()
+    event = DagsterEvent(
+        source.event_type_value, job_name=RUNLESS_JOB_NAME, event_specific_data=source.event_specific_data
+    )
     without_run = EventLogEntry(  # type: ignore[no-untyped-call]
         None, entry.level, "", RUNLESS_RUN_ID, entry.timestamp, None, RUNLESS_JOB_NAME, event
     )
     return serialize_value(without_run)
 
 
-def _tell_last_materializations(storage: SqlEventLogStorage, run_id: str) -> None:
-    """Have the assets that the run was the last to materialize name the event that is left."""
+def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> None:
+    """Set the last event of assets that the run was the last to materialize."""
     with storage.index_transaction() as conn:
         keys = conn.execute(db.select(AssetKeyTable.c.asset_key).where(AssetKeyTable.c.last_run_id == run_id)).scalars()
         for key in keys.fetchall():
@@ -200,10 +202,10 @@ def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *which: Any)
 
 
 def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:
-    """Delete the definitions that Dagster keeps of what the run selected, if no other run selected the same.
+    """Delete the definitions of the run's selection, if no other run has the same.
 
-    The definition of a whole job stays: those of its selections name it. A run that is made at this very moment may
-    have found the definitions. Dagster refuses to store it then, so that it is asked for again, or it runs without.
+    The definition of a complete job stays: its selections name it. A run created at this very moment may have found
+    the definitions. Dagster refuses to store it then, so that it is requested again, or it runs without.
     """
     if run is None or not run.job_snapshot_id or not isinstance(storage, SqlRunStorage):
         return
@@ -213,7 +215,7 @@ def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:
             return
     # A plan names its job, so no other run has this plan.
     gone = [run.execution_plan_snapshot_id]
-    # None if a call that was killed has deleted it
+    # None if a killed call has deleted it
     job: Any = storage.get_job_snapshot(run.job_snapshot_id)
     if job is not None and job.lineage_snapshot is not None:
         gone.append(run.job_snapshot_id)
@@ -240,5 +242,5 @@ def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
     if isinstance(storage, SqliteEventLogStorage):
         path = Path(storage.path_for_shard(run_id))
         if path.name == f"{run_id}.db":
-            for each in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path):
-                each.unlink(missing_ok=True)
+            for file in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path):
+                file.unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 
     python -m kafka_s3_platform.instance.watch SOCKET
 
-SOCKET is that of `dagster code-server start`. Runs under way go on. The webserver asks the code server each
-second whether it was reloaded, the daemon each minute.
+SOCKET is the one of `dagster code-server start`. Runs under way go on. The webserver notices a reload within a second,
+the daemon within a minute.
 """
 
 import logging
@@ -22,43 +22,43 @@ from kafka_s3_platform.config.files import find_connectors_folder, hash_connecto
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 RELOAD_SECONDS = 300
-"""How long loading may take: each connector with `topics.regex` may ask Kafka, and files may be many."""
+"""Longest time of loading: each connector with `topics.regex` may ask Kafka, and files may be many."""
 
 
 @dataclass
 class Watch:
-    """Looks at the files of a folder. `reload` raises OSError if the code server does not answer."""
+    """Watches the files of a folder. `reload` raises OSError if the code server does not answer."""
 
     folder: Path
     reload: Callable[[], None]
     _loaded: str | None = None
-    """What the code server has read. Not known at first."""
+    """Hash of the files that the code server has read. Unknown at first."""
 
-    _seen: str | None = None
+    _last_hash: str | None = None
 
-    def look(self) -> None:
-        """Reload if the files differ from what was loaded, and are the same as at the last look.
+    def check(self) -> None:
+        """Reload if the files differ from the loaded ones, and have not changed since the last check.
 
-        Files that somebody is still copying are left for the next look.
+        Files still being copied are left for the next check.
         """
         now = hash_connector_files(self.folder)
-        settled = now == self._seen
-        self._seen = now
-        if not settled or now == self._loaded:
+        is_stable = now == self._last_hash
+        self._last_hash = now
+        if not is_stable or now == self._loaded:
             return
         try:
             self.reload()
         except OSError as err:
-            logger.warning("the connector files changed, but the code server cannot be told; trying again: %s", err)
+            logger.warning("the connector files changed, but the code server does not answer; trying again: %s", err)
             return
         logger.info("the code server has read %s", self.folder)
         self._loaded = now
 
 
 def reload_server(socket: str) -> None:
-    """Let the code server read everything again.
+    """Make the code server read everything again.
 
     Raises:
         ConnectionError: it does not answer.
@@ -75,8 +75,8 @@ def main() -> None:
     [socket] = sys.argv[1:]
     watch = Watch(find_connectors_folder(os.environ), lambda: reload_server(socket))
     while True:
-        watch.look()
-        time.sleep(LOOK_SECONDS)
+        watch.check()
+        time.sleep(CHECK_SECONDS)
 
 
 if __name__ == "__main__":

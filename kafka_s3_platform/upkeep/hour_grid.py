@@ -1,4 +1,4 @@
-"""Days x hours of a topic, each with its state: what `show`, the status page and Dagster draw."""
+"""Builds the grid of days x hours of a topic, each with its state, for `show`, the status page and Dagster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,29 +29,29 @@ def make_hour_grid(
     *,
     by_kafka_partition: bool = False,
 ) -> list[GridDay]:
-    """Name the states of the hours of the ascending `days`. See `state_hours`."""
+    """Return each hour's state for `days` (ascending). See `state_hours`."""
     by_day = {day: list_day_hours(day, zone) for day in days}
-    hours = [hour for each in by_day.values() for hour in each]
+    hours = [hour for day_hours in by_day.values() for hour in day_hours]
     stated = iter(state_hours(snapshot, hours, lateness, now, at_risk, by_kafka_partition=by_kafka_partition))
-    return [GridDay(day, tuple(next(stated) for _ in each)) for day, each in by_day.items()]
+    return [GridDay(day, tuple(next(stated) for _ in day_hours)) for day, day_hours in by_day.items()]
 
 
 def list_grid_days(
     snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: datetime, first_hour: datetime
 ) -> list[date]:
-    """List the last `count` days up to today, or up to the newest that was archived if nothing is of these.
+    """List the last `count` days up to today, or up to the newest archived one if nothing is of these.
 
-    None is before `first_hour`, the first that the connector archives.
+    None is before `first_hour`, the first one to archive.
     """
     last = now.astimezone(zone).date()
     start = find_day_start(last - timedelta(days=count - 1), zone)
     newest = max(snapshot.state.asked_hours, default=None)
     if newest is None or newest < start:
-        stored = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), retired=True)
-        if not stored and newest is None:
-            # runs up to now ask for no hour: all hours are looked at, where none is recent
-            stored = snapshot.list_chunks(SegmentFilter("hourly"), retired=True)
-        newest = max((chunk.chunk_start for chunk in stored if chunk.chunk_start), default=newest)
+        chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), retired=True)
+        if not chunks and newest is None:
+            # runs up to now request no hour: search all hours, if none is recent
+            chunks = snapshot.list_chunks(SegmentFilter("hourly"), retired=True)
+        newest = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest)
     if newest is not None and newest < start:
         last = newest.astimezone(zone).date()
     first = min(first_hour.astimezone(zone).date(), last)

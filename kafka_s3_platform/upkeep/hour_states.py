@@ -1,4 +1,4 @@
-"""Names what is known of hours: one word and one mark, for a terminal, a page and Dagster."""
+"""Name the states of hours: one word and one mark, for a terminal, a page and Dagster."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ MARKS: Mapping[HourState, tuple[str, str]] = {
     "empty": ("o", "complete, and no record of it is in this archive"),
     "ahead": (" ", ""),
 }
-"""The mark that stands for each state, and what a legend says of it. The worst comes first."""
+"""The mark of each state, and its meaning in a legend. The worst comes first."""
 
 
 COLOURS: Mapping[HourState, tuple[str, str]] = {
@@ -47,12 +47,12 @@ COLOURS: Mapping[HourState, tuple[str, str]] = {
     "complete": ("#1f8a5b", "#a5dcc2"),
     "empty": ("#cfe9dc", "#2c6b4d"),
 }
-"""The colour of each state, and that of its mark on it. They differ in lightness, for those who see no green or red."""
+"""The colour of each state, and its mark's on it. They differ in lightness, for people who see no green or red."""
 
 
 @dataclass(frozen=True)
 class StatedHour:
-    """What is known of an hour, and of it in each kafka partition if that was asked for."""
+    """State of an hour, and its state in each kafka partition if requested."""
 
     state: HourState
     report: HourReport
@@ -70,16 +70,16 @@ def state_hours(
 ) -> list[StatedHour]:
     """Name the state of each of the ascending `hours`.
 
-    Hours in `at_risk`, [from, to), have records that Kafka soon deletes, unless they are complete. The index does not
-    tell that.
+    Hours in `at_risk`, [from, to), have records soon to be deleted by Kafka, unless they are complete. The index does
+    not know that.
     """
     numbers = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
     stated = []
     for report in report_hours(snapshot, hours, lateness):
         passing = _name_passing(report.hour, lateness, now, at_risk)
-        verdict, stored = report.verdict, _sum(report.segments)
+        verdict, counts = report.verdict, _sum(report.segments)
         lacks = _name_what_lacks(snapshot.state, verdict)
-        state = _name_state(stored, passing, _choose_worst(lacks.values()), report.complete, met=report.scanned)
+        state = _name_state(counts, passing, _choose_worst(lacks.values()), report.complete, met=report.scanned)
         states: dict[int, HourState] = {}
         for number in numbers:
             mine = _sum(s for s in report.segments if s.kafka_partition == number)
@@ -112,21 +112,21 @@ def sketch_hours(
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
-    """Return those of the ascending `hours` that are complete and lack and hold nothing, also no other sink's."""
+    """Return the complete ones of the ascending `hours` that lack and hold nothing, also of no other sink."""
     judge = snapshot.state.judge
     complete = [hour for hour in hours if judge.is_complete(hour, lateness) and not judge.may_lack(hour, lateness)]
     if not complete:
         return []
     bounds = (complete[0], complete[-1] + HOUR)
-    stored = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
-    return [hour for hour in complete if hour not in stored]
+    starts = {c.chunk_start for c in snapshot.list_chunks(SegmentFilter("hourly", bounds), retired=True)}
+    return [hour for hour in complete if hour not in starts]
 
 
 def _name_what_lacks(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
     """Name, by kafka partition, how likely the hour lacks something: a gap, or only if records came out of order.
 
-    What was deleted or skipped may be of every hour since it was last known to be there. If records are in order, it is
-    older than an hour whose plan has found records of earlier hours behind it.
+    Deleted or skipped records may be of every hour since they were last observed. If records are in order, they
+    are older than an hour with a plan that found records of earlier hours behind them.
     """
     lacks: dict[int, Literal["gap", "in doubt"]] = {}
     for gap in verdict.lacking:
@@ -151,7 +151,7 @@ def _list_kafka_partitions(snapshot: IndexSnapshot) -> list[int]:
 def _name_passing(
     hour: datetime, lateness: timedelta, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> HourState | None:
-    """Name what time alone says of an hour that is not complete: None if it should be."""
+    """Name the state of an incomplete hour by time alone: None if it should be complete."""
     if hour > now:
         return "ahead"
     if at_risk is not None and at_risk[0] <= hour < at_risk[1]:
@@ -166,19 +166,19 @@ def _sum(segments: Iterable[Segment]) -> tuple[int, int] | None:
 
 
 def _name_state(
-    stored: tuple[int, int] | None,
+    counts: tuple[int, int] | None,
     passing: HourState | None,
     lacking: Literal["gap", "in doubt"] | None,
     complete: bool,
     *,
     met: bool,
 ) -> HourState:
-    """Name what is known of an hour. Complete hours may have lost what retention took: that counts first."""
+    """Name the state of an hour. Complete hours may have lost records to retention: that counts first."""
     if lacking == "gap":
         return "gap"
     if complete and lacking:
         return lacking
     if complete:
-        records, late = stored or (0, 0)
+        records, late = counts or (0, 0)
         return "late" if late else "complete" if records else "empty"
-    return passing or ("partial" if met or stored else "none")
+    return passing or ("partial" if met or counts else "none")

@@ -30,7 +30,7 @@ from kafka_s3_platform.store.predicates import match_unresolved
 
 @dataclass(frozen=True)
 class Skip:
-    """Do without these offsets. None of them is archived."""
+    """Give up these offsets. None of them is archived."""
 
     kafka_partition: int
     offsets: OffsetRange
@@ -38,14 +38,14 @@ class Skip:
 
 @dataclass(frozen=True)
 class AcceptTruncation:
-    """Keep what is archived of a log that was truncated, and go on at the archive's end."""
+    """Keep the archived part of a truncated log, and go on at the archive's end."""
 
     kafka_partition: int
 
 
 @dataclass(frozen=True)
 class BeginAt:
-    """Do without everything below `offset` that is not archived."""
+    """Give up everything below `offset` that is not archived."""
 
     kafka_partition: int
     offset: int
@@ -56,11 +56,11 @@ Decision = Skip | AcceptTruncation | BeginAt
 
 @dataclass(frozen=True)
 class ResolveReport:
-    """What a decision recorded (or would record).
+    """Gaps recorded by a decision, or on a dry run to be recorded.
 
-    It leaves `offset_count` offsets that the log has unarchived, and `later_count` that it does not have yet: what is
-    written there later is not archived either. `is_start_exact` is False if nobody can tell where a log was truncated:
-    then the gap begins at the lowest offset where that may be.
+    It gives up `offset_count` offsets of the log, and `later_count` that it does not have yet: records written there
+    later are not archived either. `is_start_exact` is False if nobody can tell at which offset a log was truncated:
+    then the gap begins at the lowest possible one.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class ResolveReport:
 
 
 def list_unresolved(config: ConnectorConfig, topic: str) -> tuple[Unresolved, ...]:
-    """List what could not be archived of the topic. Raises store errors."""
+    """List unarchived offsets of the topic. Raises store errors."""
     snapshot = TopicIndex.of(config, topic).peek()
     return snapshot.state.unresolved if snapshot else ()
 
@@ -80,7 +80,7 @@ def list_unresolved(config: ConnectorConfig, topic: str) -> tuple[Unresolved, ..
 def resolve_offsets(
     config: ConnectorConfig, topic: str, decision: Decision, run_id: str, dry_run: bool
 ) -> ResolveReport:
-    """Record a decision as gaps, in one commit. If `dry_run`, only report what it would record.
+    """Record a decision as gaps, in one commit. If `dry_run`, only report them.
 
     Raises:
         BusyError: a run is at work on these offsets.
@@ -108,30 +108,30 @@ def resolve_offsets(
 
         index = TopicIndex.of(config, topic)
         if dry_run:
-            found = index.peek()
-            return decide(_read_state(found, decision) if found else IndexState())[0]
+            current = index.peek()
+            return decide(_read_state(current, decision) if current else IndexState())[0]
         return retry_commit(index, step)
 
 
 def _read_state(snapshot: IndexSnapshot, decision: Decision) -> IndexState:
-    # where a log has grown again, the epoch at the end of each scan is compared with it
+    # if a log has grown again, it is compared with the epoch at the end of each scan
     return snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
 
 
 def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicDescription, Frontier]:
-    """Look at one kafka partition. It is of the topic that is described, which is not created again meanwhile."""
+    """Observe one kafka partition of the described topic, if it is not created again meanwhile."""
 
-    def look(seen: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
-        looked = admin.look_at(dict.fromkeys(seen, (kafka_partition,)))
-        return looked.checked(lambda _, found: found.get()[kafka_partition])
+    def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
+        answers = admin.look_at(dict.fromkeys(topics, (kafka_partition,)))
+        return answers.checked(lambda _, frontiers: frontiers.get()[kafka_partition])
 
-    return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, look).get()[topic]
+    return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, observe).get()[topic]
 
 
 def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
     offsets = RangeSet(g.offsets for g in gaps)
-    given = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
-    for other in state.conflicting(given):
+    ranges = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
+    for other in state.conflicting(ranges):
         raise BusyError(
             f"topic {topic}, kafka partition {other.kafka_partition}: run {other.run_id} has reserved {other.offsets} "
             f"since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended. If it was killed, this ends "
@@ -142,19 +142,19 @@ def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequenc
 def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap], run_id: str) -> Change:
     """Add the gaps, and take their offsets out of the unresolved rows.
 
-    The topic is added too: offsets say nothing of another topic of that name.
+    The topic is added too: offsets have no meaning for another topic of the name.
     """
     kafka_partition = gaps[0].kafka_partition
-    known = [u for u in state.failures if u.kafka_partition == kafka_partition]
-    left = subtract_offsets(known, RangeSet(g.offsets for g in gaps))
-    removed = (match_unresolved(kafka_partition),) if known else ()
+    failures = [u for u in state.failures if u.kafka_partition == kafka_partition]
+    remaining = subtract_offsets(failures, RangeSet(g.offsets for g in gaps))
+    removed = (match_unresolved(kafka_partition),) if failures else ()
     generation = () if state.topic == topic else (topic,)
-    return Change(added=(*gaps, *left, *generation), removed=removed, run_id=run_id)
+    return Change(added=(*gaps, *remaining, *generation), removed=removed, run_id=run_id)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One kafka partition as the index and the log are now."""
+    """Decides on one kafka partition, by the current index and log."""
 
     config: ConnectorConfig
     topic: str
@@ -175,10 +175,10 @@ class _Step:
                 logs.refuse_changed({self.frontier.kafka_partition: self.frontier})
                 offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
                 gaps = [*self._list_skipped(offsets)]
-        left = RangeSet(g.offsets for g in gaps)
+        given_up = RangeSet(g.offsets for g in gaps)
         end = self.frontier.high_watermark
-        there = left & make_span(self.frontier.log_start_offset, end)
-        later = left - make_span(0, end)
+        there = given_up & make_span(self.frontier.log_start_offset, end)
+        later = given_up - make_span(0, end)
         return ResolveReport(
             self.topic, tuple(gaps), sum(map(len, there)), sum(map(len, later)), dry_run, is_start_exact
         )
@@ -210,16 +210,16 @@ class _Step:
             )
 
     def _skipped(self, decision: Skip) -> RangeSet:
-        wanted = RangeSet([decision.offsets])
+        requested = RangeSet([decision.offsets])
         self._refuse_beyond(decision.offsets.end_offset)
-        if archived := wanted & self._covered:
-            missing = wanted - self._covered
-            left = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
+        if archived := requested & self._covered:
+            missing = requested - self._covered
+            rest = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
             raise PermanentError(
                 f"{self._place}: offsets {', '.join(map(str, archived))} are archived, and only what is not can be "
-                f"skipped{left}"
+                f"skipped{rest}"
             )
-        return wanted
+        return requested
 
     def _below(self, offset: int) -> RangeSet:
         self._refuse_beyond(offset)

@@ -1,12 +1,12 @@
-"""Remove what runs that never committed left behind: orphan objects and unfinished multipart uploads.
+"""Remove remains of runs that never committed: orphan objects and unfinished multipart uploads.
 
 An object is an orphan only if all of these are true:
 
-- Its metadata names this connector, this topic, this index with one of its topic ids, and the key that the object lies
-  at. So it is no copy.
+- Its metadata names this connector, this topic, this index with one of its topic ids, and the object's own key. So it
+  is no copy.
 - Its epoch is not later than the index's version, and no reservation or compaction of that epoch is open.
 - No open reservation holds its first offset.
-- The index knows its key neither as live nor as retired.
+- Its key is neither a live nor a retired one of the index.
 - It is not older than the index, and it is older than `older_than`.
 
 Deleting comes last. One commit condemns the orphans' keys and ends the runs that are older than `older_than`. The
@@ -48,24 +48,24 @@ logger = logging.getLogger(__name__)
 STEP = 100
 """Number of deletions after which the index is read again.
 
-No key that it knows is deleted. The condemned keys already make this safe: it is a second check.
+Its keys are not deleted. The condemned keys already make this safe: it is a second check.
 """
 
 
 @dataclass(frozen=True)
 class VacuumReport:
-    """What one vacuum removed, or on a dry run would remove.
+    """Result of a vacuum, or on a dry run its plan.
 
-    `foreign` objects were written by other tools, are copies, or belong to another index. `kept` counts objects of ours
-    that are too young, or whose run may still commit. `finished` is false if an object changed meanwhile: run the
-    vacuum again.
+    `foreign` objects were written by other tools, are copies, or belong to another index. `retained` counts objects of
+    ours that are too young, or of runs that may still commit. `finished` is false if an object changed meanwhile: run
+    the vacuum again.
     """
 
     removed: tuple[str, ...] = ()
     removed_bytes: int = 0
     aborted_uploads: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
-    kept: int = 0
+    retained: int = 0
     dry_run: bool = False
     finished: bool = True
 
@@ -73,7 +73,7 @@ class VacuumReport:
 def vacuum_topic(
     config: ConnectorConfig, topic: str, run_id: str, older_than: timedelta, dry_run: bool
 ) -> VacuumReport:
-    """Remove orphans that are older than `older_than`, and end reservations and compactions that are older than that.
+    """Remove orphans older than `older_than`, and end reservations and compactions of that age.
 
     Younger runs continue meanwhile, and new ones may begin. Raises store errors; a second call removes the rest.
     """
@@ -87,11 +87,11 @@ def vacuum_topic(
 
 
 def set_aside_unknown(config: ConnectorConfig, topic: str, run_id: str) -> tuple[str, ...]:
-    """Let no later run write to the keys of our objects that the index does not know. Return these keys.
+    """Forbid later runs to write to keys of our objects that the index does not have. Return these keys.
 
-    So it has to be after the index was put back from a copy: it names epochs again that objects have already, which
-    later runs could neither replace nor take for theirs. Deletes nothing: these objects may be the only ones with
-    records that Kafka has deleted since. A later vacuum takes them for orphans when they are old enough.
+    This is needed after the index was restored from a copy: it uses epochs again that objects have already, so later
+    runs could neither replace them nor take them for theirs. Deletes nothing: these objects may be the only ones with
+    records deleted by Kafka since. A later vacuum takes them for orphans when they are old enough.
     """
     index = TopicIndex.of(config, topic)
     if index.within_connector.peek() is None:
@@ -102,27 +102,27 @@ def set_aside_unknown(config: ConnectorConfig, topic: str, run_id: str) -> tuple
 
 @dataclass(frozen=True)
 class _Orphan:
-    """An object to delete, and the kafka partitions and first offsets that its key may name."""
+    """An object to delete, and the possible kafka partitions and first offsets of its key."""
 
     info: ObjectInfo
     begins: tuple[tuple[int, int], ...]
 
 
 @dataclass
-class _Found:
-    """What is to be removed, and what is kept, according to one version of the index."""
+class _Findings:
+    """Objects and uploads to remove, and others, according to one version of the index."""
 
     unknown: list[_Orphan] = field(default_factory=list)
-    """All objects of this connector, topic and index that the index does not know."""
+    """All objects of this connector, topic and index without a row in the index."""
 
     orphans: list[_Orphan] = field(default_factory=list)
-    kept: int = 0
+    retained: int = 0
     uploads: list[UnfinishedUpload] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
 
 class _Vacuum:
-    """One vacuum of what is older than `before`."""
+    """One vacuum of objects older than `before`."""
 
     def __init__(self, config: ConnectorConfig, topic: str, index: TopicIndex, before: datetime) -> None:
         self._config = config
@@ -141,9 +141,9 @@ class _Vacuum:
         objects = self._list_objects()
 
         def condemn(snapshot: IndexSnapshot) -> tuple[str, ...]:
-            found = self._classified(objects, (), snapshot)
-            self._condemn(found.unknown, snapshot, run_id)
-            return tuple(orphan.info.key for orphan in found.unknown)
+            findings = self._classified(objects, (), snapshot)
+            self._condemn(findings.unknown, snapshot, run_id)
+            return tuple(orphan.info.key for orphan in findings.unknown)
 
         return retry_commit(self._index, condemn)
 
@@ -156,28 +156,28 @@ class _Vacuum:
         for folder in self._folders:
             uploads += self._store.list_uploads(folder)
 
-        def look(snapshot: IndexSnapshot) -> _Found:
-            # The index is read after the listing. So every listed object that a commit has made live is known.
+        def classify(snapshot: IndexSnapshot) -> _Findings:
+            # The index is read after the listing. So it has all listed objects that a commit has made live.
             return self._classified(objects, uploads, snapshot)
 
-        def condemn(snapshot: IndexSnapshot) -> _Found:
-            found = look(snapshot)
-            self._condemn(found.orphans, snapshot, run_id)
-            return found
+        def condemn(snapshot: IndexSnapshot) -> _Findings:
+            findings = classify(snapshot)
+            self._condemn(findings.orphans, snapshot, run_id)
+            return findings
 
-        found = look(self._index.open()) if dry_run else retry_commit(self._index, condemn)
-        removed = [o.info for o in found.orphans] if dry_run else list(self._deleted(found.orphans))
+        findings = classify(self._index.open()) if dry_run else retry_commit(self._index, condemn)
+        removed = [o.info for o in findings.orphans] if dry_run else list(self._deleted(findings.orphans))
         report = VacuumReport(
             removed=tuple(o.key for o in removed),
             removed_bytes=sum(o.size for o in removed),
-            aborted_uploads=tuple(u.key for u in found.uploads),
-            foreign=tuple(found.foreign),
-            kept=found.kept,
+            aborted_uploads=tuple(u.key for u in findings.uploads),
+            foreign=tuple(findings.foreign),
+            retained=findings.retained,
             dry_run=dry_run,
-            finished=len(removed) == len(found.orphans),
+            finished=len(removed) == len(findings.orphans),
         )
         if not dry_run:
-            for upload in found.uploads:
+            for upload in findings.uploads:
                 self._store.abort_upload(upload.key, upload.upload_id)
         logger.info(
             "%s: vacuum %s %d orphans (%d bytes) and %d unfinished uploads; %d kept, %d foreign objects",
@@ -186,49 +186,49 @@ class _Vacuum:
             len(report.removed),
             report.removed_bytes,
             len(report.aborted_uploads),
-            report.kept,
+            report.retained,
             len(report.foreign),
         )
         return report
 
     def _classified(
         self, objects: Sequence[ObjectInfo], uploads: Sequence[UnfinishedUpload], snapshot: IndexSnapshot
-    ) -> _Found:
-        found = _Found(uploads=[u for u in uploads if self._is_abandoned(u, snapshot)])
-        known = collect_object_keys((*snapshot.segments, *snapshot.retired))
+    ) -> _Findings:
+        findings = _Findings(uploads=[u for u in uploads if self._is_abandoned(u, snapshot)])
+        index_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
         topic_ids = {g.topic_id for g in snapshot.state.generations}
         for listed in objects:
-            info = None if listed.key in known else self._head(listed.key)
+            info = None if listed.key in index_keys else self._head(listed.key)
             if info is None:
                 continue
             provenance = Provenance.of(info)
             begins = self._begins(info.key)
             if provenance is None or not begins or not self._is_ours(info, provenance, snapshot):
-                found.foreign.append(info.key)
+                findings.foreign.append(info.key)
                 continue
             orphan = _Orphan(info, begins)
-            found.unknown.append(orphan)
+            findings.unknown.append(orphan)
             if provenance.topic_id not in topic_ids:
-                found.foreign.append(info.key)
+                findings.foreign.append(info.key)
             elif info.last_modified < self._before and self._is_closed(provenance.epoch, begins, snapshot):
-                found.orphans.append(orphan)
+                findings.orphans.append(orphan)
             else:
-                found.kept += 1
-        return found
+                findings.retained += 1
+        return findings
 
     def _head(self, key: str) -> ObjectInfo | None:
-        """Look at the object, only once: it is not deleted if it differs later from what was seen here."""
+        """Return the object's metadata, read only once: if it differs later, the object is not deleted."""
         if key not in self._heads:
             self._heads[key] = self._store.head(key)
         return self._heads[key]
 
     def _begins(self, key: str) -> tuple[tuple[int, int], ...]:
-        """Return the kafka partition and the first offset that the key names, one pair for each layout that fits."""
+        """Return the kafka partition and the first offset in the key, one pair for each layout that fits."""
         begins: dict[tuple[int, int], None] = {}
         for layout, keys in self._layouts:
-            found = keys.parse(strip_offsets_key(key, layout.directory_delim))
-            if found is not None and found.first_offset is not None:
-                begins[found.kafka_partition, found.first_offset] = None
+            parsed = keys.parse(strip_offsets_key(key, layout.directory_delim))
+            if parsed is not None and parsed.first_offset is not None:
+                begins[parsed.kafka_partition, parsed.first_offset] = None
         return tuple(begins)
 
     def _is_ours(self, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:
@@ -240,9 +240,9 @@ class _Vacuum:
         )
 
     def _is_closed(self, epoch: int, begins: Sequence[tuple[int, int]], snapshot: IndexSnapshot) -> bool:
-        """Return whether no run can still commit the object: neither the run of its epoch, nor one with its offsets.
+        """Return True if no run can still commit the object: neither the run of its epoch, nor one with its offsets.
 
-        Reservations and compactions that are old enough do not count: the commit that condemns the keys ends them.
+        Old reservations and compactions do not count: the commit that condemns the keys ends them.
         """
         state = snapshot.state
         reserved = [r for r in state.reservations if not self._is_old(r)]
@@ -262,11 +262,11 @@ class _Vacuum:
         return in_time and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
 
     def _is_segment_key(self, layout: LayoutSettings, keys: SegmentLayout, key: str, snapshot: IndexSnapshot) -> bool:
-        found = keys.parse(key)
+        parsed = keys.parse(key)
         return (
-            found is not None
-            and (found.topic, found.extension) == (self._topic, find_extension(layout, "value"))
-            and self._is_closed(found.epoch or 0, self._begins(key), snapshot)
+            parsed is not None
+            and (parsed.topic, parsed.extension) == (self._topic, find_extension(layout, "value"))
+            and self._is_closed(parsed.epoch or 0, self._begins(key), snapshot)
         )
 
     def _condemn(self, orphans: Sequence[_Orphan], snapshot: IndexSnapshot, run_id: str) -> None:
@@ -282,22 +282,22 @@ class _Vacuum:
             snapshot.commit(Change(added=rows, removed=ended, run_id=run_id))
 
     def _deleted(self, orphans: Sequence[_Orphan]) -> Iterator[ObjectInfo]:
-        """Delete each orphan that is still the object that was seen before. Yield those that are gone."""
-        known: frozenset[str] = frozenset()
+        """Delete each orphan that has not changed since. Yield the deleted ones."""
+        index_keys: frozenset[str] = frozenset()
         for at, orphan in enumerate(orphans):
             if at % STEP == 0:
                 now = self._index.open()
-                known = collect_object_keys((*now.segments, *now.retired))
-            if orphan.info.key in known or not self._delete(orphan.info):
+                index_keys = collect_object_keys((*now.segments, *now.retired))
+            if orphan.info.key in index_keys or not self._delete(orphan.info):
                 logger.warning("%s was written again meanwhile; it is kept", self._store.uri(orphan.info.key))
             else:
                 yield orphan.info
 
     def _delete(self, orphan: ObjectInfo) -> bool:
-        found = self._store.head(orphan.key)
-        if found is None:
+        current = self._store.head(orphan.key)
+        if current is None:
             return True
-        if (found.etag, found.metadata) != (orphan.etag, orphan.metadata):
+        if (current.etag, current.metadata) != (orphan.etag, orphan.metadata):
             return False
         try:
             self._store.delete(orphan.key, orphan.etag)
@@ -307,33 +307,33 @@ class _Vacuum:
 
 
 def _collect_layouts(snapshot: IndexSnapshot, config: ConnectorConfig) -> list[LayoutSettings]:
-    """Return the layouts of all segments that the connector has written, and of the hours and days of its config.
+    """Return the layouts of all segments of the connector, and of the hours and days of its config.
 
-    For each layout of hours, the layout of days is added: a compaction that was killed may have left objects of days
-    though no segment has that layout.
+    Each layout of hours also has its layout of days: a killed compaction may have left objects of days, but no segment
+    of that layout.
     """
     written = {(s.settings, s.chunk) for s in (*snapshot.segments, *snapshot.retired)}
-    found = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(written)]
-    hourly = [config.layout, *(layout for layout, chunk in found if chunk == "hourly")]
+    layouts = [(LayoutSettings.model_validate_json(settings), chunk) for settings, chunk in sorted(written)]
+    hourly = [config.layout, *(layout for layout, chunk in layouts if chunk == "hourly")]
     days = (o.model_copy(update={"topics_dir": o.daily_dir}) for o in hourly if o.is_envelope)
-    return [*(layout for layout, _ in found), config.layout, *days]
+    return [*(layout for layout, _ in layouts), config.layout, *days]
 
 
 def _list_folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], topic: str) -> list[str]:
     """Return prefixes of all keys that the layouts may have made.
 
-    This is the topic's folder where all keys lie in it, else the whole `topics.dir`.
+    This is the topic's folder if all keys lie in it, else the root `topics.dir`.
     """
-    known = (*snapshot.segments, *snapshot.retired)
-    settings = {s.settings for s in known}
+    segments = (*snapshot.segments, *snapshot.retired)
+    settings = {s.settings for s in segments}
     roots = {text: LayoutSettings.model_validate_json(text).topics_dir for text in settings}
-    found = set()
+    folders = set()
     for root in {layout.topics_dir for layout in layouts}:
         ours = f"{root}/{topic}/" if root else f"{topic}/"
         simple = all(o.key_layout == "connect" and o.directory_delim == "/" for o in layouts if o.topics_dir == root)
-        routed = any(roots[s.settings] == root and not s.key.startswith(ours) for s in known)
-        found.add(ours if simple and not routed else root)
-    return sorted(found)
+        routed = any(roots[s.settings] == root and not s.key.startswith(ours) for s in segments)
+        folders.add(ours if simple and not routed else root)
+    return sorted(folders)
 
 
 def _truncate_to_second(moment: datetime) -> datetime:

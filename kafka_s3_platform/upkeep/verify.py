@@ -1,4 +1,4 @@
-"""Check that the archive holds what its index records: coverage, counts, and every object by name."""
+"""Check the archive against its index: coverage, counts, and every object by name."""
 
 import hashlib
 import logging
@@ -49,7 +49,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Hole:
-    """Offsets `[start_offset, end_offset)` between archived ones that no run has scanned (yet)."""
+    """Offsets `[start_offset, end_offset)` between archived ones, not scanned by any run (yet)."""
 
     kafka_partition: int
     start_offset: int
@@ -58,10 +58,10 @@ class Hole:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was checked and found. If `deep`, every object was read whole, not only looked at.
+    """Result of a verification. If `deep`, every object was read to its end, not only compared by size and ETag.
 
-    The offsets of `gaps` are lost. The sink that archived the topic before has the offsets `taken_over`. Those that are
-    `unresolved` could not be archived; they are not among the holes.
+    The offsets of `gaps` are lost. An earlier sink has the offsets `taken_over`. `unresolved` offsets could not be
+    archived; they are not among the holes.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no damage was found. Holes and gaps are no damage: they are reported separately."""
+        """True if there is no damage. Holes and gaps are no damage: they are reported separately."""
         return not self.damages
 
 
@@ -95,14 +95,14 @@ class VerifyTask:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What one task found."""
+    """Result of one task."""
 
     task: VerifyTask
     damages: tuple[Damage, ...]
 
 
 def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: TaskRunner) -> VerifyReport:
-    """Check all that is archived of `topic`. If `deep`, tasks of `runner` read every object whole.
+    """Check the archive of `topic`. If `deep`, tasks of `runner` read every object to its end.
 
     An archive without any records is no error. Raises store errors; the report has the faults of the archive.
     """
@@ -111,17 +111,17 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
     if snapshot is None:
         return VerifyReport(topic, deep, 0, 0, 0, (), (), ())
     segments = snapshot.segments
-    found = [*_find_count_damages(snapshot), *_look_at_all(ObjectStore(config.store), segments)]
+    damages = [*_find_count_damages(snapshot), *_compare_objects(ObjectStore(config.store), segments)]
     if deep:
-        missing = {d.key for d in found}
-        found += _read_all(config, topic, [s for s in segments if missing.isdisjoint(s.keys)], runner)
+        missing = {d.key for d in damages}
+        damages += _read_all(config, topic, [s for s in segments if missing.isdisjoint(s.keys)], runner)
     return VerifyReport(
         topic=topic,
         deep=deep,
         segment_count=len(segments),
         record_count=sum(s.record_count for s in segments),
         size=sum(s.size for s in segments),
-        damages=tuple(sorted(found, key=lambda d: (d.kafka_partition, d.key or "", d.message))),
+        damages=tuple(sorted(damages, key=lambda d: (d.kafka_partition, d.key or "", d.message))),
         holes=tuple(_find_holes(snapshot)),
         gaps=tuple(g for g in snapshot.state.judge.left_out if g.is_lost),
         taken_over=tuple(g for g in snapshot.state.judge.left_out if not g.is_lost),
@@ -132,22 +132,22 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
 def verify_hours(
     snapshot: IndexSnapshot, store: ObjectStore, hours: Collection[datetime], deep: bool = False
 ) -> tuple[Damage, ...]:
-    """Check the objects that hold the records of `hours`: whether they exist, and their size and ETag.
+    """Check the objects with records of `hours`: their existence, size and ETag.
 
-    These are hourly segments, and daily ones into which an hour was merged. If `deep`, read every object whole too.
+    These are hourly segments, and daily ones with merged hours. If `deep`, read every object to its end too.
     """
     segments = read_hour_segments(snapshot, hours)
-    found = _look_at_all(store, segments)
+    damages = _compare_objects(store, segments)
     if deep:
-        missing = {d.key for d in found}
+        missing = {d.key for d in damages}
         there = [s for s in segments if missing.isdisjoint(s.keys)]
         for cluster in _cluster_segments(there):
-            found += _read_cluster(store, cluster)
-    return tuple(found)
+            damages += _read_cluster(store, cluster)
+    return tuple(damages)
 
 
 def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatch]:
-    """Read the records of a segment, in batches as the reader makes them.
+    """Read the records of a segment, in batches of the reader.
 
     Raises:
         IntegrityError: the object is gone or is not the one in the index. Raised at the end of the reading if the
@@ -173,7 +173,7 @@ def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatc
 
 
 def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa: ARG001 - every task has an attempt
-    """Read each object whole. Check SHA-256, records, digest and offsets, and find offsets that two objects hold."""
+    """Read each object to its end. Check SHA-256, records, digest and offsets, and find offsets in two objects."""
     store = ObjectStore(task.store)
     damages: list[Damage] = []
     for cluster in cluster_overlaps(task.segments):
@@ -182,22 +182,22 @@ def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa
 
 
 LONGEST_DAY = timedelta(hours=26)
-"""How long before an hour its day may begin, where clocks change."""
+"""Longest time from the begin of a day to an hour of it, if clocks change."""
 
 
 def read_hour_segments(snapshot: IndexSnapshot, hours: Collection[datetime]) -> list[Segment]:
-    """Return the live segments whose hour or day overlaps one of these hours. Reads no others of the index."""
+    """Return the live segments with an hour or day that overlaps one of these hours. Reads no others of the index."""
     if not hours:
         return []
     bounds = (shift_time(min(hours), -LONGEST_DAY), shift_time(max(hours), HOUR))
-    found = snapshot.select_segments(SegmentFilter(chunk_starts=bounds))
-    return [segment for segment in found if overlaps_hours(segment, hours)]
+    segments = snapshot.select_segments(SegmentFilter(chunk_starts=bounds))
+    return [segment for segment in segments if overlaps_hours(segment, hours)]
 
 
 def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
-    """Return whether a segment's hour or day overlaps one of these hours.
+    """Return True if a segment's hour or day overlaps one of these hours.
 
-    A day is one of the timezone that the segment was written with. Records out of range belong to no hour.
+    A day is one of the segment's own timezone. Records out of range belong to no hour.
     """
     if segment.chunk_start is None:
         return False
@@ -208,21 +208,21 @@ def overlaps_hours(segment: Segment, hours: Collection[datetime]) -> bool:
     return any(segment.chunk_start - hour < HOUR and hour < end for hour in hours)
 
 
-def _look_at_all(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:
+def _compare_objects(store: ObjectStore, segments: Sequence[Segment]) -> list[Damage]:
     with ThreadPoolExecutor(HEAD_THREADS, thread_name_prefix="verify") as pool:
-        found = pool.map(lambda s: list(_look_at(store, s)), segments)
-        return list(chain.from_iterable(found))
+        damages = pool.map(lambda s: list(_compare_segment(store, s)), segments)
+        return list(chain.from_iterable(damages))
 
 
-def _look_at(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
+def _compare_segment(store: ObjectStore, segment: Segment) -> Iterator[Damage]:
     for item in segment.objects:
-        found = store.head(item.key)
-        if found is None:
+        info = store.head(item.key)
+        if info is None:
             fault = "the object is missing: it was deleted, by hand or by a lifecycle rule"
-        elif found.size != item.size:
-            fault = f"the object has {found.size} bytes, the index {item.size}: it was cut off or replaced"
-        elif not store.is_stored(item, found):
-            fault = f"the object has etag {found.etag}, the index {item.etag}, and other bytes: it was replaced"
+        elif info.size != item.size:
+            fault = f"the object has {info.size} bytes, the index {item.size}: it was cut off or replaced"
+        elif not store.is_stored(item, info):
+            fault = f"the object has etag {info.etag}, the index {item.etag}, and other bytes: it was replaced"
         else:
             continue
         yield _build_damage(segment, fault, item.key)
@@ -233,7 +233,7 @@ def _build_damage(segment: Segment, message: str, key: str | None = None) -> Dam
 
 
 def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
-    """Find kafka partitions whose live segments do not hold as many records as the scans made.
+    """Find kafka partitions with other numbers of records in their live segments than in their scans.
 
     A merge does not change that number.
     """
@@ -253,7 +253,7 @@ def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
 
 
 def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
-    """Find offsets that are neither archived nor unresolved, between offsets that are."""
+    """Find offsets between archived or unresolved ones that are neither."""
     for kafka_partition in snapshot.state.scanned_kafka_partitions:
         ranges: RangeSet = snapshot.state.settled.coverage(kafka_partition)
         for before, after in pairwise(ranges):
@@ -263,12 +263,12 @@ def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
 def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], runner: TaskRunner) -> list[Damage]:
     tasks = [VerifyTask(config.store, tuple(group)) for group in _group_for_tasks(segments)]
     progress = Progress(logger, f"verify {topic}", len(tasks), sum(t.size for t in tasks))
-    found: list[Damage] = []
+    damages: list[Damage] = []
     for result in runner.run(read_and_verify, tasks, config.tasks_max):
         read = result.task.segments
         progress.advance(result.task.size, sum(s.record_count for s in read), sum(s.record_bytes for s in read))
-        found += result.damages
-    return found
+        damages += result.damages
+    return damages
 
 
 def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
@@ -288,10 +288,10 @@ def _group_for_tasks(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 
 
 def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    found: dict[int, list[Segment]] = defaultdict(list)
+    by_kafka_partition: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
-        found[segment.kafka_partition].append(segment)
-    for of_one in found.values():
+        by_kafka_partition[segment.kafka_partition].append(segment)
+    for of_one in by_kafka_partition.values():
         yield from cluster_overlaps(of_one)
 
 
@@ -301,7 +301,7 @@ def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[D
         try:
             for item in segment.objects:
                 _check_sha256(store, item)
-            # other formats hold values only: there is nothing to check but that their bytes are those that were written
+            # other formats hold values only: only their bytes can be checked
             if find_format(segment.format).is_envelope:
                 runs.append((segment, _read_runs(store, segment)))
         except IntegrityError as err:
@@ -323,7 +323,7 @@ def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
 
     Returns an array of shape (runs, 2).
     """
-    found: list[Int64s] = []
+    runs: list[Int64s] = []
     after = segment.start_offset
     for batch in read_checked(store, segment):
         offsets = read_offset_column(batch)
@@ -335,10 +335,10 @@ def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
         bounds = np.flatnonzero(steps != 1) + 1
         starts = offsets[np.append(0, bounds)]
         lasts = offsets[np.append(bounds, len(offsets)) - 1]
-        found.append(np.stack([starts, lasts + 1], axis=1))
+        runs.append(np.stack([starts, lasts + 1], axis=1))
         after = int(offsets[-1]) + 1
-    if found:
-        return np.concatenate(found)
+    if runs:
+        return np.concatenate(runs)
     return np.empty((0, 2), np.int64)
 
 

@@ -63,7 +63,7 @@ def write_kept_up(store_settings: StoreSettings, name: str, days: int) -> tuple[
     archive = config.archive.model_copy(update={"start_hour": END - timedelta(days=days)})
     config = config.model_copy(update={"name": name, "archive": archive})
     age = write_aged_index(config, KAFKA_PARTITIONS, 24 * days, END)
-    keep_up_index(config, dry_run=False, kept=timedelta())
+    keep_up_index(config, dry_run=False, retention=timedelta())
     return config, age
 
 

@@ -19,7 +19,7 @@ from kafka_s3_platform.defs import processes
 from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, kept_alive, make_process_tags
 from kafka_s3_platform.defs.request_tags import make_request_tags
 from kafka_s3_platform.defs.runs import Requests
-from kafka_s3_platform.instance.alive import read_alive
+from kafka_s3_platform.instance.alive import read_alive_until
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus
@@ -114,10 +114,10 @@ def test_a_run_of_a_container_that_is_gone_ends_once_it_has_said_nothing_for_lon
 def test_a_run_says_that_it_is_alive_as_long_as_it_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "BEAT_SECONDS", 0.05)
     with dg.DagsterInstance.from_config(str(home)) as instance, kept_alive(instance, "a-run"):
-        first = read_alive(instance, "a-run")
+        first = read_alive_until(instance, "a-run")
         assert first is not None
         deadline = time.monotonic() + 60
-        while read_alive(instance, "a-run") == first:
+        while read_alive_until(instance, "a-run") == first:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
@@ -126,7 +126,7 @@ def test_a_run_says_that_it_is_alive_as_long_as_it_runs(home: Path, monkeypatch:
 def test_a_run_under_way_is_known_to_be_alive_on_other_hosts(how: str, home: Path) -> None:
     with dg.DagsterInstance.from_config(str(home)) as instance, under_way(how, home, instance):
         [run] = instance.get_runs()
-        until = read_alive(instance, run.run_id)
+        until = read_alive_until(instance, run.run_id)
         assert until is not None
         assert until > time.time() + LIFE_SECONDS / 2
 

@@ -19,7 +19,7 @@ from dagster._core.snap import snapshot_from_execution_plan
 from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.instance.alive import read_alive, tell_alive
+from kafka_s3_platform.instance.alive import read_alive_until, set_alive_until
 from kafka_s3_platform.instance.retention import delete_observations, delete_run
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.instance.support import DEFINITIONS, HOURS, contiguous, materialize, open_home, topic
@@ -62,9 +62,9 @@ def test_what_a_deleted_run_materialized_stays(instance: dg.DagsterInstance, hom
     logs = home / ".dagster/compute_logs" / runs[0]
     assert logs.is_dir()
     for run_id in runs:
-        tell_alive(instance, run_id, 1.0)
+        set_alive_until(instance, run_id, 1.0)
         delete_run(instance, run_id)
-        assert read_alive(instance, run_id) is None
+        assert read_alive_until(instance, run_id) is None
         assert instance.get_materialized_partitions(topic.key) == {*KEYS[:6]}
         assert instance.get_run_by_id(run_id) is None
         assert not (home / ".dagster/storage/history/runs" / f"{run_id}.db").exists()

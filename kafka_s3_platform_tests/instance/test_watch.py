@@ -23,7 +23,7 @@ class Server:
 
 def look(watch: Watch, times: int = 3) -> None:
     for _ in range(times):
-        watch.look()
+        watch.check()
 
 
 def test_a_new_a_changed_and_a_removed_file_are_read_once_each(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ def test_a_file_that_still_grows_is_left_until_it_is_whole(tmp_path: Path) -> No
     watch = Watch(tmp_path, server.reload)
     for size in range(5):
         (tmp_path / "one.json").write_text("x" * size)
-        watch.look()
+        watch.check()
     assert server.reloads == 0
-    watch.look()
+    watch.check()
     assert server.reloads == 1
 
 

@@ -271,7 +271,7 @@ def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Rec
 
 def test_the_upkeep_of_an_index_touches_nothing_but_the_index(config: ConnectorConfig, recorder: Recorder) -> None:
     of_hours_and_days(config)
-    requests = requests_of(recorder, lambda: keep_up_index(config, dry_run=False, kept=timedelta()))
+    requests = requests_of(recorder, lambda: keep_up_index(config, dry_run=False, retention=timedelta()))
     done = actions(requests)
     assert beyond(done, policy("upkeep")) == set()
     assert unused(done, policy("upkeep")) == set()

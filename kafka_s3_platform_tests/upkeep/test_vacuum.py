@@ -131,7 +131,7 @@ def test_a_dry_run_only_tells(config: ConnectorConfig) -> None:
 def test_young_orphans_are_kept(config: ConnectorConfig) -> None:
     archive_then_fail(config)
     report = vacuumed(config, HOUR)
-    assert (report.removed, report.kept) == ((), 1)
+    assert (report.removed, report.retained) == ((), 1)
 
 
 def test_foreign_objects_are_named_and_never_touched(config: ConnectorConfig) -> None:
@@ -155,7 +155,7 @@ def test_foreign_objects_are_named_and_never_touched(config: ConnectorConfig) ->
 def test_an_epoch_that_is_not_closed_is_left_alone(config: ConnectorConfig) -> None:
     put(config, orphan_name(config), epoch=1_000_000)
     report = vacuumed(config)
-    assert (report.removed, report.kept) == ((), 1)
+    assert (report.removed, report.retained) == ((), 1)
 
 
 def test_objects_older_than_the_index_belong_to_another_index(config: ConnectorConfig) -> None:
@@ -219,7 +219,7 @@ def test_a_young_run_at_work_is_not_disturbed_and_disturbs_no_vacuum(config: Con
         def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
             yield from list(super().run(function, tasks, max_concurrent))
             report = vacuumed(config, datetime.now(timezone.utc) - before)
-            assert (report.removed, report.kept) == ((another,), 1)
+            assert (report.removed, report.retained) == ((another,), 1)
 
     another = put(config, orphan_name(config))
     produce(config.kafka, config.topics[0], [Sent(b"c", None, NOON + 2 * HOUR)])
@@ -234,7 +234,7 @@ def test_what_begins_in_the_ranges_of_a_run_at_work_is_kept(config: ConnectorCon
     class AtWork(InProcessRunner):
         def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
             report = vacuumed(config, datetime.now(timezone.utc) - before)
-            assert (report.removed, report.kept) == ((), 1)
+            assert (report.removed, report.retained) == ((), 1)
             yield from super().run(function, tasks, max_concurrent)
 
     archive_then_fail(config)

@@ -15,7 +15,7 @@ from kafka_s3_platform.upkeep.compact.reserve import ReservedDay
 
 @dataclass(frozen=True)
 class MergedDay:
-    """A day whose merges are all done, to be committed."""
+    """A day with all merges done, to be committed."""
 
     reserved: ReservedDay
     results: tuple[MergeResult, ...]
@@ -36,7 +36,7 @@ class TopicDays:
 def commit_days(index: ConnectorIndex, parts: Mapping[str, TopicDays]) -> dict[str, PlatformError]:
     """Commit the days of all topics in one commit, if every input is still live and the topic's lease still held.
 
-    Return the errors of topics that were left out.
+    Return the errors of skipped topics.
     """
 
     def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
@@ -44,16 +44,16 @@ def commit_days(index: ConnectorIndex, parts: Mapping[str, TopicDays]) -> dict[s
         for day in {merged.reserved.request.day for part in parts.values() for merged in part.days}:
             load_day_segments(snapshot, parts, day)
         changes, failures = try_topics(parts, lambda topic: _build_change(parts[topic], snapshot.topic(topic)))
-        wanted = {topic: change for topic, change in changes.items() if change is not None}
-        if wanted:
-            snapshot.commit(wanted)
+        pending = {topic: change for topic, change in changes.items() if change is not None}
+        if pending:
+            snapshot.commit(pending)
         return failures
 
     return retry_commit(index, step)
 
 
 def _build_change(part: TopicDays, snapshot: IndexSnapshot) -> Change | None:
-    """Return what the days change; None if an earlier try has committed it, and only the response was lost."""
+    """Return the change of the days; None if an earlier try has committed it, and only the response was lost."""
     gone = [_find_gone(merged, snapshot) for merged in part.days]
     if any(gone) and all(_is_committed(merged, snapshot) for merged in part.days):
         return None
@@ -70,7 +70,7 @@ def _build_change(part: TopicDays, snapshot: IndexSnapshot) -> Change | None:
 
 
 def _find_gone(merged: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment]:
-    """Return the inputs that are not live any more."""
+    """Return the inputs that are no longer live."""
     return frozenset(merged.reserved.inputs) - frozenset(read_day_segments(snapshot, merged.reserved.request.day))
 
 

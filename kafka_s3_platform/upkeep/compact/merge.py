@@ -24,9 +24,9 @@ from kafka_s3_platform.upkeep.verify import read_checked
 
 @dataclass(frozen=True)
 class MergeTask:
-    """One merge and all that an executor needs for it.
+    """One merge with everything an executor needs for it.
 
-    `layout` is that of the daily segments, `writer` who merges; each attempt puts its own id in.
+    `layout` is the layout of daily segments, `writer` the merging run; each attempt adds its own id.
     """
 
     store: StoreSettings = field(repr=False)
@@ -35,7 +35,7 @@ class MergeTask:
     bucket: Bucket
     merge: Merge
     topic_day: tuple[str, date]
-    """Topic and day that are compacted. The day that `merge.zone` means may be another span of time."""
+    """Compacted topic and day. The day in `merge.zone` may be another span of time."""
 
     def target(self, attempt: Attempt) -> SegmentTarget:
         writer = replace(self.writer, attempt=attempt.attempt_id)
@@ -52,7 +52,7 @@ class MergeTask:
 
 @dataclass(frozen=True)
 class MergeResult:
-    """The segments that hold the records of `merge`; they start to exist when their rows are committed."""
+    """The segments with the records of `merge`; they start to exist when their rows are committed."""
 
     merge: Merge
     segments: tuple[Segment, ...]
@@ -60,14 +60,14 @@ class MergeResult:
 
 @dataclass(frozen=True)
 class FailedMerge:
-    """A merge of which nothing is committed."""
+    """A merge without a commit."""
 
     error: PlatformError
 
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Merges that one task of Spark does, one after the other."""
+    """Merges for one task of Spark, one after the other."""
 
     number: int
     tasks: tuple[MergeTask, ...]
@@ -77,7 +77,7 @@ def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResu
     """Merge one after the other. An error of one is its result, so that the others go on.
 
     A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
-    the merge's result: the run tries that one again alone.
+    the merge's result: the run tries it again alone.
     """
     return group.number, [_try_merge(task, attempt, alone=len(group.tasks) == 1) for task in group.tasks]
 
@@ -116,7 +116,7 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
 
 
 class _LateCounts:
-    """Late records were counted by segment: each input's count goes where its first record goes."""
+    """Late records are counted by segment: each input's count goes with its first record."""
 
     def __init__(self, inputs: Sequence[Segment]) -> None:
         self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
@@ -131,7 +131,7 @@ class _LateCounts:
 
 
 def _check_output(task: MergeTask, written: Sequence[Segment]) -> None:
-    """Check that what was written adds up to what was merged."""
+    """Check that the outputs add up to the inputs."""
     inputs = task.merge.inputs
     for name in ("record_count", "record_bytes", "late_count"):
         had = sum(getattr(s, name) for s in inputs)

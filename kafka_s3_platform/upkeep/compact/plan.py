@@ -1,9 +1,9 @@
-"""Which segments a compaction merges, and into how many. Pure.
+"""Plan the merges of a compaction, and the number of their outputs. Pure.
 
-A daily segment holds about `archive.daily.segment.bytes` object bytes. How well the merged records compress is only
-known afterwards, so it is told from the inputs: their object bytes, as the index has them, are shared out among a
-whole number of outputs, and where several come from one merge they end at equal shares of its record bytes. The bounds
-are thus a function of index rows and records alone, the same for every attempt and on any number of cores.
+A daily segment holds about `archive.daily.segment.bytes` object bytes. The compression of the merged records is unknown
+before, so the inputs decide: their object bytes in the index are shared out among a number of outputs, and several
+outputs of one merge end at equal shares of its record bytes. The bounds are thus a function of index rows and records
+alone, the same for every attempt and on any number of cores.
 """
 
 import re
@@ -28,7 +28,7 @@ _FINER_THAN_A_DAY = frozenset("HkKhmsSa")
 
 @dataclass(frozen=True)
 class Merge:
-    """Segments of one kafka partition and timezone, by first offset, that become `outputs` daily segments."""
+    """Segments of one kafka partition and timezone, by first offset, to be merged into `outputs` daily segments."""
 
     inputs: tuple[Segment, ...]
     outputs: int
@@ -39,7 +39,7 @@ class Merge:
 
     @property
     def zone(self) -> ZoneInfo:
-        """The timezone whose hours are merged."""
+        """The timezone of the merged hours."""
         return self.inputs[0].zone
 
     @property
@@ -52,22 +52,22 @@ class Merge:
 
     @property
     def segment_bytes(self) -> int:
-        """Record bytes at which each output ends; never reached where there is one."""
+        """Record bytes at which each output ends; never reached if there is only one."""
         return sum(s.record_bytes for s in self.inputs) // self.outputs + 1
 
 
 def plan_day(segments: Sequence[Segment], day: date, daily_segment_bytes: int) -> list[Merge]:
-    """Return the merges of a day, given all live segments. Empty when no hourly segment of it is live.
+    """Return the merges of a day, from all live segments. Empty when no hourly segment of it is live.
 
-    Taken are the hourly segments, and those daily ones of an earlier compaction that overlap them or are smaller than
-    half of `daily_segment_bytes`. No merge reaches across a daily segment that stays, or into another timezone: where
-    the connector's was changed, a day of either is another span of time. What `is_mergeable` is not, stays.
+    Inputs are the hourly segments, and earlier daily ones that overlap them or are smaller than half of
+    `daily_segment_bytes`. No merge reaches across a daily segment that stays, or into another timezone: if the
+    connector's was changed, a day of either is another span of time. A segment stays unless it `is_mergeable`.
     """
     mergeable = filter(is_mergeable, select_day_segments(segments, day))
     ours = sorted(mergeable, key=lambda s: (*_merge_key(s), s.start_offset, s.end_offset))
     merges: list[Merge] = []
-    for _, found in groupby(ours, key=_merge_key):
-        for run in _split_runs(list(found), daily_segment_bytes):
+    for _, group in groupby(ours, key=_merge_key):
+        for run in _split_runs(list(group), daily_segment_bytes):
             merges += _split_merges(run, daily_segment_bytes)
     return merges
 
@@ -77,7 +77,7 @@ def _merge_key(segment: Segment) -> tuple[int, str]:
 
 
 def build_daily_layout(layout: LayoutSettings, zone: ZoneInfo, segment_bytes: int) -> LayoutSettings:
-    """Return the layout of daily segments of `zone` that end at `segment_bytes` record bytes."""
+    """Return the layout of daily segments of `zone` with at most `segment_bytes` record bytes."""
     return layout.model_copy(
         update={
             "topics_dir": layout.daily_dir,
@@ -94,13 +94,13 @@ def build_daily_layout(layout: LayoutSettings, zone: ZoneInfo, segment_bytes: in
 
 
 def build_daily_path_format(path_format: str) -> str:
-    """`path_format` before its first folder that tells the hour or less; Connect's daily folders if nothing is left."""
-    kept: list[str] = []
+    """Shorten to the folders before the first with an hour or less; Connect's daily folders if none is before it."""
+    folders: list[str] = []
     for folder in _COMPONENT.findall(path_format):
         if _FINER_THAN_A_DAY & set(_QUOTED.sub("", folder)):
             break
-        kept.append(folder)
-    return "/".join(kept) or DAILY_PATH
+        folders.append(folder)
+    return "/".join(folders) or DAILY_PATH
 
 
 def encode_day(layout: LayoutSettings, zone: ZoneInfo, day: date) -> str:
@@ -109,7 +109,7 @@ def encode_day(layout: LayoutSettings, zone: ZoneInfo, day: date) -> str:
 
 
 def _split_runs(segments: Sequence[Segment], daily_segment_bytes: int) -> Iterator[list[Segment]]:
-    """Split the segments of one kafka partition where a daily one stays. Each run has an hourly one."""
+    """Split the segments of one kafka partition at daily ones that stay. Each run has an hourly one."""
     hourly = [s for s in segments if s.chunk == "hourly"]
     runs: list[list[Segment]] = [[]]
     for segment in segments if hourly else ():
@@ -122,7 +122,7 @@ def _split_runs(segments: Sequence[Segment], daily_segment_bytes: int) -> Iterat
 
 
 def _split_merges(run: Sequence[Segment], daily_segment_bytes: int) -> Iterator[Merge]:
-    """Assign each cluster of overlapping segments to the output whose share of the bytes contains its middle."""
+    """Assign each cluster of overlapping segments to the output in whose share of the bytes its middle lies."""
     total = max(1, sum(s.size for s in run))
     share = total / max(1, round(total / daily_segment_bytes))
     dealt: dict[int, list[Segment]] = {}

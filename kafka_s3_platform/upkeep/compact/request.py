@@ -1,4 +1,4 @@
-"""What a caller asks of a compaction, and what it gets back."""
+"""The request of a compaction, and its report."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -10,7 +10,7 @@ from kafka_s3_platform.model.segment import Segment, SegmentTotals, StoredChunk
 
 @dataclass(frozen=True)
 class CompactRequest:
-    """Merge the hourly segments of `day`, each by the timezone that it was written in, into daily ones."""
+    """Merge the hourly segments of `day`, each by its own timezone, into daily ones."""
 
     config: ConnectorConfig
     topic: str
@@ -19,15 +19,15 @@ class CompactRequest:
 
 
 def is_mergeable(segment: Segment | StoredChunk) -> bool:
-    """Return whether compaction can take it: it holds whole records. Others stay as they were written."""
+    """Return True if it can be compacted: it holds whole records. Others stay as they are."""
     return find_format(segment.format).is_envelope
 
 
 @dataclass(frozen=True)
 class DayReport(SegmentTotals):
-    """One day as the index holds it: its live segments, and where they are.
+    """One day in the index: its live segments, and their places.
 
-    Hourly segments among them came after the day's last compaction: the day is due again. Those of a format that holds
+    Hourly segments among them came after the day's last compaction: the day is due again. Segments of a format for
     values only are never merged.
     """
 
@@ -42,13 +42,13 @@ class DayReport(SegmentTotals):
 
     @property
     def unmergeable(self) -> tuple[Segment, ...]:
-        """Segments of formats that hold values only: they stay hourly, and live."""
+        """Segments of formats for values only: they stay hourly, and live."""
         return tuple(s for s in self.segments if not is_mergeable(s))
 
 
 @dataclass(frozen=True)
 class CompactReport:
-    """What one run did: `merged` segments were replaced by `written` ones; both are empty when there was nothing to do.
+    """Result of one run: `merged` segments were replaced by `written` ones; both are empty if there was nothing to do.
 
     Up to `out_of_range_count` records of the day are in none of its segments: the start hour was later than theirs.
     `run_record_count` is of all days and topics of the run, which took `seconds`.

@@ -1,4 +1,4 @@
-"""Plan the days of a run and commit the plans, on the index version that they were made from, in one commit."""
+"""Plan the days of a run and commit the plans, on the index version they were made from, in one commit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Plans: TypeAlias = Mapping[date, tuple[Merge, ...]]
 
 @dataclass(frozen=True)
 class ReservedDay:
-    """One day of one topic, whose plan is committed. The topic's days share the lease."""
+    """One day of one topic, with a committed plan. The topic's days share the lease."""
 
     request: CompactRequest
     lease: Lease
@@ -39,7 +39,7 @@ class ReservedDay:
 
 @dataclass(frozen=True)
 class ReservedDays:
-    """The days that have something to merge, and the errors of topics of which nothing was reserved."""
+    """The days with something to merge, and the errors of topics without a reservation."""
 
     days: tuple[ReservedDay, ...]
     failures: Mapping[str, PlatformError]
@@ -55,44 +55,46 @@ def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runn
     An error of one topic leaves the others. Plans again if another commit came first. Nothing is reserved if `runner`
     cannot run tasks.
     """
-    wanted: dict[str, list[CompactRequest]] = {}
+    by_topic: dict[str, list[CompactRequest]] = {}
     for request in requests:
-        wanted.setdefault(request.topic, []).append(request)
-    return retry_commit(index, partial(_reserve, wanted, runner))
+        by_topic.setdefault(request.topic, []).append(request)
+    return retry_commit(index, partial(_reserve, by_topic, runner))
 
 
 def _reserve(
-    wanted: Mapping[str, Sequence[CompactRequest]], runner: TaskRunner, snapshot: ConnectorSnapshot
+    by_topic: Mapping[str, Sequence[CompactRequest]], runner: TaskRunner, snapshot: ConnectorSnapshot
 ) -> ReservedDays:
-    snapshot.load_states(wanted)
-    for day in sorted({request.day for requests in wanted.values() for request in requests}):
-        load_day_segments(snapshot, wanted, day)
-    planned, failures = try_topics(wanted, lambda topic: _plan_topic(wanted[topic], snapshot.topic(topic)))
-    plans = {topic: found for topic, found in planned.items() if found}
+    snapshot.load_states(by_topic)
+    for day in sorted({request.day for requests in by_topic.values() for request in requests}):
+        load_day_segments(snapshot, by_topic, day)
+    planned, failures = try_topics(by_topic, lambda topic: _plan_topic(by_topic[topic], snapshot.topic(topic)))
+    plans = {topic: topic_plans for topic, topic_plans in planned.items() if topic_plans}
     if plans:
         runner.start()
-    leases = _commit_plans(wanted, plans, snapshot) if plans else {}
+    leases = _commit_plans(by_topic, plans, snapshot) if plans else {}
     days = [
-        day for topic in plans for day in _build_days(wanted[topic], plans[topic], leases[topic], snapshot.topic(topic))
+        day
+        for topic in plans
+        for day in _build_days(by_topic[topic], plans[topic], leases[topic], snapshot.topic(topic))
     ]
     return ReservedDays(tuple(days), failures)
 
 
 def _plan_topic(requests: Sequence[CompactRequest], snapshot: IndexSnapshot) -> Plans:
-    _ = snapshot.state  # here fails a topic whose rows are damaged, for itself alone
+    _ = snapshot.state  # a topic with damaged rows fails here, alone
     size = requests[0].config.archive.daily_segment_bytes
-    found = {r.day: tuple(plan_day(read_day_segments(snapshot, r.day), r.day, size)) for r in requests}
-    return {day: merges for day, merges in found.items() if merges}
+    plans = {r.day: tuple(plan_day(read_day_segments(snapshot, r.day), r.day, size)) for r in requests}
+    return {day: merges for day, merges in plans.items() if merges}
 
 
 def _commit_plans(
-    wanted: Mapping[str, Sequence[CompactRequest]], plans: Mapping[str, Plans], snapshot: ConnectorSnapshot
+    by_topic: Mapping[str, Sequence[CompactRequest]], plans: Mapping[str, Plans], snapshot: ConnectorSnapshot
 ) -> Mapping[str, Lease]:
     now = datetime.now(timezone.utc)
     changes: dict[str, Change] = {}
     superseded: dict[str, list[Compaction]] = {}
     for topic, days in plans.items():
-        request = wanted[topic][0]
+        request = by_topic[topic][0]
         zone = ZoneInfo(request.config.layout.timezone)
         starts = [find_day_start(day, zone) for day in days]
         rows = tuple(Compaction(start, request.run_id, snapshot.version + 1, now) for start in starts)

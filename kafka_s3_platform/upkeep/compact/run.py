@@ -1,7 +1,7 @@
 """Compact days of topics: reserve them, merge, commit. One run, one reservation, one pass of tasks over all of them.
 
 Every stage may be killed and run again: inputs stay live until the one commit that retires them and adds the outputs;
-a later compaction of the same day supersedes an earlier one, which then can never commit; keys carry the epoch.
+a later compaction of the same day supersedes an earlier one, so it can never commit; keys carry the epoch.
 """
 
 import logging
@@ -37,21 +37,21 @@ logger = logging.getLogger(__name__)
 TopicDay: TypeAlias = tuple[str, date]
 
 TASK_COST = 8 * 2**20
-"""What a merge costs besides its bytes, in bytes: requests, and the beginning and end of an object."""
+"""Fixed cost of a merge, in bytes: requests, and the beginning and end of an object."""
 
 SLICE_TASKS = 64
-"""Number of tasks of Spark whose days are committed together: a long backfill that is killed keeps what it has."""
+"""Number of Spark tasks to commit together: a long backfill, when killed, keeps its committed slices."""
 
 
 def compact_day(request: CompactRequest, runner: TaskRunner) -> CompactReport:
-    """Merge what is live of the day's hourly segments into daily ones. Raises the errors of the stages.
+    """Merge the day's live hourly segments into daily ones. Raises the errors of the stages.
 
-    Nothing to merge is no error: the report then says what the day holds.
+    Nothing to merge is no error: the report still describes the day.
     """
-    [found] = compact_days([request], runner).values()
-    if isinstance(found, CompactReport):
-        return found
-    raise found
+    [outcome] = compact_days([request], runner).values()
+    if isinstance(outcome, CompactReport):
+        return outcome
+    raise outcome
 
 
 def compact_days(
@@ -59,8 +59,8 @@ def compact_days(
 ) -> Mapping[TopicDay, CompactReport | PlatformError]:
     """Compact days of topics of one connector in one run: one reservation, one pass of tasks, one commit a slice.
 
-    Returns the report of each topic's day, or the error for which it stays as it is. Raises errors that all topics
-    share, of the store above all. What a slice has committed before stays.
+    Returns the report of each topic's day, or the error that left it as it was. Raises errors that all topics share, of
+    the store above all. Committed slices stay.
     """
     started = datetime.now(timezone.utc)
     config = requests[0].config
@@ -74,15 +74,15 @@ def compact_days(
     failed = {(r.topic, r.day): reserved.failures[r.topic] for r in requests if r.topic in reserved.failures}
     failed |= run.failures
     done = [r for r in requests if (r.topic, r.day) not in failed]
-    found: dict[TopicDay, CompactReport | PlatformError] = {
+    outcomes: dict[TopicDay, CompactReport | PlatformError] = {
         **failed,
         **dict(_build_reports(index, done, run.merged, started)),
     }
-    return {(r.topic, r.day): found[r.topic, r.day] for r in requests}
+    return {(r.topic, r.day): outcomes[r.topic, r.day] for r in requests}
 
 
 def _check_connector(config: ConnectorConfig, topic: str) -> None:
-    """Check formats, store and clock before anything is reserved, so that a refusal leaves nothing behind."""
+    """Check formats, store and clock before the reservation, so that a refusal leaves nothing behind."""
     if not config.layout.is_envelope:
         raise ConfigError(
             f"connector {config.name} writes objects of format {config.layout.format}, which holds values only: "
@@ -97,11 +97,11 @@ def _check_connector(config: ConnectorConfig, topic: str) -> None:
 
 @dataclass
 class _DayRun:
-    """What a run has done of one day of a topic. A day with an `error` stays as it is."""
+    """State of one day of a topic in a run. A day with an `error` stays as it is."""
 
     reserved: ReservedDay
-    left: int
-    """How many of its merges have no outcome yet."""
+    pending_merges: int
+    """Number of its merges without an outcome yet."""
 
     results: list[MergeResult] = field(default_factory=list)
     error: PlatformError | None = None
@@ -109,17 +109,17 @@ class _DayRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is committed, or never will be."""
+        """True if it is committed, or never will be."""
         return self.is_committed or self.error is not None
 
     @property
     def is_merged(self) -> bool:
-        """Whether there is something to commit."""
-        return not self.left and not self.is_over
+        """True if there is something to commit."""
+        return not self.pending_merges and not self.is_over
 
 
 class _Run:
-    """The merges of the reserved days, and the commits of its slices."""
+    """Merges the reserved days, and commits them in slices."""
 
     def __init__(
         self, index: ConnectorIndex, config: ConnectorConfig, days: Sequence[ReservedDay], runner: TaskRunner
@@ -133,7 +133,7 @@ class _Run:
             self._by_topic.setdefault(topic, []).append(done)
         self._merged_count = 0
         self._closed: set[str] = set()
-        """Topics whose last days are committed, which ended their leases."""
+        """Topics with their last days committed, and so their leases ended."""
 
     @property
     def failures(self) -> dict[TopicDay, PlatformError]:
@@ -141,9 +141,9 @@ class _Run:
 
     @property
     def merged(self) -> dict[TopicDay, MergedDay]:
-        """The days that are committed."""
-        found = {key: MergedDay(done.reserved, tuple(done.results)) for key, done in self._days.items()}
-        return {key: merged for key, merged in found.items() if self._days[key].is_committed}
+        """The committed days."""
+        days = {key: MergedDay(done.reserved, tuple(done.results)) for key, done in self._days.items()}
+        return {key: merged for key, merged in days.items() if self._days[key].is_committed}
 
     @property
     def open_leases(self) -> list[Lease]:
@@ -169,14 +169,14 @@ class _Run:
         return f"compact {len(self._days)} days of {len(self._by_topic)} topics of {self._config.name}"
 
     def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
-        """Run the groups. Return the tasks that failed transiently beside others: each is to be tried again alone."""
+        """Run the groups. Return transiently failed tasks of larger groups: each is to be tried again alone."""
         again: list[MergeTask] = []
-        left = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
-        numbered = [MergeGroup(n, group) for n, group in enumerate(left) if group]
+        open_groups = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
+        numbered = [MergeGroup(n, group) for n, group in enumerate(open_groups) if group]
         for number, outcomes in self._runner.run(try_merges, numbered, self._config.tasks_max):
-            for task, outcome in zip(left[number], outcomes, strict=True):
+            for task, outcome in zip(open_groups[number], outcomes, strict=True):
                 is_transient = isinstance(outcome, FailedMerge) and isinstance(outcome.error, TransientError)
-                if is_transient and len(left[number]) > 1:
+                if is_transient and len(open_groups[number]) > 1:
                     again.append(task)
                 else:
                     self._note(task, outcome)
@@ -191,15 +191,15 @@ class _Run:
             done.error = done.error or outcome.error
             return
         merge = outcome.merge
-        done.left -= 1
-        self._merged_count += not done.left
+        done.pending_merges -= 1
+        self._merged_count += not done.pending_merges
         record_bytes = sum(s.record_bytes for s in outcome.segments)
         counted = f"{self._merged_count} of {len(self._days)} days"
         self._progress.advance(merge.size, merge.record_count, record_bytes, counted)
         done.results.append(outcome)
 
     def _commit(self) -> None:
-        """Commit the days that are merged as a whole. A topic whose lease was lost is left out."""
+        """Commit completely merged days. A topic with a lost lease is left out."""
         parts: dict[str, TopicDays] = {}
         for topic, days in self._by_topic.items():
             ready = [MergedDay(done.reserved, tuple(done.results)) for done in days if done.is_merged]
@@ -247,14 +247,14 @@ def _build_reports(
         return
     snapshot = index.open()
     seconds = (datetime.now(timezone.utc) - started).total_seconds()
-    record_count = sum(s.record_count for found in merged.values() for s in found.outputs)
+    record_count = sum(s.record_count for merged_day in merged.values() for s in merged_day.outputs)
     for day in sorted({request.day for request in requests}):
         topics = [request.topic for request in requests if request.day == day]
         load_day_segments(snapshot, topics, day)
         hours = list_day_hours(day, ZoneInfo(requests[0].config.layout.timezone))
         for topic in topics:
-            found = merged.get((topic, day))
-            report = _build_report(snapshot, (topic, day), found, record_count, seconds)
+            merged_day = merged.get((topic, day))
+            report = _build_report(snapshot, (topic, day), merged_day, record_count, seconds)
             apart = snapshot.topic(topic).state.list_out_of_range(hours[0])
             apart_count = sum(s.record_count for s in apart if any(map(s.may_hold_apart, hours)))
             yield (topic, day), replace(report, out_of_range_count=apart_count)
@@ -264,18 +264,18 @@ def _build_report(
     snapshot: ConnectorSnapshot, topic_day: TopicDay, merged: MergedDay | None, record_count: int, seconds: float
 ) -> CompactReport:
     topic, day = topic_day
-    found = report_day(snapshot.topic(topic), day)
-    if found.unmergeable:
-        formats = ", ".join(sorted({s.format for s in found.unmergeable}))
+    day_report = report_day(snapshot.topic(topic), day)
+    if day_report.unmergeable:
+        formats = ", ".join(sorted({s.format for s in day_report.unmergeable}))
         logger.warning(
             "%s, day %s: %d objects of format %s stay hourly: that holds values only, of which no record can be made",
             topic,
             day,
-            len(found.unmergeable),
+            len(day_report.unmergeable),
             formats,
         )
     return CompactReport(
-        day=found,
+        day=day_report,
         merged=merged.reserved.inputs if merged else (),
         written=merged.outputs if merged else (),
         version=snapshot.version,

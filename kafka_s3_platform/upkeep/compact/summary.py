@@ -1,4 +1,4 @@
-"""Summaries of what the index holds, day by day."""
+"""Summaries of the index, day by day."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -15,7 +15,7 @@ from kafka_s3_platform.upkeep.compact.request import is_mergeable
 class DaySummary(SegmentTotals):
     """A day; None: records too old or too new for any.
 
-    Segments are of the day of the timezone that wrote them, hours of the connector's.
+    Segments are of the day in their own timezone, hours of the day in the connector's.
 
     `complete_count` of the day's `hour_count` hours are complete.
     """
@@ -35,23 +35,23 @@ class DaySummary(SegmentTotals):
 
     @property
     def is_merged(self) -> bool:
-        """Whether the day holds records, and compaction has merged all that it can."""
+        """True if the day holds records, and compaction has merged all mergeable ones."""
         mergeable = [s for s in self.segments if is_mergeable(s)]
         return bool(mergeable) and all(s.chunk == "daily" for s in mergeable)
 
     @property
     def unmergeable_count(self) -> int:
-        """Segments of formats that hold values only: no compaction takes them."""
+        """Segments of formats for values only: no compaction takes them."""
         return sum(not is_mergeable(s) for s in self.segments)
 
 
 def summarize_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta) -> list[DaySummary]:
-    """Summarize the days that have an object or an hour that was asked for, ascending; first, records of no day."""
-    found: dict[date | None, list[Segment]] = {hour.astimezone(zone).date(): [] for hour in snapshot.state.asked_hours}
+    """Summarize the days with an object or a requested hour, ascending; first, records of no day."""
+    by_day: dict[date | None, list[Segment]] = {hour.astimezone(zone).date(): [] for hour in snapshot.state.asked_hours}
     for segment in snapshot.segments:
-        found.setdefault(find_day(segment), []).append(segment)
-    days = sorted(found, key=lambda day: day or date.min)
-    return [_summarize_day(snapshot.state, day, tuple(found[day]), zone, lateness) for day in days]
+        by_day.setdefault(find_day(segment), []).append(segment)
+    days = sorted(by_day, key=lambda day: day or date.min)
+    return [_summarize_day(snapshot.state, day, tuple(by_day[day]), zone, lateness) for day in days]
 
 
 def _summarize_day(

@@ -1,15 +1,15 @@
-"""Remove what no version of an index that may still be read needs: entries and checkpoints of its log, dead data files.
+"""Remove expired parts of an index: entries and checkpoints of its log, and dead data files.
 
-Versions stay readable that were the newest one at any time within the last `kept`, by the store's own times. The
+A version stays readable if it was the newest one at any time within the last `retention`, by the store's own times. The
 newest checkpoint that is not later than the oldest of them is the *base*. Removed are, in this order:
 
-1. Data files that the base's commit or an earlier one has taken out, and that no version from the base on names.
+1. Data files taken out by the base's commit or an earlier one, and named by no version from the base on.
 2. The entries before the base, the oldest first.
 3. The checkpoints before the base.
 
-So the log itself says what is left to do, and it is read once: the cost does not grow with the age of the index. Killed
-at any moment, the next upkeep goes on, because an entry goes after the files that it names. What no entry of the log
-names is never touched. Before anything goes, the base is compared with the entries that it takes the place of.
+So the log shows the remaining work, and it is read once: the cost does not grow with the age of the index. Killed
+at any moment, the next upkeep goes on, because an entry goes after its files. Files without an entry in the log are
+never touched. Before anything goes, the base is compared with the entries that it replaces.
 """
 
 import logging
@@ -30,20 +30,20 @@ from kafka_s3_platform.store.objects import ObjectInfo
 logger = logging.getLogger(__name__)
 
 KEPT = timedelta(days=7)
-"""How long a version stays readable after it was the newest one: longer than any run, restore or sensor holds one.
+"""Time that a version stays readable after it was the newest one: longer than any run, restore or sensor holds one.
 
-It is no setting. Whoever holds a version for longer gets an error that is gone when the index is opened again.
+It is no setting. A reader of an older version gets an error, and no more of it when the index is opened again.
 """
 
 DELETES_AT_ONCE = 16
 
 _DATA_FILE = re.compile(r"period=[A-Za-z0-9-]+/part-[A-Za-z0-9.-]+\.parquet")
-"""Names of data files as delta-rs and the upkeep give them. Nothing else is deleted as one."""
+"""Names of data files of delta-rs and the upkeep. Nothing else is deleted as one."""
 
 
 @dataclass(frozen=True)
 class CleanupReport:
-    """What was removed, or on a dry run would be: data files and log files of how many bytes.
+    """Result of a cleanup, or on a dry run its plan: data files and log files, and their bytes.
 
     `base` is the oldest version that can be opened afterwards. None: nothing is old enough.
     """
@@ -64,14 +64,14 @@ class _Plan:
     checkpoints: tuple[ObjectInfo, ...]
 
 
-def remove_expired(index: ConnectorIndex, kept: timedelta, dry_run: bool) -> CleanupReport:
-    """Remove what only versions need that were replaced longer than `kept` ago.
+def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -> CleanupReport:
+    """Remove files needed only by versions that were replaced longer than `retention` ago.
 
     Raises:
         AuthorizationError: the right to delete is missing; the message names it.
-        IndexDamagedError: the checkpoint that would stay does not hold what the log says. Nothing was removed.
+        IndexDamagedError: the checkpoint to be kept does not agree with the log. Nothing was removed.
     """
-    plan = _plan(index.table, kept)
+    plan = _plan(index.table, retention)
     if plan is None:
         return CleanupReport()
     sizes = list(plan.dead.values()) if dry_run else _remove(index.table, plan)
@@ -86,11 +86,11 @@ def remove_expired(index: ConnectorIndex, kept: timedelta, dry_run: bool) -> Cle
     )
 
 
-def _plan(table: IndexTable, kept: timedelta) -> _Plan | None:
+def _plan(table: IndexTable, retention: timedelta) -> _Plan | None:
     newest = table.open().table.version()
     log = list_log(table)
     # the earlier of two clocks: if one is ahead, less is old
-    base = _find_base(log, newest, table.objects.clock.earlier_now() - kept)
+    base = _find_base(log, newest, table.objects.clock.earlier_now() - retention)
     expired = sorted(version for version in log.entries if base is not None and version < base)
     if base is None or not expired:
         return None
@@ -105,7 +105,7 @@ def _plan(table: IndexTable, kept: timedelta) -> _Plan | None:
     strange = sorted(path for path in dead if not _DATA_FILE.fullmatch(path))
     if strange:
         raise IndexDamagedError(
-            f"the log of the index {table.uri} says that {strange[0]!r} was one of its data files. Nothing of ours "
+            f"the log of the index {table.uri} names {strange[0]!r} as one of its data files. Nothing of ours "
             f"writes such a name, and nothing was removed: find out who wrote to that folder"
         )
     checkpoints = tuple(log.checkpoints[version] for version in sorted(log.checkpoints) if version < base)
@@ -113,7 +113,7 @@ def _plan(table: IndexTable, kept: timedelta) -> _Plan | None:
 
 
 def _find_base(log: LogListing, newest: int, before: datetime) -> int | None:
-    """Return the newest checkpoint that is not later than the oldest version to be kept readable."""
+    """Return the newest checkpoint not later than the oldest version to keep readable."""
     if newest not in log.entries:
         raise StoreUnavailableError(
             f"the store does not list the entry of version {newest} of an index's log, which it has: its answers are "
@@ -126,9 +126,9 @@ def _find_base(log: LogListing, newest: int, before: datetime) -> int | None:
 
 
 def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry], live: Collection[str]) -> None:
-    """Compare the files of the base with what the entries before it make up, as far back as they are there.
+    """Compare the files of the base with the result of the entries before it, as far back as they are there.
 
-    An upkeep that was killed may have left a part of the entries. Its own base was compared before that.
+    A killed upkeep may have left a part of the entries. Its own base was compared before.
     """
     base = entries[-1].version
     listed = {entry.version for entry in entries}
@@ -138,8 +138,8 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
     if start == 0:
         files = set[str]()
     else:
-        known = [version for version in log.checkpoints if start - 1 <= version <= base]
-        start = min(known) + 1
+        checkpoints = [version for version in log.checkpoints if start - 1 <= version <= base]
+        start = min(checkpoints) + 1
         files = {file.path for file in list_index_files(table, table.open(start - 1))}
     for entry in entries:
         if entry.version >= start:
@@ -153,7 +153,7 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
 
 
 def _remove(table: IndexTable, plan: _Plan) -> list[int]:
-    """Remove everything that the plan names. Return the sizes of the data files that were still there."""
+    """Remove everything in the plan. Return the sizes of the data files that still existed."""
     try:
         with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
             sizes = list(pool.map(lambda path: _delete_data_file(table, path), plan.dead))
@@ -169,11 +169,11 @@ def _remove(table: IndexTable, plan: _Plan) -> list[int]:
 
 
 def _delete_data_file(table: IndexTable, path: str) -> int | None:
-    found = table.objects.head(f"{table.folder}/{path}")
-    if found is None:
+    info = table.objects.head(f"{table.folder}/{path}")
+    if info is None:
         return None
-    _delete(table, found)
-    return found.size
+    _delete(table, info)
+    return info.size
 
 
 def _delete(table: IndexTable, info: ObjectInfo) -> None:

@@ -1,12 +1,12 @@
-"""Fold the index: what planning needs of old rows stays in the state, the rows themselves go to periods of months.
+"""Fold the index: facts for planning stay in the state, old rows themselves go to periods of months.
 
-A row of `folded-2026-03` is the same row as before. Who asks for an hour of that month reads it there, and nobody else
-does. So a tick, a plan and a commit cost the same in the fifth year as in the first month.
+A row of `folded-2026-03` is the same row as before. It is read only for hours of that month. So a tick, a plan and a
+commit cost the same in the fifth year as in the first month.
 
-The rows that were read and written are compared by number, and each topic's answers before and after, before the files
-are swapped in one commit.
-If a run commits meanwhile, the same files are committed on its version: what it added is read beside the fold. If it
-took rows out, the fold is left for the next upkeep.
+The numbers of read and written rows are compared, and each topic's answers before and after, before the files are
+swapped in one commit.
+If a run commits meanwhile, the same files are committed on its version: its new rows are read beside the fold. If it
+removed rows, the fold is left for the next upkeep.
 """
 
 import logging
@@ -34,15 +34,15 @@ from kafka_s3_platform.upkeep.index.swap import swap_files
 logger = logging.getLogger(__name__)
 
 YOUNG = timedelta(days=2)
-"""Looks of this age stay as they are: hours that are archived late are planned by them, and runs may be at work."""
+"""Looks of this age stay as they are: late archived hours are planned by them, and runs may be at work."""
 
 FOLD_ROWS = 1_000_000
-"""About how many rows are read at once."""
+"""Number of rows to read at once, about."""
 
 MOST_ROWS = 2_000_000
-"""When so many rows were moved, the other topics wait for the next upkeep.
+"""Number of moved rows after which the other topics wait for the next upkeep.
 
-So an index that is old when it is folded for the first time takes some minutes in each of several nights.
+So the first fold of an old index takes some minutes in each of several nights.
 """
 
 _FOLD_KINDS = [kind for kind, cls in KINDS.items() if cls in (FoldedScan, FoldedLook, FoldedHours)]
@@ -50,9 +50,9 @@ _FOLD_KINDS = [kind for kind, cls in KINDS.items() if cls in (FoldedScan, Folded
 
 @dataclass(frozen=True)
 class FoldReport:
-    """How many hours of how many topics were folded, or on a dry run would be, and how many rows were moved.
+    """Folded hours and topics, and moved rows, or on a dry run those to fold.
 
-    `is_overtaken`: a run changed the state meanwhile, so that nothing was folded. The next upkeep does it.
+    `is_overtaken`: a run changed the state meanwhile, so nothing was folded. The next upkeep does it.
     """
 
     topics: int = 0
@@ -65,29 +65,29 @@ def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_ru
     """Fold all topics in one commit. Raises store errors; a second call does the rest."""
     snapshot = index.open()
     files = [f for f in list_index_files(index.table, snapshot.handle) if f.period == STATE_PERIOD]
-    found = _Folded(snapshot, lateness, now)
+    folded = _Folded(snapshot, lateness, now)
     written: list[NewFile] = []
     row_count = 0
     for topics in _group_topics(snapshot.topics, sum(file.row_count for file in files)):
         for topic, rows in snapshot.read_states(topics).items():
             row_count += rows.num_rows
-            found.add(topic, rows)
+            folded.add(topic, rows)
         if not dry_run:
-            written += _write_months(index, snapshot, found.take_moved())
-    report = FoldReport(found.topics, found.hours, found.rows)
+            written += _write_months(index, snapshot, folded.take_moved())
+    report = FoldReport(folded.topics, folded.hours, folded.rows)
     if row_count != sum(file.row_count for file in files):
         raise IndexDamagedError(
             f"{index.uri}: the state of its topics has {row_count:,} rows, and its log says "
             f"{sum(file.row_count for file in files):,}. Nothing was folded. {DAMAGE_ADVICE}"
         )
-    if dry_run or not found.topics:
+    if dry_run or not folded.topics:
         return report
-    kept = sort_rows(pa.concat_tables(found.kept))
-    written += write_index_files(index.table, snapshot.handle, kept, STATE_PERIOD, WHOLE_FILE_BYTES)
+    remaining = sort_rows(pa.concat_tables(folded.state_rows))
+    written += write_index_files(index.table, snapshot.handle, remaining, STATE_PERIOD, WHOLE_FILE_BYTES)
     written_count = sum(file.row_count for file in written)
-    if written_count != row_count + found.more:
+    if written_count != row_count + folded.more:
         raise IndexDamagedError(
-            f"{index.uri}: {written_count:,} rows were written in place of {row_count + found.more:,}. Nothing was "
+            f"{index.uri}: {written_count:,} rows were written in place of {row_count + folded.more:,}. Nothing was "
             f"folded, and the index is as it was. This is a defect of the platform: report it"
         )
     if swap_files(index, written, files, same_rows=False):
@@ -98,15 +98,15 @@ def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_ru
 
 @dataclass
 class _Folded:
-    """Rows that stay in the state, and rows that were moved, of the topics that were looked at.
+    """Rows that stay in the state, and moved rows, of the topics so far.
 
-    There are `more` rows than before, by those of the folds.
+    Folds make up `more` rows than before.
     """
 
     snapshot: ConnectorSnapshot
     lateness: timedelta
     now: datetime
-    kept: list[pa.Table] = field(default_factory=list)
+    state_rows: list[pa.Table] = field(default_factory=list)
     topics: int = 0
     hours: int = 0
     rows: int = 0
@@ -118,13 +118,13 @@ class _Folded:
         state = None if self.rows >= MOST_ROWS else self._build_state(topic, rows)
         folding = None if state is None else fold_state(state, self.lateness, self.now - YOUNG)
         if state is None or folding is None:
-            self.kept.append(rows)
+            self.state_rows.append(rows)
             return
         is_moved = _match_moved(rows, folding)
         is_fold = pc.is_in(rows["kind"], value_set=pa.array(_FOLD_KINDS))
-        self.kept.append(rows.filter(pc.invert(pc.or_(is_moved, is_fold))))
+        self.state_rows.append(rows.filter(pc.invert(pc.or_(is_moved, is_fold))))
         fold = _encode_fold(topic, folding, self.snapshot.version + 1, self.now)
-        self.kept.append(fold)
+        self.state_rows.append(fold)
         self.more += fold.num_rows - pc.sum(is_fold.cast(pa.int64())).as_py()
         moved = rows.filter(is_moved)
         months = _list_months(moved, state)
@@ -141,9 +141,9 @@ class _Folded:
         return moved
 
     def _build_state(self, topic: str, rows: pa.Table) -> IndexState | None:
-        """Return the topic's state, None where its rows are damaged: the other topics are folded all the same."""
+        """Return the topic's state, None if its rows are damaged: the other topics are folded all the same."""
         try:
-            # through the snapshot, so that months which are folded already are read where an answer needs them
+            # through the snapshot, so that folded months are read if an answer needs them
             return self.snapshot.topic(topic).build_state(rows)
         except IndexDamagedError as err:
             logger.warning("topic %s is not folded: %s", topic, err)
@@ -158,7 +158,7 @@ def _group_topics(topics: Sequence[str], row_count: int) -> Iterator[Sequence[st
 
 
 def _match_moved(rows: pa.Table, folding: Folding) -> pa.Array:
-    """Return which rows the folding takes the place of, as `Folding` says of the objects made of them."""
+    """Mark the rows that the folding replaces, by the rules of `Folding` for the objects made of them."""
     ends = pa.table(
         {
             "kafka_partition": pa.array(folding.ends.keys(), pa.int32()),
@@ -178,7 +178,7 @@ def _match_moved(rows: pa.Table, folding: Folding) -> pa.Array:
 
 
 def _list_months(rows: pa.Table, state: IndexState) -> pa.Array:
-    """Return the month of each moved row: that of its hour, of a look that of its time."""
+    """Return the month of each moved row: its hour's, or the time's of a look."""
     is_scan = pc.equal(rows["kind"], "scan").combine_chunks()
     at = pc.coalesce(rows["hour"], rows["observed_at"], rows["committed_at"]).combine_chunks()
     months = pc.strftime(at, format="%Y-%m")

@@ -1,9 +1,9 @@
 """Merge the small files of an index: those of many commits, and those of old days into files of months.
 
-Only periods are touched that have something to merge, so the cost does not grow with the age of the index. A merge
-writes the same rows to new files, sorted by topic, and puts them in the place of the old ones by one commit. It
-changes no answer of the index. If a run commits meanwhile, the same new files are committed on its version, as long as
-all old ones are still live; else the merge is left for the next upkeep.
+Only periods with something to merge are touched, so the cost does not grow with the age of the index. A merge writes
+the same rows to new files, sorted by topic, and replaces the old ones by one commit. It changes no answer of the index.
+If a run commits meanwhile, the same new files are committed on its version, as long as all old ones are still live;
+else the merge is left for the next upkeep.
 """
 
 import logging
@@ -30,16 +30,16 @@ from kafka_s3_platform.upkeep.index.swap import swap_files
 logger = logging.getLogger(__name__)
 
 FEWEST = 4
-"""How many small files of a period are worth a commit."""
+"""Number of small files of a period worth a commit."""
 
 OLD_AFTER = timedelta(days=60)
-"""How long after its end a month is put together. Days of it are merged again until then, so their files stay small."""
+"""Time after the end of a month until it is merged. Before, its days are merged again, so their files stay small."""
 
 MONTH_FILE_BYTES = 32 * 2**20
-"""The size of files of months. Those of days are as large as a reader reads whole."""
+"""The size of files of months. Files of days are small enough to be read at once."""
 
 MERGE_ROWS = 200_000
-"""How many rows are merged at once: they are held in memory."""
+"""Number of rows to merge at once: they are held in memory."""
 
 _ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
 
@@ -54,7 +54,7 @@ class FileMerge:
 
 @dataclass(frozen=True)
 class MergeReport:
-    """How many files of which periods were put together, or on a dry run would be, to how many of how many bytes.
+    """Result of a merge: files before and after, and bytes, of these periods.
 
     `overtaken` periods were changed by a run meanwhile. They are merged another time.
     """
@@ -67,7 +67,7 @@ class MergeReport:
 
 
 def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeReport:
-    """Merge what has to be merged, one commit for each period. Raises store errors; a second call does the rest."""
+    """Merge the small files, one commit for each period. Raises store errors; a second call does the rest."""
     snapshot = index.open()
     merges = list(list_merges(list_index_files(index.table, snapshot.handle), today))
     done: list[FileMerge] = []
@@ -92,22 +92,22 @@ def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeRepor
 
 
 def list_merges(files: Iterable[IndexFile], today: date) -> Iterator[FileMerge]:
-    """Yield what there is to merge. Files that are large enough and lie in their period are left as they are."""
+    """Yield the merges to do. Large enough files in their own period are left as they are."""
     placed = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
-    for period, found in groupby(placed, key=lambda each: each[0]):
-        loose = [file for *_, file in found if file.period != period or file.size < _choose_size(period) // 2]
+    for period, group in groupby(placed, key=lambda placement: placement[0]):
+        loose = [file for *_, file in group if file.period != period or file.size < _choose_size(period) // 2]
         for batch in _cut(loose):
             if len(batch) >= FEWEST or any(file.period != period for file in batch):
                 yield FileMerge(period, batch)
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:
-    """Return the rows in the order in which merged files have them, so that a reader of one topic skips the others."""
+    """Return the rows in the order of merged files, so that a reader of one topic skips the others."""
     return rows.sort_by([(name, "ascending") for name in _ORDER])
 
 
 def _find_target(period: str, today: date) -> str:
-    """Return the period in which the rows of a file of `period` belong today."""
+    """Return today's period for the rows of a file of `period`."""
     month = find_month(period)
     if month is None:
         return period

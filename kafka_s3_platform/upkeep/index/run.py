@@ -1,7 +1,7 @@
-"""The upkeep of a connector's index: fold old rows, merge files, write a checkpoint, remove what nobody needs any more.
+"""The upkeep of a connector's index: fold old rows, merge files, write a checkpoint, remove expired files.
 
-Each step is a commit or a removal of its own, which changes no answer of the index. Killed at any moment, the next
-upkeep goes on. Runs may archive meanwhile: their commits win, and the upkeep reads the index again.
+Each step is a commit or a removal of its own, without a change to any answer of the index. Killed at any moment, the
+next upkeep goes on. Runs may archive meanwhile: their commits win, and the upkeep reads the index again.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ from kafka_s3_platform.upkeep.index.merge import MergeReport, merge_files
 
 @dataclass(frozen=True)
 class UpkeepReport:
-    """What each step did, or on a dry run would do.
+    """Result of each step, or on a dry run its plan.
 
-    `version` is the index's afterwards, None if nothing was archived yet; `checkpoint` whether one was written of it.
-    `refused` says which right the removal lacks: all other steps are done.
+    `version` is the index's afterwards, None if nothing was archived yet; `checkpoint` is True if one was written.
+    `refused` names the right that the removal lacks: all other steps are done.
     """
 
     uri: str
@@ -41,16 +41,16 @@ class UpkeepReport:
             raise AuthorizationError(self.refused)
 
 
-def keep_up_index(config: ConnectorConfig, dry_run: bool, kept: timedelta = KEPT) -> UpkeepReport:
-    """Do all steps. A dry run tells what each of them would do now, and changes nothing.
+def keep_up_index(config: ConnectorConfig, dry_run: bool, retention: timedelta = KEPT) -> UpkeepReport:
+    """Do all steps. A dry run reports them, and changes nothing.
 
-    `kept` is how long versions stay readable after they were the newest. Raises store errors; a second call does the
+    Versions stay readable for `retention` after they were the newest. Raises store errors; a second call does the
     rest.
     """
     index = ConnectorIndex.of(config)
     if index.peek() is None:
         return UpkeepReport(index.uri, dry_run)
-    # what is old is decided by times of the store and of this machine
+    # ages are decided by times of the store and of this machine
     refuse_wrong_clock(config, ObjectStore(config.store))
     now = datetime.now(timezone.utc)
     fold = fold_index(index, timedelta(milliseconds=config.archive.allowed_lateness_ms), now, dry_run)
@@ -59,7 +59,7 @@ def keep_up_index(config: ConnectorConfig, dry_run: bool, kept: timedelta = KEPT
     cleanup = CleanupReport()
     refused = None
     try:
-        cleanup = remove_expired(index, kept, dry_run)
+        cleanup = remove_expired(index, retention, dry_run)
     except AuthorizationError as err:
         refused = str(err)
     return UpkeepReport(index.uri, dry_run, index.open().version, fold, merge, checkpoint, cleanup, refused)

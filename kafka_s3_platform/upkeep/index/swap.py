@@ -1,4 +1,4 @@
-"""Put new files of an index in the place of others, while runs commit."""
+"""Replace files of an index by new ones, while runs commit."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ def swap_files(
 
     `same_rows`: the new files hold the same rows as the others. Raises store errors.
     """
-    wanted = {file.path for file in removed}
+    old = {file.path for file in removed}
     new = {file.path for file in added}
 
     def step(snapshot: ConnectorSnapshot) -> bool:
         live = {file.path for file in list_index_files(index.table, snapshot.handle)}
         if new <= live:
             return True  # the response of an earlier try was lost
-        if not wanted <= live:
+        if not old <= live:
             return False
         snapshot.swap_files(added, removed, same_rows=same_rows)
         return True

@@ -68,9 +68,9 @@ def test_nothing_is_removed_of_an_index_without_rows_or_none(new_config: NewConf
     assert keep_up_index(config, dry_run=False).version is None
     assert ConnectorIndex.of(config).peek() is None
     ConnectorIndex.of(config).open()
-    report = keep_up_index(config, dry_run=False, kept=NOW)
+    report = keep_up_index(config, dry_run=False, retention=NOW)
     assert (report.version, report.checkpoint, report.cleanup) == (0, True, CleanupReport())
-    assert keep_up_index(config, dry_run=False, kept=NOW).checkpoint is False
+    assert keep_up_index(config, dry_run=False, retention=NOW).checkpoint is False
 
 
 @pytest.mark.parametrize("topics", [1, 3])
@@ -80,10 +80,10 @@ def test_afterwards_only_live_files_and_the_log_from_the_checkpoint_on_are_there
     config = new_config(topics)
     archive_hours(config, 0, 5)
     before = answer_all(config)
-    dry = keep_up_index(config, dry_run=True, kept=NOW)
+    dry = keep_up_index(config, dry_run=True, retention=NOW)
     assert answer_all(config) == before
     assert dry.version == 10
-    report = keep_up_index(config, dry_run=False, kept=NOW)
+    report = keep_up_index(config, dry_run=False, retention=NOW)
     assert answer_all(config) == before
     assert data_files(config) == live_files(config)
     assert report.refused is None
@@ -93,7 +93,7 @@ def test_afterwards_only_live_files_and_the_log_from_the_checkpoint_on_are_there
     # each run's second commit took out the reservations of its first one
     assert report.cleanup.files == 5 + report.merge.files
     assert report.cleanup.log_entries == report.version
-    again = keep_up_index(config, dry_run=False, kept=NOW)
+    again = keep_up_index(config, dry_run=False, retention=NOW)
     assert (again.merge.files, again.checkpoint, again.cleanup) == (0, False, CleanupReport())
     archive_hours(config, 5, 1)
     for topic in config.topics:
@@ -120,7 +120,7 @@ def test_versions_that_were_the_newest_within_the_time_stay_readable_and_no_file
     config = new_config(2)
     index = ConnectorIndex.of(config)
     archive_hours(config, 0, 3)
-    keep_up_index(config, dry_run=False, kept=KEPT)
+    keep_up_index(config, dry_run=False, retention=KEPT)
     time.sleep(5)  # the store tells times by the second, and a busy machine takes seconds for a step
     since = datetime.now(timezone.utc)
     first = index.open().version
@@ -128,13 +128,13 @@ def test_versions_that_were_the_newest_within_the_time_stay_readable_and_no_file
     answers = {
         version: index.table.open(version).table.to_pyarrow_table() for version in range(first, index.open().version)
     }
-    keep_up_index(config, dry_run=False, kept=KEPT)
+    keep_up_index(config, dry_run=False, retention=KEPT)
     report = remove_expired(index, datetime.now(timezone.utc) - since + timedelta(seconds=3.5), dry_run=False)
     assert report.base == first
     assert report.files > 0
     for version, rows in answers.items():
         assert index.table.open(version).table.to_pyarrow_table().num_rows == rows.num_rows
-    assert keep_up_index(config, dry_run=False, kept=KEPT).cleanup == CleanupReport()
+    assert keep_up_index(config, dry_run=False, retention=KEPT).cleanup == CleanupReport()
 
 
 def test_a_reader_that_opened_the_index_before_reads_on_and_after_its_time_is_told_to_read_again(
@@ -145,10 +145,10 @@ def test_a_reader_that_opened_the_index_before_reads_on_and_after_its_time_is_to
     index = ConnectorIndex.of(config)
     reader, later = ConnectorIndex.of(config).open(), index.open()
     wanted = answer_all(config)["t-0"]
-    keep_up_index(config, dry_run=False, kept=KEPT)
+    keep_up_index(config, dry_run=False, retention=KEPT)
     forget_rows()
     assert reader.topic("t-0").segments == wanted[1]
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     forget_rows()
     with pytest.raises(IndexConflictError, match=r"files of version 10 are not there any more.*Read the index again"):
         _ = later.topic("t-0").state
@@ -176,7 +176,7 @@ def test_a_handle_of_expired_credentials_is_opened_again_at_its_version_or_told_
     config = new_config(1)
     archive_hours(config, 0, 5)
     snapshot = ConnectorIndex.of(config).open()
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     snapshot._handle = replace(snapshot._handle, options={})  # noqa: SLF001 - as with new credentials
     with pytest.raises(IndexConflictError, match="Read the index again"):
         _ = snapshot.handle
@@ -191,7 +191,7 @@ def test_a_commit_on_a_version_whose_log_is_gone_is_refused_and_succeeds_on_the_
     archive_hours(config, 0, 5)
     index = ConnectorIndex.of(config)
     snapshot = index.open()
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     with pytest.raises(IndexConflictError):
         add_scan(snapshot)
     retry_commit(index, add_scan)
@@ -219,7 +219,7 @@ def test_a_commit_that_arrives_after_the_log_went_on_without_it_is_found_out(new
 
     def meanwhile() -> None:
         archive_hours(config, 5, 1)
-        keep_up_index(config, dry_run=False, kept=NOW)
+        keep_up_index(config, dry_run=False, retention=NOW)
 
     with running(Late(config.store.endpoint_url or "", "PUT", rf"_delta_log/{11:020d}\.json", meanwhile)) as proxy:
         index = ConnectorIndex.of(through(config, proxy.endpoint))
@@ -230,9 +230,9 @@ def test_a_commit_that_arrives_after_the_log_went_on_without_it_is_found_out(new
         assert not index.open().has_commit("late", since=0)
         assert index.open().topic("t-0").state.coverage(0) == make_span(0, 60)
     # what it left harms nobody, and goes
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     archive_hours(config, 6, 2)
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     assert f"_delta_log/{11:020d}.json" not in objects(config)
     assert ConnectorIndex.of(config).open().topic("t-0").state.coverage(0) == make_span(0, 80)
 
@@ -245,7 +245,7 @@ def test_only_what_the_log_names_is_removed(new_config: NewConfig) -> None:
     strange = [f"{folder}/period=state/part-of-somebody.parquet", f"{folder}/notes.txt", "_index/c/t-0/part-0.parquet"]
     for key in strange:
         store.put_new(key, b"kept")
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     assert [store.get(key) for key in strange] == [b"kept"] * 3
 
 
@@ -258,7 +258,7 @@ def test_a_name_that_no_data_file_has_is_never_deleted(new_config: NewConfig) ->
     ObjectStore(config.store).put_new(index.table.name_log_entry(3), json.dumps(remove).encode())
     archive_hours(config, 1, 1)
     with pytest.raises(IndexDamagedError, match="was one of its data files"):
-        keep_up_index(config, dry_run=False, kept=NOW)
+        keep_up_index(config, dry_run=False, retention=NOW)
     assert live_files(config) <= data_files(config)
     assert list_log(index.table).entries.keys() >= {0, 1, 2, 3}
 
@@ -284,13 +284,13 @@ def test_without_the_right_to_delete_every_other_step_is_done_and_the_right_is_n
     before = answer_all(config)
     with faulty_proxy(config.store.endpoint_url or "") as proxy:
         proxy.refuse("DELETE", ".", 403, "AccessDenied")
-        report = keep_up_index(through(config, proxy.endpoint), dry_run=False, kept=NOW)
+        report = keep_up_index(through(config, proxy.endpoint), dry_run=False, retention=NOW)
     assert report.merge.files > 0
     assert report.checkpoint
     with pytest.raises(AuthorizationError, match=r"s3:DeleteObject on _index/connector=c/\*.*docs/iam\.md"):
         report.raise_refusal()
     assert answer_all(config) == before
-    assert keep_up_index(config, dry_run=False, kept=NOW).cleanup.files > 0
+    assert keep_up_index(config, dry_run=False, retention=NOW).cleanup.files > 0
 
 
 def test_a_store_that_lies_about_time_or_lists_what_was_removes_nothing_that_is_needed(new_config: NewConfig) -> None:
@@ -336,7 +336,7 @@ def test_a_store_that_lies_about_time_or_lists_what_was_removes_nothing_that_is_
             "DELETE",
         )
         before = answer_all(config)
-        keep_up_index(lied_to, dry_run=False, kept=NOW)
+        keep_up_index(lied_to, dry_run=False, retention=NOW)
     assert answer_all(config) == before
     assert data_files(config) == live_files(config)
 
@@ -350,5 +350,5 @@ def test_a_table_that_somebody_restored_keeps_the_files_of_the_version_that_came
     merge_files(index, DAY.date(), dry_run=False)
     table = DeltaTable(index.uri, storage_options=index.table.options)
     table.restore(version)
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     assert answer_all(config) == was

@@ -210,7 +210,7 @@ def test_who_holds_an_older_version_reads_its_months_or_is_told_to_open_the_inde
     fold(config)
     held = ConnectorIndex.of(config).open()
     archive_hours(config, range(HOURS, 2 * HOURS))
-    keep_up_index(config, dry_run=False, kept=timedelta())
+    keep_up_index(config, dry_run=False, retention=timedelta())
     forget_rows()
     with pytest.raises(IndexConflictError, match="Read the index again"):
         held.topic("t-0").state.hour_start(0, BEGIN)

@@ -62,7 +62,7 @@ def test_ended_after_any_request_that_changes_something_it_changes_no_answer_and
         ended += 1
         with running(Ended(config.store.endpoint_url or "", ended % 7 + 1)) as proxy:
             try:
-                report = keep_up_index(through(config, proxy.endpoint), dry_run=False, kept=NOW)
+                report = keep_up_index(through(config, proxy.endpoint), dry_run=False, retention=NOW)
             except PlatformError:
                 report = None
         if report is not None and proxy.left > 0:
@@ -75,7 +75,7 @@ def test_ended_after_any_request_that_changes_something_it_changes_no_answer_and
     for topic, lease in leases.items():
         lease.refuse_superseded(snapshot.topic(topic).state)
     snapshot.commit({topic: make_result(lease, DAY + 24 * HOUR, 4) for topic, lease in leases.items()})
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     assert answer_all(config).keys() == before.keys()
     for topic in config.topics:
         assert ConnectorIndex.of(config).open().topic(topic).state.coverage(0) == make_span(0, 50)
@@ -84,7 +84,7 @@ def test_ended_after_any_request_that_changes_something_it_changes_no_answer_and
 def _keep_up_until(config: ConnectorConfig, owner: type, method: str, nth: int) -> None:
     """An upkeep that is killed."""
     kill_after(owner, method, nth)
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
 
 
 @pytest.mark.parametrize(("method", "nth"), [("put_new", 1), ("delete", 1), ("delete", 8)])
@@ -92,7 +92,7 @@ def test_killed_by_a_signal_it_is_gone_on_with(config: ConnectorConfig, method: 
     before = answer_all(config)
     assert end_apart(_keep_up_until, config, ObjectStore, method, nth) == -signal.SIGKILL
     assert answer_all(config) == before
-    keep_up_index(config, dry_run=False, kept=NOW)
+    keep_up_index(config, dry_run=False, retention=NOW)
     assert answer_all(config) == before
     unnamed = data_files(config) - live_files(config)
     # a file that no commit ever named is not the upkeep's to remove
