@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (2_040, 14),
     "partitioners": (1_010, 7),
     "reading": (1_220, 5),
-    "restore": (11_690, 85),
+    "restore": (11_720, 85),
     "segments": (830, 6),
     "sources": (2_860, 19),
     "spark": (1_470, 12),
@@ -49,7 +49,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 170,
     "a private module of Dagster": 43,
-    "a vague name": 1_261,
+    "a vague name": 1_013,
     "a, b = x, y": 54,
 }
 """How often the package may do what is hard to read. The aim is 0."""

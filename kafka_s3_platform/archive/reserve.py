@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import chain
 
 from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
-from kafka_s3_platform.archive.look import compare_starts, complete_frontiers, observe_until_unchanged
+from kafka_s3_platform.archive.observation import compare_starts, complete_frontiers, observe_until_unchanged
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.topics import try_topics

@@ -18,7 +18,7 @@ def find_instance() -> dg.DagsterInstance | None:
 
     Raises:
         ConfigError: DAGSTER_HOME or the file cannot be used.
-            PlatformError: its storage does not answer.
+        PlatformError: its storage does not answer.
     """
     try:
         return _open_instance()

@@ -133,7 +133,7 @@ def find_decoder(
     if ambiguous := sorted(named & find_ambiguous_ids(archived, config.records).keys() if named else ()):
         raise ConfigError(
             f"connector {config.name}, topic {topic}: registries gave the schema ids {ambiguous} to different schemas, "
-            f"and nothing tells which of them a value means. {_RAW}"
+            f"and a value may mean any of them. {_RAW}"
         )
     if schema_id is None and converter.format == "AVRO":
         # Where the selection has no record, its column is still that of the topic.

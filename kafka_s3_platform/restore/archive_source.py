@@ -1,4 +1,4 @@
-"""Our own archive as the source of a restore: what its index holds."""
+"""Our own archive as the source of a restore: the content of its index."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.archive_checks import check_archive, check_counts, count_exactly
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.restore_source import MadePlan
+from kafka_s3_platform.restore.restore_source import NewPlan
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, check_same, make_archive_target, make_plan
 from kafka_s3_platform.restore.source.archive_stream import make_archive_stream
 from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
@@ -40,9 +40,9 @@ class ArchiveSource:
         self,
         request: RestoreRequest,
         documents: ObjectStore,  # noqa: ARG002 - the index is elsewhere
-    ) -> MadePlan[ArchivePlan]:
+    ) -> NewPlan[ArchivePlan]:
         """Choose objects from the index as it is now."""
-        return MadePlan(make_plan(request), claim=_claim_nothing)
+        return NewPlan(make_plan(request), claim=_claim_nothing)
 
     def plan_targets(self, request: RestoreRequest, plan: ArchivePlan) -> tuple[TargetPlan, ...]:
         """Return the one target topic."""
@@ -65,13 +65,13 @@ class ArchiveSource:
         """Compare the objects with the plan, and look for records that cannot be sent."""
         [goal] = goals
         objects = ObjectStore(request.config.store).heads([o.key for o in plan.objects])
-        found = check_archive(request, plan, goal.size, objects, runner)
-        return Checked(tuple(found), tuple(o.key for o in objects if o is not None and o.is_cold))
+        findings = check_archive(request, plan, goal.size, objects, runner)
+        return Checked(tuple(findings), tuple(o.key for o in objects if o is not None and o.is_cold))
 
     def count(
         self, request: RestoreRequest, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner
     ) -> DryRunCount:
-        """Count what passes the filter."""
+        """Count the records that pass the filter."""
         [goal] = goals
         counts = count_exactly(request, plan, runner)
         return DryRunCount(

@@ -1,4 +1,4 @@
-"""The documents that a restore stores in the bucket. They are read with care: somebody may have changed them."""
+"""The documents of a restore in the bucket. They are read with care: somebody may have changed them."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ from kafka_s3_platform.model.limits import NO_KEYS
 T = TypeVar("T")
 
 PLAN_FORMAT = 1
-"""The format of plans that this version writes and reads."""
+"""The format of plans of this version."""
 
 REPORT_FORMAT = 1
-"""The format of reports that this version writes and reads."""
+"""The format of reports of this version."""
 
 BATCH_RECORDS = 65_536
 _MOST_TIMES = 100
@@ -31,10 +31,10 @@ _ADVICE = "Somebody changed it, or something else wrote it: restore under anothe
 
 
 @dataclass(frozen=True)
-class Said:
-    """The fields of a plan or a report that say what it is, and the digest that was stored with it.
+class DocumentHeader:
+    """The identity of a plan or a report, and the digest stored with it.
 
-    A plan of our own archive has a `source`. A plan of objects that another sink wrote has a `kind`.
+    A plan of our own archive has a `source`. A plan of another sink's objects has a `kind`.
     """
 
     format: int | None = None
@@ -51,17 +51,17 @@ class StreamDocuments:
 
     @property
     def checkpoint(self) -> str:
-        """How far the stream has come."""
+        """Progress of the stream."""
         return f"{self.prefix}.json"
 
     @property
     def mapping(self) -> str:
-        """Which offset of the target each source offset became."""
+        """Pairs of source and target offsets."""
         return f"{self.prefix}.mapping.parquet"
 
     @property
     def left_out(self) -> str:
-        """The bad objects that the restore does without."""
+        """The bad objects left out by the restore."""
         return f"{self.prefix}.left-out.json"
 
 
@@ -74,18 +74,18 @@ class RestoreDocuments:
 
     @staticmethod
     def of_plan(key: str) -> "RestoreDocuments":
-        """Return the documents of the restore whose plan lies at `key`."""
+        """Return the documents of the restore with its plan at `key`."""
         folder, _, name = key.rpartition("/")
         return RestoreDocuments(folder, name.removesuffix(".json"))
 
     @property
     def plan(self) -> str:
-        """What is sent, and to where."""
+        """The objects to send, and their targets."""
         return f"{self.folder}/{self.restore_id}.json"
 
     @property
     def report(self) -> str:
-        """What was sent and verified. The restore is finished once this object exists."""
+        """The result of sending and verifying. The restore is finished once this object exists."""
         return f"{self.folder}/{self.restore_id}.report.json"
 
     @property
@@ -94,13 +94,13 @@ class RestoreDocuments:
         return f"{self.folder}/{self.restore_id}.report.html"
 
     @property
-    def known(self) -> str:
-        """What the restores before this one have sent."""
+    def sent_before(self) -> str:
+        """The objects sent by earlier restores."""
         return f"{self.folder}/{self.restore_id}.known.parquet"
 
     @property
     def successor(self) -> str:
-        """Which restore comes after this one."""
+        """The successor of this restore."""
         return f"{self.folder}/{self.restore_id}.next"
 
     @property
@@ -119,29 +119,29 @@ def hash_document(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def check_digest(key: str, found: str, said: str | None) -> None:
-    """Check that a plan has the digest that was stored with it. IntegrityError if it has another one, or said none."""
-    if found != said:
+def check_digest(key: str, digest: str, stored_digest: str | None) -> None:
+    """Check that a plan has the digest stored with it. IntegrityError if it has another one, or none."""
+    if digest != stored_digest:
         raise IntegrityError(
-            f"restore plan {key}: its digest is {found}, it says {said}: somebody changed it. Restore to another "
-            f"topic, under another restore id"
+            f"restore plan {key}: its digest is {digest}, stored is {stored_digest}: somebody changed it. Restore to "
+            f"another topic, under another restore id"
         )
 
 
-def read_said(content: bytes, key: str, what: str, wanted: int) -> Said:
-    """Read what a plan or a report says of itself. `what` names it for errors.
+def read_header(content: bytes, key: str, what: str, expected: int) -> DocumentHeader:
+    """Read the identity of a plan or a report. `what` names it for errors.
 
     Raises:
-        IntegrityError: it is no document, or has another format than `wanted`, or none.
+        IntegrityError: it is no document, or has another format than `expected`, or none.
     """
-    said = parse_document(content, Said, key)
-    if said.format != wanted:
-        found = "no format" if said.format is None else f"format {said.format}"
+    header = parse_document(content, DocumentHeader, key)
+    if header.format != expected:
+        actual = "no format" if header.format is None else f"format {header.format}"
         raise IntegrityError(
-            f"{what} {key} has {found}, and this version reads format {wanted}: use the version that wrote it, or "
+            f"{what} {key} has {actual}, and this version reads format {expected}: use the version that wrote it, or "
             f"restore under another restore id"
         )
-    return said
+    return header
 
 
 def parse_document(content: bytes, kind: type[T], key: str) -> T:
@@ -157,7 +157,7 @@ def parse_document(content: bytes, kind: type[T], key: str) -> T:
 
 
 def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
-    """Parse a Parquet document that has these columns.
+    """Parse a Parquet document with these columns.
 
     Raises:
         IntegrityError: it is no such document, is damaged, or needs more memory than objects may.
@@ -165,9 +165,9 @@ def parse_table(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
     source = BytesIO(content)
     try:
         checked = open_checked(source, key, NO_KEYS)
-        found = checked.file.schema_arrow
-        if not found.equals(schema):
-            raise IntegrityError(f"{key} is no document of a restore: its columns are {found.names}. {_ADVICE}")
+        schema_found = checked.file.schema_arrow
+        if not schema_found.equals(schema):
+            raise IntegrityError(f"{key} is no document of a restore: its columns are {schema_found.names}. {_ADVICE}")
         reader = RowGroupReader(source, checked, key, NO_KEYS)
         batches: list[pa.RecordBatch] = []
         come = 0

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Execution:
-    """The streams of a restore that has begun, and its targets as they were found. `store` holds its documents."""
+    """The streams of a begun restore, and its targets as they were found. `store` holds its documents."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
@@ -40,17 +40,17 @@ class Execution:
     runner: TaskRunner
 
     def run(self, planned: RestoreReport) -> RestoreReport:
-        """Send what has not arrived, read everything back, and store the report, which marks the restore as finished.
+        """Send missing records, read everything back, and store the report. It marks the restore as finished.
 
         Raises:
-            PlatformError: any failure. If sending failed, the message ends with how far each stream came.
+            PlatformError: any failure. If sending failed, the message ends with the progress of each stream.
         """
         tasks = _choose_early(self._limited())
         started = time.monotonic()
         replayed = self._replay(tasks)
         sent = [stream.result for stream in replayed]
-        found = [stream.verified for stream in replayed if stream.verified is not None]
-        verified = Verification(self.request, tasks, self.goals, self.runner).run(sent, found)
+        early = [stream.verified for stream in replayed if stream.verified is not None]
+        verified = Verification(self.request, tasks, self.goals, self.runner).run(sent, early)
         report = replace(
             _add_verified(planned, verified),
             left_out=tuple(sorted(chain.from_iterable(r.left_out for r in sent))),
@@ -108,8 +108,8 @@ class Execution:
         )
 
 
-def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
-    parts = found.kafka_partitions
+def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:
+    parts = verified.kafka_partitions
     notes: dict[str, bool] = {}
     for part in parts:
         where = f"{part.topic or planned.topic}-{part.kafka_partition}"
@@ -122,21 +122,21 @@ def _add_verified(planned: RestoreReport, found: Verified) -> RestoreReport:
         exact=True,
         out_of_range_count=sum(p.out_of_range_count for p in parts),
         gaps=(*planned.gaps, *chain.from_iterable(p.gaps for p in parts)),
-        notes=(*planned.notes, *notes, *found.notes),
+        notes=(*planned.notes, *notes, *verified.notes),
         doubts=(*planned.doubts, *(note for note, is_doubt in notes.items() if is_doubt)),
         skipped=(*planned.skipped, *chain.from_iterable(p.skipped for p in parts)),
         skipped_count=planned.skipped_count + sum(p.skipped_count for p in parts),
         gap_count=planned.gap_count + sum(p.gap_count for p in parts),
-        targets=found.targets,
+        targets=verified.targets,
         verified=True,
     )
 
 
 def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
-    """Return the tasks; those that can be read back while others are sent are told so.
+    """Mark the tasks that can be read back while others are sent.
 
-    They are alone in their kafka partitions of the target. No class of a user's makes or chooses their records: it need
-    not bear two threads. And no filter of theirs keeps records in memory or in a process, which would be there twice.
+    They are alone in their kafka partitions of the target. No user's class makes or chooses their records: it need not
+    bear two threads. And no filter of theirs keeps records in memory or in a process, which would exist twice.
     """
     shared = {t.place for t in group_by_target(tasks) if len(t.replays) > 1}
     return [
@@ -152,7 +152,7 @@ def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
 
 
 def _count_bytes(stream: RecordStream) -> int:
-    """Return the bytes of keys, values and headers. If nobody knows them, return those of the objects."""
+    """Return the bytes of keys, values and headers. If they are unknown, return the objects' bytes."""
     if stream.record_bytes is None:
         return stream.object_bytes
     return stream.record_bytes
@@ -160,8 +160,8 @@ def _count_bytes(stream: RecordStream) -> int:
 
 def _sum_passed(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
     """Return about how much of the streams' sizes was sent."""
-    found = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
-    return sum(stream.passed(p.record_count, p.next_source_offset) for stream, p in found)
+    pairs = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
+    return sum(stream.passed(p.record_count, p.next_source_offset) for stream, p in pairs)
 
 
 def _describe_position(task: ReplayTask, position: Position | None) -> str:
@@ -169,10 +169,10 @@ def _describe_position(task: ReplayTask, position: Position | None) -> str:
     if position is None or not position.record_count:
         # A superseded run may have committed more since its last checkpoint, so this does not claim that none arrived.
         return f"{where}: no record is noted as delivered to {task.to_topic}"
-    said = (
+    delivered = (
         f"{where}: {position.record_count:,} records, those below source offset {position.next_source_offset}, were "
         f"delivered to {task.to_topic}"
     )
     if position.next_target_offset is None:
-        return said
-    return f"{said} below offset {position.next_target_offset}"
+        return delivered
+    return f"{delivered} below offset {position.next_target_offset}"

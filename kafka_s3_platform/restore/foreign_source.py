@@ -1,7 +1,7 @@
-"""The objects that the file of an S3 source connector describes, as the source of a restore. No index holds them.
+"""The objects described by the file of an S3 source connector, as the source of a restore. No index has them.
 
-There is one stream for each topic and source kafka partition. A plan has the objects that the bucket held when the plan
-was made. Later objects need another restore id.
+There is one stream for each topic and source kafka partition. A plan has the objects in the bucket at its time. Later
+objects need another restore id.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, check_decoding
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
-from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_known, save_known
+from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_sent, save_sent
 from kafka_s3_platform.restore.preflight.foreign_times import check_times
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.preflight.target import (
@@ -26,18 +26,18 @@ from kafka_s3_platform.restore.preflight.target import (
 from kafka_s3_platform.restore.preflight.thaw import describe_cold
 from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, try_first_records
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
-from kafka_s3_platform.restore.restore_source import MadePlan
+from kafka_s3_platform.restore.restore_source import NewPlan
 from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.foreign_plan import (
     ForeignPlan,
-    check_stored,
+    check_foreign_plan,
     collect_foreign_terms,
     make_foreign_plan,
     make_foreign_targets,
 )
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask
 from kafka_s3_platform.restore.source.selection import find_offset_bound
-from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.restore.source.sent_before import SentObjects
 from kafka_s3_platform.restore.source.terms import check_terms
 from kafka_s3_platform.restore.target_topic import Rename
 from kafka_s3_platform.sources.how_read import explain_missing
@@ -50,9 +50,9 @@ class ForeignSource:
     """Objects of a source connector.
 
     `request` has all options, but its `topic` and `to_topic` are not used. Instead `topics` are restored: by default
-    those of the file, and if it names none, every topic found. `rename` makes the names of the targets. Without it, a
-    RegexRouter of the file or of `request.outgoing` makes them, else a target has the name of its source. `after` is
-    the id of a finished restore of the same connector: what that one or an earlier one has sent is left out.
+    the file's topics, else every topic found. `rename` makes the names of the targets. Without it, a RegexRouter of the
+    file or of `request.outgoing` makes them, else a target has the name of its source. `after` is the id of a finished
+    restore of the same connector: objects sent by it or an earlier one are left out.
     """
 
     request: RestoreRequest
@@ -70,22 +70,22 @@ class ForeignSource:
         plan = ForeignPlan.from_json(content, request.documents.plan)
         terms = collect_foreign_terms(request, self.topics, self.rename, self.after)
         check_terms(request, terms, plan.terms, plan.created_at)
-        check_stored(request, self.topics, self.rename, plan)
+        check_foreign_plan(request, self.topics, self.rename, plan)
         return plan
 
-    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> MadePlan[ForeignPlan]:
+    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> NewPlan[ForeignPlan]:
         """List the bucket as it is now. PreflightError if this restore cannot follow the restore `after`."""
-        known = read_known(request, self.after, documents)
+        sent = read_sent(request, self.after, documents)
         check_same_records(request, self.after, documents)
         archive = ObjectStore(request.config.store)
-        plan = make_foreign_plan(request, self.topics, self.rename, archive, self.after, known)
+        plan = make_foreign_plan(request, self.topics, self.rename, archive, self.after, sent)
 
         def claim() -> None:
-            """Store what was sent before, and that this restore is the one that follows `after`."""
-            save_known(request, known, documents)
+            """Store the objects sent before, and this restore as the successor of `after`."""
+            save_sent(request, sent, documents)
             claim_successor(request, self.after, documents)
 
-        return MadePlan(plan, claim)
+        return NewPlan(plan, claim)
 
     def plan_targets(self, request: RestoreRequest, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
         """Return a plan for each target topic. There is none if there is no object."""
@@ -109,10 +109,10 @@ class ForeignSource:
             self._check_outgoing(goal)
         trials = self._make_trials(request, plan, goals)
         store = ObjectStore(request.config.store)
-        found = [*_check_objects(request, plan), *try_first_records(trials, store, is_begun=is_begun)]
-        known = read_known(request, self.after, ObjectStore(request.config.restore_store))
-        found += [] if known is None else _find_other_targets(known, goals)
-        return Checked(tuple(found), tuple(o.key for o in plan.objects if o.is_cold))
+        findings = [*_check_objects(request, plan), *try_first_records(trials, store, is_begun=is_begun)]
+        sent = read_sent(request, self.after, ObjectStore(request.config.restore_store))
+        findings += [] if sent is None else _find_other_targets(sent, goals)
+        return Checked(tuple(findings), tuple(o.key for o in plan.objects if o.is_cold))
 
     def count(
         self, request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner
@@ -179,13 +179,13 @@ class ForeignSource:
             OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
 
 
-def _find_other_targets(known: Known, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
-    """Find targets that lack what the restores before this one have sent, since it went to another topic."""
+def _find_other_targets(sent: SentObjects, goals: Sequence[Goal]) -> Iterator[PreflightFinding]:
+    """Find targets without the records of earlier restores, which went to another topic."""
     for goal in goals:
         description = goal.target.description
         target = (goal.plan.to_topic, description.topic_id if description else "")
         for topic in goal.plan.topics:
-            for (to_topic, topic_id), count in sorted(known.count_elsewhere(topic, target).items()):
+            for (to_topic, topic_id), count in sorted(sent.count_elsewhere(topic, target).items()):
                 now = "another topic" if description else "a new topic"
                 yield make_doubt(
                     f"{target[0]} lacks what the restores before this one have sent of {topic}: {count:,} objects went "
@@ -213,22 +213,21 @@ def _complete_request(request: RestoreRequest) -> RestoreRequest:
         raise ConfigError(f"connector {config.name} is a sink: its archive is restored by its index")
     if request.restore_acls or outgoing.map_schema_ids:
         what = "ACLs" if request.restore_acls else "schema ids"
-        raise ConfigError(f"connector {config.name} is a source: its objects tell no {what}, so none can be restored")
+        raise ConfigError(f"connector {config.name} is a source: its objects have no {what}, so none can be restored")
     source = config.source.model_copy(update={"behavior_on_error": request.on_error})
-    made = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
-    check_decoding(config.name, config.records, made)
+    completed = replace(outgoing, transforms=(*config.records.transforms, *outgoing.transforms))
+    check_decoding(config.name, config.records, completed)
     if not config.layout.is_envelope:
         key = _choose_converter(outgoing, outgoing.key, config.records.key)
         value = _choose_converter(outgoing, outgoing.value, config.records.value)
-        made = replace(made, key=key, value=value)
-    return replace(request, config=config.model_copy(update={"source": source}), outgoing=made)
+        completed = replace(completed, key=key, value=value)
+    return replace(request, config=config.model_copy(update={"source": source}), outgoing=completed)
 
 
-def _choose_converter(outgoing: Outgoing, given: ConverterSettings | None, own: ConverterSettings) -> ConverterSettings:
-    """Return the requested converter, else that of the file.
-
-    The file's converter then uses the target's registry, if the restore names one.
-    """
-    if given is not None or outgoing.target_registry is None or own.registry is None:
-        return given or own
-    return own.model_copy(update={"registry": outgoing.target_registry})
+def _choose_converter(
+    outgoing: Outgoing, requested: ConverterSettings | None, file_converter: ConverterSettings
+) -> ConverterSettings:
+    """Return the requested converter, else the file's, with the target's registry if the restore names one."""
+    if requested is not None or outgoing.target_registry is None or file_converter.registry is None:
+        return requested or file_converter
+    return file_converter.model_copy(update={"registry": outgoing.target_registry})

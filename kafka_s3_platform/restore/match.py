@@ -1,4 +1,4 @@
-"""Finds the archived records, in order, among those of the target. Verifying and resuming a restore use it."""
+"""Finds the archived records, in order, among the target's. Verifying and resuming a restore use it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,16 +9,16 @@ import pyarrow.compute as pc
 
 CONTENT = ("key", "value", "headers")
 NARROW = 64
-"""How many records are compared at once after a difference. Every agreement widens that again."""
+"""Number of records to compare at once after a difference. Every agreement widens it again."""
 
 
 class SubsequenceMatch:
     """The archived stream as a subsequence of the target's, each archived record at its first possible place.
 
-    Iterate it once for pairs of record batches of equal length: archived records, and those of the target that equal
-    them one by one in key, value, headers and timestamp. Archived records with a timestamp of `any_timestamp` (epoch
-    ms) match records of any timestamp. Afterwards `extra_count` is the number of the target's other records, and
-    `missing()` returns what was not found. The archive is read only as far as the target requires.
+    Iterate it once for pairs of record batches of equal length: archived records, and the equal ones of the target, by
+    key, value, headers and timestamp. Archived records with a timestamp of `any_timestamp` (epoch ms) match records of
+    any timestamp. Afterwards `extra_count` is the number of the target's other records, and `missing()` returns the
+    first unmatched one. The archive is read only as far as the target requires.
     """
 
     def __init__(
@@ -36,44 +36,44 @@ class SubsequenceMatch:
     def __iter__(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         while (target := self._target.head()) is not None:
             archived = self._archived.head()
-            found = 0 if archived is None else self._agreeing(archived, target)
-            if archived is not None and found:
-                yield archived.slice(0, found), target.slice(0, found)
-                self._archived.advance(found)
-                self._target.advance(found)
+            common = 0 if archived is None else self._agreeing(archived, target)
+            if archived is not None and common:
+                yield archived.slice(0, common), target.slice(0, common)
+                self._archived.advance(common)
+                self._target.advance(common)
             else:
                 self._skip(archived, target)
 
     def missing(self) -> int | None:
-        """Return the source offset of the first archived record that was not found, None if all were."""
+        """Return the source offset of the first missing archived record, None if none is."""
         archived = self._archived.head()
         if archived is None:
             return None
         return int(archived.column("offset")[0].as_py())
 
     def _agreeing(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
-        """Count how many records are the same, from the first on."""
+        """Count the equal records, from the first on."""
         length = min(archived.num_rows, target.num_rows, self._width or archived.num_rows)
         # Compare times first: that is cheap, and most differences show there.
         times = _read_times(archived, length)
         same = (times == _read_times(target, length)) | np.isin(times, self._free)
         length = length if same.all() else int(same.argmin())
-        found = _find_common_prefix(archived.slice(0, length), target.slice(0, length))
-        full = found == length and same.all()
+        common = _find_common_prefix(archived.slice(0, length), target.slice(0, length))
+        full = common == length and same.all()
         if not full:
             self._width = NARROW
         elif self._width is not None:
             self._width *= 4
-        return found
+        return common
 
     def _skip(self, archived: pa.RecordBatch | None, target: pa.RecordBatch) -> None:
-        """Skip the target's first record, and those after it that cannot be the archived one either."""
+        """Skip the target's first record, and following ones that cannot be the archived one either."""
         count = target.num_rows if archived is None else self._next_possible(archived, target)
         self._target.advance(count)
         self.extra_count += count
 
     def _next_possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> int:
-        """Find the place of the next of the target's records that has time, key and value of the first archived one."""
+        """Find the next target record with time, key and value of the first archived one."""
         start = 1
         width = NARROW
         while start < target.num_rows:
@@ -85,8 +85,8 @@ class SubsequenceMatch:
         return int(target.num_rows)
 
     def _possible(self, archived: pa.RecordBatch, target: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        wanted = _read_times(archived, 1)
-        possible: npt.NDArray[np.bool_] = (_read_times(target, target.num_rows) == wanted) | np.isin(wanted, self._free)
+        time = _read_times(archived, 1)
+        possible: npt.NDArray[np.bool_] = (_read_times(target, target.num_rows) == time) | np.isin(time, self._free)
         for name in ("key", "value") if possible.any() else ():
             column = target.column(name)
             first = archived.column(name)[0]
@@ -96,7 +96,7 @@ class SubsequenceMatch:
 
 
 class _Cursor:
-    """The part of a stream of record batches that is not used yet."""
+    """The unused part of a stream of record batches."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)

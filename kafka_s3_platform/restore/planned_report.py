@@ -1,4 +1,4 @@
-"""What is known of a restore before its first record is sent: in the log, and as a report."""
+"""A restore before its first record is sent: in the log, and as a report."""
 
 import logging
 import math
@@ -29,9 +29,9 @@ def name_topics(request: RestoreRequest, goals: Sequence[Goal]) -> RestoreReques
 
 
 def log_plan(
-    request: RestoreRequest, goals: Sequence[Goal], stream_count: int, found: Sequence[PreflightFinding]
+    request: RestoreRequest, goals: Sequence[Goal], stream_count: int, findings: Sequence[PreflightFinding]
 ) -> None:
-    """Log what is going to be sent, and a warning for each finding."""
+    """Log the plan, and a warning for each finding."""
     named = name_topics(request, goals)
     targets = [goal.plan for goal in goals]
     logger.info(
@@ -45,7 +45,7 @@ def log_plan(
         stream_count,
         _estimate_seconds(request, targets),
     )
-    for finding in found:
+    for finding in findings:
         logger.warning("restore %s: %s", request.restore_id, finding)
 
 
@@ -75,7 +75,7 @@ def _estimate_seconds(request: RestoreRequest, targets: Sequence[TargetPlan]) ->
 
 
 def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | None]) -> RestoreReport:
-    """Add the schema ids that were registered at the target, and notes on them."""
+    """Add the schema ids registered at the target, and notes on them."""
     pairs = set[tuple[int, int]]()
     notes: list[str] = []
     for settings in values.values():
@@ -88,9 +88,9 @@ def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | 
 
 
 def make_planned_report(
-    request: RestoreRequest, plan: StoredPlan, goals: Sequence[Goal], found: Sequence[PreflightFinding]
+    request: RestoreRequest, plan: StoredPlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
 ) -> RestoreReport:
-    """Make the report of a restore that has sent nothing yet. A number that the source does not know is 0."""
+    """Make the report of a restore that has sent nothing yet. A number unknown to the source is 0."""
     named = name_topics(request, goals)
     targets = [goal.plan for goal in goals]
     before_transforms = changes_count(request.outgoing, request.on_error)
@@ -108,9 +108,9 @@ def make_planned_report(
         object_bytes=sum(target.object_bytes for target in targets),
         sent_count=0,
         gaps=plan.gaps,
-        notes=tuple(dict.fromkeys(f.text for f in found if not f.refuses)),
-        refusals=tuple(f.text for f in found if f.refuses),
-        doubts=tuple(f.text for f in found if f.doubts),
+        notes=tuple(dict.fromkeys(f.text for f in findings if not f.refuses)),
+        refusals=tuple(f.text for f in findings if f.refuses),
+        doubts=tuple(f.text for f in findings if f.doubts),
         plan_key=request.documents.plan,
         plan_digest=plan.digest,
         estimated_seconds=_estimate_seconds(request, targets),
@@ -118,7 +118,7 @@ def make_planned_report(
         verified=False,
         dry_run=request.dry_run,
         before_transforms=before_transforms,
-        asked=plan.terms,
+        terms=plan.terms,
         skipped=plan.skipped,
         skipped_count=plan.skipped_count,
         gap_count=len(plan.gaps),

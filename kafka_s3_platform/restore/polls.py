@@ -1,6 +1,6 @@
-"""Restores of a source connector that follow each other: each sends what appeared since the one before it.
+"""Consecutive restores of a source connector: each sends objects that are new since the one before it.
 
-Beside its plan, a restore stores what those before it have sent. Neither changes once the restore is finished, so the
+Beside its plan, a restore stores the objects sent by earlier ones. Neither changes once the restore is finished, so the
 next one finds everything in these two documents, however many restores there were.
 """
 
@@ -16,9 +16,9 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.documents import parse_document
 from kafka_s3_platform.restore.preflight.begin import read_stored_report
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_found, collect_foreign_terms
-from kafka_s3_platform.restore.source.sent_before import Known, Unsent
-from kafka_s3_platform.restore.source.terms import Asked, AskedRecords, AskedTransform, collect_request_terms
+from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_listing, collect_foreign_terms
+from kafka_s3_platform.restore.source.sent_before import SentObjects, Unsent
+from kafka_s3_platform.restore.source.terms import RecordFacts, RequestFacts, TransformFacts, collect_request_terms
 from kafka_s3_platform.sources.objects import ForeignObject
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
@@ -27,16 +27,17 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class Successor:
-    """The document that names the one restore that follows another. Two followers would send the same objects."""
+    """The document with the one successor of a restore. Two successors would send the same objects."""
 
     restore_id: str
 
 
-def read_known(request: RestoreRequest, after: str | None, store: ObjectStore) -> Known | None:
-    """Read what the restore `after` and those before it have sent. None if `after` is None.
+def read_sent(request: RestoreRequest, after: str | None, store: ObjectStore) -> SentObjects | None:
+    """Read the objects sent by the restore `after` and earlier ones. None if `after` is None.
 
     Raises:
-        PreflightError: that restore is not finished, cannot be followed by this one, or another one follows it already.
+        PreflightError: the restore is not finished, cannot be followed by this one, or has another successor
+            already.
         ConfigError: `after` is no restore id, or it is the id of the request itself.
         IntegrityError: its documents were changed.
     """
@@ -47,19 +48,22 @@ def read_known(request: RestoreRequest, after: str | None, store: ObjectStore) -
     earlier = replace(request, restore_id=after)
     plan, report = _read_finished(earlier, store)
     _check_only_one(request, earlier, store)
-    own = _collect_sent(plan, report)
-    if plan.asked.after is None:
-        return own
+    newest = _collect_sent(plan, report)
+    if plan.facts.after is None:
+        return newest
     try:
-        return Known.from_parquet(store.get(earlier.documents.known), store.uri(earlier.documents.known)) | own
+        return (
+            SentObjects.from_parquet(store.get(earlier.documents.sent_before), store.uri(earlier.documents.sent_before))
+            | newest
+        )
     except NotFoundError as err:
-        raise IntegrityError(f"what was sent before restore {after} is not known any more: {err}") from err
+        raise IntegrityError(f"the list of objects sent before restore {after} is missing: {err}") from err
 
 
-def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> Known:
-    """Return the objects that a finished restore has sent.
+def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> SentObjects:
+    """Return the objects sent by a finished restore.
 
-    It has not sent bad objects, nor the objects with the keys, values or headers of their records.
+    These are neither bad objects, nor the objects with the keys, values or headers of their records.
     """
     left_out = set(report.left_out)
     objects: list[ForeignObject] = []
@@ -69,7 +73,7 @@ def _collect_sent(plan: ForeignPlan, report: RestoreReport) -> Known:
                 objects += one.objects
     starts = plan.starts or {}
     targets = {topic: (name, starts[name].topic_id) for topic, name in plan.targets.items() if name in starts}
-    return Known.of(objects, targets)
+    return SentObjects.of(objects, targets)
 
 
 def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[ForeignPlan, RestoreReport]:
@@ -79,9 +83,9 @@ def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[Foreign
         plan = ForeignPlan.from_json(store.get(earlier.documents.plan), earlier.documents.plan)
     except NotFoundError as err:
         raise PreflightError(f"no restore {after} was ever begun, so none can come after it: {err}") from err
-    if plan.asked.connector != connector:
-        raise PreflightError(f"restore {after} is one of connector {plan.asked.connector}, not of {connector}")
-    if windows := plan.asked.windows_named:
+    if plan.facts.connector != connector:
+        raise PreflightError(f"restore {after} is one of connector {plan.facts.connector}, not of {connector}")
+    if windows := plan.facts.windows_named:
         raise PreflightError(
             f"restore {after} sent a window ({', '.join(windows)}), so objects may have been sent in part: none can "
             f"come after it"
@@ -96,7 +100,7 @@ def _read_finished(earlier: RestoreRequest, store: ObjectStore) -> tuple[Foreign
 
 
 def check_same_records(request: RestoreRequest, after: str | None, store: ObjectStore) -> None:
-    """Check that this restore filters records as the restore `after` did: later ones never send what that left out.
+    """Check that this restore filters records as the restore `after` did: otherwise some would never be sent.
 
     Raises:
         PreflightError: its filter, or its transforms that may drop records, differ.
@@ -105,8 +109,8 @@ def check_same_records(request: RestoreRequest, after: str | None, store: Object
         return
     earlier = replace(request, restore_id=after)
     plan = ForeignPlan.from_json(store.get(earlier.documents.plan), earlier.documents.plan)
-    before = _find_choice(plan.asked)
-    now = _find_choice(Asked.of(collect_request_terms(earlier), earlier.documents.plan))
+    before = _find_choice(plan.facts)
+    now = _find_choice(RequestFacts.of(collect_request_terms(earlier), earlier.documents.plan))
     if before is not None and before != now:
         raise PreflightError(
             f"restore {after} sent some records of its objects only: it chose by {_write_choice(before)}, this one "
@@ -117,36 +121,36 @@ def check_same_records(request: RestoreRequest, after: str | None, store: Object
 
 @dataclass(frozen=True)
 class _Choice:
-    """The filter and the transforms by which a restore leaves records out."""
+    """The filter and the transforms of a restore that leave records out."""
 
-    records: AskedRecords | None
-    transforms: tuple[AskedTransform, ...]
+    records: RecordFacts | None
+    transforms: tuple[TransformFacts, ...]
 
 
-def _find_choice(asked: Asked) -> _Choice | None:
-    """Return how a restore leaves records out. None: it leaves none out."""
-    drops = any(map(_may_drop, asked.transforms))
-    if not drops and asked.records is None:
+def _find_choice(facts: RequestFacts) -> _Choice | None:
+    """Return the filter and the transforms that leave records out. None: there are none."""
+    drops = any(map(_may_drop, facts.transforms))
+    if not drops and facts.records is None:
         return None
     # Transforms that drop nothing may differ: they do not decide which records are sent.
-    return _Choice(asked.records, asked.transforms if drops else ())
+    return _Choice(facts.records, facts.transforms if drops else ())
 
 
 def _write_choice(choice: _Choice | None) -> str:
     return json.dumps(msgspec.to_builtins(choice))
 
 
-def _may_drop(step: AskedTransform) -> bool:
-    """Whether a transform may leave records out, or send them elsewhere."""
+def _may_drop(step: TransformFacts) -> bool:
+    """Return True if a transform may leave records out, or send them elsewhere."""
     predicate = step.predicate.type if step.predicate else None
     return step.type == "Filter" or routes_records(step.type, predicate)
 
 
 def claim_successor(request: RestoreRequest, after: str | None, store: ObjectStore) -> None:
-    """Store that this restore is the one that follows `after`.
+    """Store this restore as the successor of `after`.
 
     Raises:
-        PreflightError: another restore follows it already.
+        PreflightError: it has another successor already.
     """
     if after is None:
         return
@@ -160,38 +164,38 @@ def claim_successor(request: RestoreRequest, after: str | None, store: ObjectSto
 def _check_only_one(request: RestoreRequest, earlier: RestoreRequest, store: ObjectStore) -> None:
     key = earlier.documents.successor
     try:
-        found = parse_document(store.get(key), Successor, key).restore_id
+        successor = parse_document(store.get(key), Successor, key).restore_id
     except NotFoundError:
         return
-    if found != request.restore_id:
+    if successor != request.restore_id:
         raise PreflightError(
-            f"restore {found} comes after restore {earlier.restore_id} already ({store.uri(key)}), so restore "
-            f"{request.restore_id} cannot: both would send the same. Let restore {found} finish, or run it again under "
-            f"its id, and come after that one"
+            f"restore {successor} comes after restore {earlier.restore_id} already ({store.uri(key)}), so restore "
+            f"{request.restore_id} cannot: both would send the same. Let restore {successor} finish, or run it again "
+            f"under its id, and come after that one"
         )
 
 
-def save_known(request: RestoreRequest, known: Known | None, store: ObjectStore) -> None:
-    """Store the known objects before the plan is stored. A run that was killed in between has stored the same.
+def save_sent(request: RestoreRequest, sent: SentObjects | None, store: ObjectStore) -> None:
+    """Store the sent objects before the plan is stored. A run killed in between has stored the same.
 
     Raises:
         PreflightError: the document exists and has other objects.
     """
-    if known is None:
+    if sent is None:
         return
-    key = request.documents.known
+    key = request.documents.sent_before
     try:
-        store.put_new(key, known.to_parquet())
+        store.put_new(key, sent.to_parquet())
     except PreconditionError as err:
-        if not Known.from_parquet(store.get(key), store.uri(key)).table.equals(known.table):
+        if not SentObjects.from_parquet(store.get(key), store.uri(key)).table.equals(sent.table):
             raise PreflightError(
-                f"{store.uri(key)} says of restore {request.restore_id} that something else was sent before it: a run "
+                f"{store.uri(key)} lists other objects as sent before restore {request.restore_id}: a run "
                 f"of this id was to come after another restore. Take another restore id"
             ) from err
 
 
 class Polls:
-    """The restores by which a source connector sends new objects: `poll.<connector>.1`, `.2`, `.3` and so on."""
+    """The restores that send new objects of a source connector: `poll.<connector>.1`, `.2`, `.3` and so on."""
 
     def __init__(self, config: ConnectorConfig) -> None:
         self._config = config
@@ -201,33 +205,33 @@ class Polls:
         """Return the id of the restore `number`."""
         return f"poll.{self._config.name}.{number}"
 
-    def newest(self, seen: int = 0) -> int:
-        """Return the number of the newest restore that has begun, 0 before the first. `seen` is one that has begun."""
-        number = seen or max(self._listed(), default=0)
+    def newest(self, begun: int = 0) -> int:
+        """Return the number of the newest begun restore, 0 before the first. `begun` is the number of a begun one."""
+        number = begun or max(self._listed(), default=0)
         while self._store.head(self._request(number + 1).documents.plan) is not None:
             number += 1
         return number
 
     def is_finished(self, number: int) -> bool:
-        """Whether the restore has sent and verified everything."""
+        """Return True if the restore has sent and verified everything."""
         return self._store.head(self._request(number).documents.report) is not None
 
     def new_objects(self, number: int) -> Unsent:
-        """Find the objects in the bucket that no restore up to `number` has sent.
+        """Find the objects in the bucket not sent by any restore up to `number`.
 
-        Those that the restore `number` left out as bad are none, as long as they and the file's reading are the same:
+        Objects left out as bad by the restore `number` are none, as long as they and the file's reading are the same:
         they are tried again beside new ones.
 
         Raises:
             PlatformError: planning the next restore would raise it too.
         """
-        known = read_known(self._request(number + 1), self.restore_id(number) if number else None, self._store)
-        found = scan_objects(self._config, preferred=known.etags if known else ())
-        objects = list(found)
-        check_found(found, objects, known)
-        if known is None and not objects:
-            return Unsent((), (found.searched(),))
-        unsent = (known or Known.of(())).unsent(objects)
+        sent = read_sent(self._request(number + 1), self.restore_id(number) if number else None, self._store)
+        listing = scan_objects(self._config, preferred=sent.etags if sent else ())
+        objects = list(listing)
+        check_listing(listing, objects, sent)
+        if sent is None and not objects:
+            return Unsent((), (listing.searched(),))
+        unsent = (sent or SentObjects.of(())).unsent(objects)
         return self._without_tried(number, unsent) if number else unsent
 
     def _without_tried(self, number: int, unsent: Unsent) -> Unsent:
@@ -242,13 +246,13 @@ class Polls:
         return Unsent(new, (*unsent.notes, *(what,) * bool(count)), unsent.skipped)
 
     def _listed(self) -> set[int]:
-        # There is no restore 0. The key of its plan shows with what the keys of all these plans begin.
+        # There is no restore 0. The key of its plan shows the common prefix of all these plans.
         prefix = self._request(0).documents.plan.removesuffix("0.json")
-        found = set[int]()
+        numbers = set[int]()
         for item in self._store.list(prefix):
             if named := re.fullmatch(r"([1-9]\d*)\.json", item.key.removeprefix(prefix)):
-                found.add(int(named[1]))
-        return found
+                numbers.add(int(named[1]))
+        return numbers
 
     def _request(self, number: int) -> RestoreRequest:
         return RestoreRequest(self._config, topic="", to_topic="", restore_id=self.restore_id(number), run_id="")

@@ -1,7 +1,7 @@
-"""Renders a restore's report as one HTML page that loads nothing from elsewhere.
+"""Renders a restore's report as one self-contained HTML page.
 
-Every piece is a `Markup`. Its `format` and `join` escape all values that are none, so text of the report cannot become
-HTML. Only constants become a `Markup`, which `make lint` checks (S704).
+Every piece is a `Markup`. Its `format` and `join` escape all other values, so text of the report cannot become HTML.
+Only constants become a `Markup`, which `make lint` checks (S704).
 """
 
 import json
@@ -26,7 +26,7 @@ ROW_HEIGHT = 12
 """Pixels."""
 
 _GAP = re.compile(r"-(\d+): offsets \[(\d+), (\d+)\)")
-"""Finds the offsets that a sentence of `ArchivePlan.gaps` is about."""
+"""Finds the offsets in a sentence of `ArchivePlan.gaps`."""
 
 _NOTHING = Markup()
 
@@ -94,17 +94,17 @@ def _render_tiles(report: RestoreReport) -> Markup:
 
 def _render_kafka_partitions(report: RestoreReport) -> Markup:
     """Render a row for each kafka partition, with its share of the records and its place among the source's offsets."""
-    found = report.kafka_partitions
-    if not found:
+    parts = report.kafka_partitions
+    if not parts:
         return _NOTHING
     scale = _Scale.of(report)
-    most = max(1, *(p.record_count for p in found))
+    most = max(1, *(p.record_count for p in parts))
     columns = ("n Kafka partition", " ", "n Records", "n Bytes", " Source offsets", " ", " Target offsets")
-    # If streams share kafka partitions of the target, other records there belong to none of the streams.
+    # If streams share kafka partitions of the target, its other records belong to none of them.
     extra = () if _is_shared(report) else ("n Doubled", "n Foreign")
     more = (*extra, "n Changed timestamps")
     heads = _render_each(Markup('<th class="{}">{}</th>'), (c.split(" ", 1) for c in (*columns, *more)))
-    rows = _NOTHING.join(_render_row(p, most, scale, has_extra=bool(extra)) for p in found)
+    rows = _NOTHING.join(_render_row(p, most, scale, has_extra=bool(extra)) for p in parts)
     colours = (("--blue", "restored"), ("--pale", "requested"), ("--red", "not in the archive"))
     legend = _render_each(Markup('<i style="background: var({})"></i>{}'), colours)
     return Markup(
@@ -130,7 +130,7 @@ def _render_row(part: KafkaPartitionReport, most: int, scale: "_Scale", *, has_e
 
 
 def _is_shared(report: RestoreReport) -> bool:
-    """Whether kafka partitions of the target do not each have one stream of the source."""
+    """Return True if kafka partitions of the target do not each have one stream of the source."""
     is_one_each = len(report.targets) <= len(report.kafka_partitions)
     return not is_one_each or any(target.stream_count > 1 for target in report.targets)
 
@@ -172,7 +172,7 @@ def _render_bar(share: float, title: str) -> Markup:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The offsets `[first, end)` that all strips show, with the windows that were requested and the gaps."""
+    """The offsets `[first, end)` of all strips, with the requested windows and the gaps."""
 
     first: int
     end: int
@@ -189,29 +189,31 @@ class _Scale:
         # Never the same as `first`: strips divide by the distance.
         end = max((end for _, end in ends), default=1)
         windows = tuple(
-            (p.kafka_partition, *_read_window(report.asked, p.kafka_partition)) for p in report.kafka_partitions
+            (p.kafka_partition, *_read_window(report.terms, p.kafka_partition)) for p in report.kafka_partitions
         )
         return _Scale(first, end, windows, gaps)
 
     def strip(self, part: KafkaPartitionReport) -> Markup:
-        """Render where the records of one kafka partition were at the source."""
+        """Render the places of one kafka partition's records at the source."""
         number = part.kafka_partition
         shapes = [self._span(s, e, "--pale") for p, s, e in self.windows if p == number]
         shapes += [self._span(s, e, "--blue") for s, e in _list_restored(part)]
         missing = [(s, e) for p, s, e in self.gaps if p == number]
         shapes += [self._span(s, e, "--red") for s, e in missing]
-        said = "".join(f", [{s:,}, {e:,}) is not in the archive" for s, e in missing)
+        missing_text = "".join(f", [{s:,}, {e:,}) is not in the archive" for s, e in missing)
         return _render_svg(
-            STRIP_WIDTH, shapes, f"offsets {_format_range(part.first_source_offset, part.last_source_offset)}{said}"
+            STRIP_WIDTH,
+            shapes,
+            f"offsets {_format_range(part.first_source_offset, part.last_source_offset)}{missing_text}",
         )
 
     def _span(self, start: int, end: int, colour: str) -> Markup:
-        left, right = (STRIP_WIDTH * (o - self.first) / (self.end - self.first) for o in (start, end))
-        left = max(0.0, left)
-        right = min(float(STRIP_WIDTH), right)
+        x, x_end = (STRIP_WIDTH * (o - self.first) / (self.end - self.first) for o in (start, end))
+        x = max(0.0, x)
+        x_end = min(float(STRIP_WIDTH), x_end)
         # At least a pixel: a single record, or a short gap, would not be seen.
-        if right > left or left < STRIP_WIDTH:
-            return _render_rect(left, max(1.0, right - left), colour)
+        if x_end > x or x < STRIP_WIDTH:
+            return _render_rect(x, max(1.0, x_end - x), colour)
         return _NOTHING
 
 
@@ -223,27 +225,27 @@ def _list_restored(part: KafkaPartitionReport) -> list[tuple[int, int]]:
 
 
 def _parse_gaps(sentences: Iterable[str]) -> Iterator[tuple[int, int, int]]:
-    """Parse (kafka partition, start, end) from the sentences that name offsets."""
-    found = (_GAP.search(text) for text in sentences)
-    yield from ((int(m[1]), int(m[2]), int(m[3])) for m in found if m)
+    """Parse (kafka partition, start, end) from sentences with offsets."""
+    matches = (_GAP.search(text) for text in sentences)
+    yield from ((int(m[1]), int(m[2]), int(m[3])) for m in matches if m)
 
 
-def _read_window(asked: Mapping[str, Any], kafka_partition: int) -> tuple[int, int]:
+def _read_window(terms: Mapping[str, Any], kafka_partition: int) -> tuple[int, int]:
     start, end = (
-        _read_bound(asked.get(name), kafka_partition, at) for name, at in (("from_offset", 0), ("to_offset", 2**63))
+        _read_bound(terms.get(name), kafka_partition, at) for name, at in (("from_offset", 0), ("to_offset", 2**63))
     )
     return start, end
 
 
-def _read_bound(asked: Any, kafka_partition: int, default: int) -> int:
-    if isinstance(asked, dict):
-        return int(asked.get(str(kafka_partition), default))
-    return default if asked is None else int(asked)
+def _read_bound(bound: Any, kafka_partition: int, default: int) -> int:
+    if isinstance(bound, dict):
+        return int(bound.get(str(kafka_partition), default))
+    return default if bound is None else int(bound)
 
 
-def _render_rect(left: float, width: float, colour: str) -> Markup:
+def _render_rect(x: float, width: float, colour: str) -> Markup:
     shape = Markup('<rect x="{:.1f}" width="{:.1f}" height="{}" rx="2" fill="var({})"/>')
-    return shape.format(left, width, ROW_HEIGHT, colour)
+    return shape.format(x, width, ROW_HEIGHT, colour)
 
 
 def _render_svg(width: int, shapes: Sequence[Markup], title: str, style: str = "") -> Markup:
@@ -254,34 +256,34 @@ def _render_svg(width: int, shapes: Sequence[Markup], title: str, style: str = "
 
 
 def _render_windows(report: RestoreReport) -> Markup:
-    """Render several windows of time on one line. A single one is listed under what was requested."""
-    found = [(datetime.fromisoformat(s), datetime.fromisoformat(e)) for s, e in report.asked.get("windows") or ()]
-    if len(found) < 2:
+    """Render several windows of time on one line. A single one is listed with the request."""
+    windows = [(datetime.fromisoformat(s), datetime.fromisoformat(e)) for s, e in report.terms.get("windows") or ()]
+    if len(windows) < 2:
         return _NOTHING
-    first = min(start for start, _ in found)
-    last = max(end for _, end in found)
-    whole = last - first
-    spans = [(LINE_WIDTH * ((s - first) / whole), LINE_WIDTH * ((e - s) / whole)) for s, e in found]
+    first = min(start for start, _ in windows)
+    last = max(end for _, end in windows)
+    span = last - first
+    spans = [(LINE_WIDTH * ((s - first) / span), LINE_WIDTH * ((e - s) / span)) for s, e in windows]
     shapes = [
         _render_rect(0, LINE_WIDTH, "--pale"),
-        *(_render_rect(left, max(1.0, width), "--blue") for left, width in spans),
+        *(_render_rect(x, max(1.0, width), "--blue") for x, width in spans),
     ]
     ends = f"{first.isoformat()} to {last.isoformat()}"
-    picture = _render_svg(LINE_WIDTH, shapes, f"{len(found)} windows", "max-width: 100%")
-    words = f"{len(found):,} windows of time, from {ends}"
+    picture = _render_svg(LINE_WIDTH, shapes, f"{len(windows)} windows", "max-width: 100%")
+    words = f"{len(windows):,} windows of time, from {ends}"
     return Markup('<section><h2>Windows</h2>{}<p class="legend">{}</p></section>\n').format(picture, words)
 
 
-def list_given_terms(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the terms of a restore that somebody gave: windows, offsets, filters, changes."""
-    return {name: value for name, value in asked.items() if value not in (None, [], {}, "", False)}
+def list_set_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the terms set by somebody: windows, offsets, filters, changes."""
+    return {name: value for name, value in terms.items() if value not in (None, [], {}, "", False)}
 
 
 def _render_asked(report: RestoreReport) -> Markup:
-    given = list_given_terms(report.asked)
+    terms = list_set_terms(report.terms)
     return _render_pairs(
         "What was requested",
-        [(name.replace("_", " "), _render_code(_format_value(value))) for name, value in given.items()],
+        [(name.replace("_", " "), _render_code(_format_value(value))) for name, value in terms.items()],
     )
 
 

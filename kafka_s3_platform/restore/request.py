@@ -17,12 +17,12 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_said
+from kafka_s3_platform.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_header
 
 Delivery = Literal["exactly_once", "at_least_once"]
 
 OnError = Literal["fail", "ignore", "log"]
-"""`behavior.on.error`: what happens to a bad object, which is only left out whole, or to a bad record."""
+"""`behavior.on.error`: the treatment of a bad object, always left out entirely, or of a bad record."""
 
 Offsets = int | Mapping[int, int] | None
 """One offset for every kafka partition, or kafka partition -> offset. A kafka partition without one has no bound."""
@@ -32,12 +32,12 @@ _RESTORE_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")
 
 @dataclass(frozen=True)
 class RecordFilter:
-    """Choose among the records of the window. A record must pass every filter that is set.
+    """Choose among the records of the window. A record must pass every filter of these.
 
     `keys`, `key_prefixes` and `key_regex` (Python, full match, on the key as UTF-8) are one filter: one of them must
     match the key. `predicate` is the dotted name of a function from a RECORD_SCHEMA batch to a boolean array. `sql` is
-    a condition over the same columns. `latest_per_key` keeps of each key only the last record that passes, which may be
-    a tombstone.
+    a condition over the same columns. `latest_per_key` keeps of each key only the last passing record, which may be a
+    tombstone.
     """
 
     keys: tuple[bytes, ...] = ()
@@ -50,7 +50,7 @@ class RecordFilter:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """How records are changed before they are sent to the target.
+    """Changes of records before they are sent to the target.
 
     `partitioning`: `source` keeps kafka partition numbers, `murmur2` (Java's default) and `crc32` (librdkafka's
     consistent) hash the key. Any other value is the dotted Python name of a user's class. `provenance_headers` adds the
@@ -68,7 +68,7 @@ class Outgoing:
 
     @property
     def has_mapper(self) -> bool:
-        """Whether a user's own class may make several records from one."""
+        """True if a user's own class may make several records from one."""
         return any(is_python_class(step) for step in self.transforms)
 
 
@@ -93,10 +93,10 @@ class RestoreRequest:
     cluster. The rates limit the whole restore. A second run under the same `restore_id` goes on where the first ended.
 
     `windows` are further windows of time, in any order: a record must also be in one of them (such as single hours).
-    `exact` reads everything on a dry run, to count what passes the filters. A new topic gets `target_kafka_partitions`,
-    by default as many as the source, and `replication_factor`, by default that of the brokers. `connectors` are all
-    that this installation has: preflight looks for one that archives the target. Without `behavior_on_error` or `thaw`
-    the file of a source connector decides, see `on_error` and `thawing`.
+    `exact` reads everything on a dry run, to count the records that pass the filters. A new topic gets
+    `target_kafka_partitions`, by default as many as the source, and `replication_factor`, by default the brokers'.
+    `connectors` are all of this installation: preflight looks for one that archives the target. Without
+    `behavior_on_error` or `thaw` the file of a source connector decides, see `on_error` and `thawing`.
 
     Raises:
         ConfigError: the id is not allowed in an object key, or a window is empty or has no timezone.
@@ -179,11 +179,11 @@ def _check_times(from_time: datetime | None, to_time: datetime | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How many records a stream did not send, and why; and how many it sent without a part of them.
+    """Numbers of records that a stream did not send, by reason; and of those sent incompletely.
 
-    `without_key`: only the latest record of each key was wanted, and they had none. `filtered`: a transform dropped
-    them. `failed`: they failed, and `behavior.on.error` ignored that. `elsewhere`: they were routed to another topic.
-    `incomplete`: they were sent, but lack something of what was archived, since their key or value was written anew.
+    `without_key`: not the latest record of a key, as they had none. `filtered`: a transform dropped them. `failed`:
+    they failed, and `behavior.on.error` ignored it. `elsewhere`: they were routed to another topic.
+    `incomplete`: they were sent, but lack a part of the archived record, since their key or value was re-encoded.
     """
 
     without_key: int = 0
@@ -204,15 +204,15 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class KafkaPartitionReport:
-    """What was restored from one source kafka partition, as read back from the target.
+    """Restored records of one source kafka partition, as read back from the target.
 
-    Offsets are those of the first and the last record, None if there was no record. `foreign_count` and
-    `doubled_count` are those of the target's kafka partition (`TargetReport`). They are 0 if several streams of the
-    restore may share it: then `RestoreReport.targets` has them. `altered_timestamps` counts records whose timestamp
-    the client cannot send. `digest` is the record digest of the selected archived records. For objects of another
-    sink, `topic` is the source's, `skipped` names bad objects and records that were left out, `notes` describe what is
-    not known of the records, and `gaps` are offsets between two objects that no object holds. The lists may be cut:
-    `skipped_count` and `gap_count` tell how many there are.
+    Offsets are of the first and the last record, None if there was no record. `foreign_count` and `doubled_count` are
+    the target's (`TargetReport`). They are 0 if several streams of the restore may share its kafka partition: then
+    `RestoreReport.targets` has them. `altered_timestamps` counts records with a timestamp that the client cannot send.
+    `digest` is the record digest of the selected archived records. For objects of another sink, `topic` is the
+    source's, `skipped` names bad objects and records left out, `notes` describe unknown facts of the records, and
+    `gaps` are offsets between two objects but in none. The lists may be shortened: `skipped_count` and `gap_count` are
+    complete.
     """
 
     kafka_partition: int
@@ -239,11 +239,11 @@ class KafkaPartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """What a kafka partition of the target holds beside the sent records, in offsets `[start_offset, end_offset)`.
+    """Records of a target's kafka partition besides the sent ones, in offsets `[start_offset, end_offset)`.
 
-    `doubled_count` counts further copies of records that were sent there. `foreign_count` counts the others, which
-    other writers wrote. `open_offset` is where somebody's open transaction begins: nothing was read from there on. It
-    is None if there was no such transaction. `stream_count` source kafka partitions go there.
+    `doubled_count` counts further copies of sent records. `foreign_count` counts records of other writers. At
+    `open_offset` an open transaction begins: nothing was read from there on. It is None if there was no such
+    transaction. `stream_count` source kafka partitions go there.
     """
 
     to_topic: str
@@ -263,21 +263,20 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class RestoreReport:
-    """What a restore did, or on a dry run what it would do.
+    """Result of a restore, or on a dry run its plan.
 
     `record_count` and `record_bytes` (keys, values and headers) are exact after a restore. On a dry run they are exact
     if `exact` is true, else an upper bound. With `before_transforms` they count records as they are read: transforms or
-    failures may make fewer or more of them. `sent_count` is what this run sent. It is less than `record_count` if an
-    earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences for people: what of the
-    window the archive does not hold, the remarks of preflight, and why it would refuse (dry run only).
-    `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are those of then.
-    `asked` is the request, with its windows, as JSON. `skipped` are sentences, one for each object or record that was
-    left out because it is bad. `schema_ids` are pairs of an archived id and the id in the target's registry.
-    `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka partitions to
-    which records may have gone, as read back. `skipped_count` and `gap_count` count also what the lists, which may be
-    cut, do not name. `doubts` are those of the notes without which a verdict would say too much: that records may have
-    been read in a wrong way, or are not in the target (any more). `of_others`: objects were read by their format and
-    names, not by an index.
+    failures may make fewer or more of them. `sent_count` counts records sent by this run. It is less than
+    `record_count` if an earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences for
+    people: parts of the window missing in the archive, remarks of preflight, and reasons to refuse (dry run only).
+    `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are of then. `terms`
+    is the request, with its windows, as JSON. `skipped` are sentences, one for each bad object or record left out.
+    `schema_ids` are pairs of an archived id and the id in the target's registry. `finished_at` is ISO 8601 in UTC.
+    `left_out` are the keys of bad objects. `targets` are the kafka partitions that may have got records, as read back.
+    `skipped_count` and `gap_count` are complete, the lists may be shortened. `doubts` are notes that forbid a better
+    verdict: records may have been read in a wrong way, or are not in the target (any more).
+    `of_others`: objects were read by their format and names, not by an index.
     """
 
     restore_id: str
@@ -301,7 +300,7 @@ class RestoreReport:
     verified: bool
     dry_run: bool
     already_finished: bool = False
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    terms: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     schema_ids: tuple[tuple[int, int], ...] = ()
     finished_at: str = ""
@@ -327,17 +326,17 @@ class RestoreReport:
 
     @property
     def left_out_records(self) -> LeftOut:
-        """Records that were read and not sent, by their reasons."""
+        """Records read but not sent, by their reasons."""
         return sum((p.left_out for p in self.kafka_partitions), LeftOut())
 
     @property
     def foreign_count(self) -> int:
-        """Records of other writers between and after those of the restore."""
+        """Records of other writers between and after the restore's."""
         return sum(p.foreign_count for p in self.targets)
 
     @property
     def doubled_count(self) -> int:
-        """Records that the target holds more often than they were sent."""
+        """Further copies of sent records in the target."""
         return sum(p.doubled_count for p in self.targets)
 
     def to_json(self) -> bytes:
@@ -346,6 +345,6 @@ class RestoreReport:
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "RestoreReport":
-        """Read the report that `to_json` wrote. IntegrityError if it is no report, or has another format."""
-        read_said(content, key, "restore report", REPORT_FORMAT)
+        """Read a report of `to_json`. IntegrityError if it is no report, or has another format."""
+        read_header(content, key, "restore report", REPORT_FORMAT)
         return parse_document(content, RestoreReport, key)

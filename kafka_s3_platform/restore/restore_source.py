@@ -1,4 +1,4 @@
-"""What a restore needs from its source: our own archive, or objects of another sink."""
+"""Interface of a restore's sources: our own archive, and objects of another sink."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 
 class StoredPlan(Protocol):
-    """What every plan in the bucket has. Only its source knows the rest."""
+    """The parts of every plan in the bucket. Only its source knows the rest."""
 
     @property
     def terms(self) -> Mapping[str, Any]:
@@ -22,22 +22,22 @@ class StoredPlan(Protocol):
 
     @property
     def place(self) -> str:
-        """A hash by which restores of one id at two places differ."""
+        """Hash of the place: restores of one id at two places differ."""
         ...
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Sentences about requested records that the source does not hold."""
+        """Sentences about requested records missing at the source."""
         ...
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """A sentence for each object that was left out because it is bad."""
+        """A sentence for each bad object left out."""
         ...
 
     @property
     def skipped_count(self) -> int:
-        """How many of these there are. `skipped` may be cut."""
+        """Number of these. `skipped` may be shortened."""
         ...
 
     @property
@@ -54,11 +54,11 @@ P = TypeVar("P", bound=StoredPlan)
 
 
 @dataclass(frozen=True)
-class MadePlan(Generic[P]):
-    """A plan that is not stored yet.
+class NewPlan(Generic[P]):
+    """A plan before it is stored.
 
-    `claim` stores the documents that must be in the bucket before the plan. A run after a killed one makes the plan
-    again, and claims again.
+    `claim` stores the documents needed in the bucket before the plan. A run after a killed one makes the plan again,
+    and claims again.
     """
 
     plan: P
@@ -66,7 +66,7 @@ class MadePlan(Generic[P]):
 
 
 class RestoreSource(Protocol[P]):
-    """What a restore reads from. Every `request` argument is the one that `complete` returned."""
+    """Source of a restore's records. Every `request` argument is the result of `complete`."""
 
     def complete(self) -> RestoreRequest:
         """Return the request with the settings of the connector's file. ConfigError if the source cannot do it."""
@@ -76,12 +76,12 @@ class RestoreSource(Protocol[P]):
         """Read the stored plan. PreflightError or IntegrityError if it does not belong to the request."""
         ...
 
-    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> MadePlan[P]:
-        """Choose what is restored from the source as it is now."""
+    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> NewPlan[P]:
+        """Choose objects from the current source."""
         ...
 
     def plan_targets(self, request: RestoreRequest, plan: P) -> tuple[TargetPlan, ...]:
-        """Return what goes to each target topic."""
+        """Return the part of each target topic."""
         ...
 
     def with_starts(self, plan: P, starts: Mapping[str, TargetStart]) -> P:
@@ -99,9 +99,9 @@ class RestoreSource(Protocol[P]):
         ...
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
-        """Return what executors need to rewrite keys and values of a source topic. None: they stay as they are."""
+        """Return the settings to rewrite keys and values of a source topic. None: they stay as they are."""
         ...
 
     def make_streams(self, request: RestoreRequest, plan: P) -> list[RecordStream]:
-        """Make a stream for each source kafka partition that has something to restore."""
+        """Make a stream for each source kafka partition with records to restore."""
         ...

@@ -1,8 +1,8 @@
 """The restore use case for every source: plan, preflight, replay, verify, mapping, report.
 
-A restore may be killed at any point and run again under the same restore id. The plan in the bucket records what is
-sent. How much of it has arrived is found in the progress markers, which are committed with the records
-(`exactly_once`), or by matching the target with the archive (`at_least_once`).
+A restore may be killed at any point and run again under the same restore id. The plan in the bucket records the
+objects to send. Arrived records are found by the progress markers, which are committed with them (`exactly_once`), or
+by matching the target with the archive (`at_least_once`).
 """
 
 import logging
@@ -26,7 +26,7 @@ from kafka_s3_platform.restore.preflight.begin import (
     take_back,
 )
 from kafka_s3_platform.restore.preflight.checks import Target, inspect_target, raise_refusals
-from kafka_s3_platform.restore.preflight.goal import Goal, look_at_goals
+from kafka_s3_platform.restore.preflight.goal import Goal, observe_goals
 from kafka_s3_platform.restore.preflight.target import (
     MAX_MESSAGE_BYTES,
     PreflightFinding,
@@ -51,14 +51,14 @@ logger = logging.getLogger(__name__)
 
 
 def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
-    """Restore what the request of the source asks for, or resume that, or return the report if it is finished.
+    """Restore the request of the source, or resume it, or return the report if it is finished.
 
     Raises:
         PreflightError: a target would not keep the records, or the restore id belongs to another restore.
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`. No record of it was sent.
         BusyError: objects are in cold storage.
-        TopicRecreatedError: a target is not the topic that an earlier run of this id has sent to.
-        PlatformError: any other failure. If sending failed, the message ends with how far each stream came.
+        TopicRecreatedError: a target is another topic than an earlier run of this id has sent to.
+        PlatformError: any other failure. If sending failed, the message ends with the progress of each stream.
     """
     request = source.complete()
     store = ObjectStore(request.config.restore_store)
@@ -72,23 +72,23 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
     else:
         # Before planning, which may list a whole bucket.
         check_new_id(request, store)
-        made = source.make_plan(request, store)
-        plan = made.plan
+        new_plan = source.make_plan(request, store)
+        plan = new_plan.plan
         targets = source.plan_targets(request, plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
-        goals = look_at_goals(request, targets, admin)
-        found: list[PreflightFinding] = []
+        goals = observe_goals(request, targets, admin)
+        findings: list[PreflightFinding] = []
         for goal in goals:
-            found += inspect_target(goal.request, goal.plan, goal.target)
+            findings += inspect_target(goal.request, goal.plan, goal.target)
         checked = source.check(request, plan, goals, runner, is_begun=begun is not None)
-        found += checked.findings
+        findings += checked.findings
         if request.dry_run:
-            return _run_dry(source, request, plan, goals, found, runner)
+            return _run_dry(source, request, plan, goals, findings, runner)
         stream_count = len(source.make_streams(request, plan))
-        log_plan(request, goals, stream_count, found)
-        raise_refusals(name_topics(request, goals), found)
+        log_plan(request, goals, stream_count, findings)
+        raise_refusals(name_topics(request, goals), findings)
         if begun is None and request.delivery == "exactly_once" and goals:
-            # its id is that of no stream: nobody is fenced
+            # its id is none of a stream: nobody is fenced
             try_transactions(request.target_kafka, goals[0].plan.to_topic, f"restore.{request.restore_id}")
         if stream_count:
             runner.start()
@@ -96,14 +96,14 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         check_promises(store, request.config.archive.restore_dir)
         if begun is None:
             # Before the plan: once it is stored, this restore id has begun, and nothing is claimed again.
-            made.claim()
+            new_plan.claim()
             plan, goals = _begin_restore(source, request, plan, goals, admin, store)
-        # Look again: the targets may have been created above, and the goals now have their start offsets.
-        goals = look_at_goals(request, [goal.plan for goal in goals], admin)
+        # Observe again: the targets may have been created above, and the goals now have their start offsets.
+        goals = observe_goals(request, [goal.plan for goal in goals], admin)
     thaw_objects(request, checked.cold_keys, ObjectStore(request.config.store))
     values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
     tasks = _make_tasks(source, request, plan, goals, values, resumed=begun is not None)
-    planned = add_schema_ids(make_planned_report(request, plan, goals, found), values)
+    planned = add_schema_ids(make_planned_report(request, plan, goals, findings), values)
     return Execution(request, tasks, goals, store, runner).run(planned)
 
 
@@ -145,7 +145,7 @@ def _begin_restore(
 
 
 def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
-    """Return the targets, the missing ones created. If one is refused then, those that were created are taken back."""
+    """Return the targets, the missing ones created. If one is refused, the created ones are deleted again."""
     targets: list[Target] = []
     created: list[Target] = []
     try:
@@ -157,8 +157,8 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
                 check_created(goal.request, goal.plan, target)
             targets.append(target)
     except PreflightError as err:
-        if told := take_back(created, admin):
-            err.args = (f"{err.text}\n{told}",)
+        if taken_back := take_back(created, admin):
+            err.args = (f"{err.text}\n{taken_back}",)
         raise
     return targets
 
@@ -205,20 +205,20 @@ def _run_dry(
     request: RestoreRequest,
     plan: P,
     goals: Sequence[Goal],
-    found: Sequence[PreflightFinding],
+    findings: Sequence[PreflightFinding],
     runner: TaskRunner,
 ) -> RestoreReport:
-    """Report what the restore would do. With `exact`, read everything to count it."""
+    """Report the plan of the restore. With `exact`, read everything to count it."""
     if not request.exact:
-        log_plan(request, goals, len(source.make_streams(request, plan)), found)
+        log_plan(request, goals, len(source.make_streams(request, plan)), findings)
         if any(goal.plan.record_count is None for goal in goals) or not goals:
-            what = "how many records the objects hold is not known before they are read: --exact (how.exact) counts"
-            found = [*found, make_remark(what)]
-        return make_planned_report(request, plan, goals, found)
+            what = "the number of records in the objects is unknown before they are read: --exact (how.exact) counts"
+            findings = [*findings, make_remark(what)]
+        return make_planned_report(request, plan, goals, findings)
     counted = source.count(request, plan, goals, runner)
-    found = [*found, *counted.findings]
-    log_plan(request, goals, len(source.make_streams(request, plan)), found)
-    planned = make_planned_report(request, plan, goals, found)
+    findings = [*findings, *counted.findings]
+    log_plan(request, goals, len(source.make_streams(request, plan)), findings)
+    planned = make_planned_report(request, plan, goals, findings)
     if counted.record_count is None:
         return planned
     return replace(

@@ -1,4 +1,4 @@
-"""DuckDB for what may exceed memory: its memory is limited, the rest goes to temporary files."""
+"""DuckDB for work that may exceed memory: its memory is limited, the rest goes to temporary files."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -12,8 +12,8 @@ from kafka_s3_platform.errors import ErrorCode, PermanentError
 if TYPE_CHECKING:
     import duckdb
 
-# Imported where it is used: loaded with a command's modules, which Python's collector leaves out, DuckDB would print
-# forty lines of what it calls leaked when the command ends.
+# Imported when used: loaded with a command's modules, which Python's collector leaves out, DuckDB would print forty
+# lines about leaks when the command ends.
 
 MEMORY_LIMIT = "256MB"
 """For each task: an executor may run several at once."""
@@ -38,7 +38,7 @@ def open_spilling_database(folder: str) -> "duckdb.DuckDBPyConnection":
 
 @contextmanager
 def read_by_duckdb(schema: pa.Schema, batches: Iterable[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatchReader]:
-    """Give the batches to a query that is made while this is entered. `what` names the work, for messages.
+    """Yield the batches to a query made inside of the `with` block. `what` names the work, for messages.
 
     Raises:
         PermanentError: there is not enough memory, or no room for temporary files.

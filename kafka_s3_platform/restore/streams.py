@@ -1,4 +1,4 @@
-"""One Spark task sends streams of a restore one after the other. Meanwhile it reads back those that it has sent."""
+"""One Spark task sends streams of a restore one after the other, and meanwhile reads back earlier ones."""
 
 import logging
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from kafka_s3_platform.spark.runner import Attempt
 logger = logging.getLogger(__name__)
 
 OWN_END_SECONDS = 2.0
-"""How long to wait for the ends of our own transactions in the log. What others have open is awaited at the end."""
+"""Longest wait for the ends of our own transactions in the log. Transactions of others are awaited at the end."""
 
 
 @dataclass(frozen=True)
 class ReplayedStream:
-    """A stream that was sent to its end. `verified` is None if it is still to be read back."""
+    """A stream sent to its end. `verified` is None if it is still to be read back."""
 
     result: ReplayResult
     verified: VerifiedStream | None
 
 
 def replay_streams(tasks: Sequence[ReplayTask], attempt: Attempt) -> list[ReplayedStream]:
-    """Send the streams, and read each back while the next one is sent. Raises what `replay` raises."""
+    """Send the streams, and read each back while the next one is sent. Raises the errors of `replay`."""
     with ThreadPoolExecutor(1, thread_name_prefix="restore-verify") as pool:
         try:
             sent = [(replay(task, attempt), pool.submit(_try_verify, task, attempt)) for task in tasks]
@@ -39,7 +39,7 @@ def replay_streams(tasks: Sequence[ReplayTask], attempt: Attempt) -> list[Replay
 
 
 def _try_verify(task: ReplayTask, attempt: Attempt) -> VerifiedStream | None:
-    """Read the stream back. What does not succeed is done again at the end, where its error counts."""
+    """Read the stream back. A failure is repeated at the end, and counts there."""
     if not task.is_read_back_early:
         return None
     try:

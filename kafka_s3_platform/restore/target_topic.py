@@ -18,7 +18,7 @@ from kafka_s3_platform.transforms import new_chain
 TOPIC = "{topic}"
 """Stands in a template for the name of the source topic."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""The names that Kafka allows for a topic. It refuses `.` and `..` too."""
+"""Legal names of topics in Kafka. It refuses `.` and `..` too."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class TopicMap:
         """Return the target of `topic`. ConfigError if the map does not have it."""
         if topic not in self.targets:
             names = ", ".join(sorted(self.targets)) or "none"
-            raise ConfigError(f"the map of topics says nothing of {topic}, it names {names}")
+            raise ConfigError(f"the map of topics does not have {topic}, it has {names}")
         return self.targets[topic]
 
     @property
     def terms(self) -> dict[str, Any]:
-        """As documents of restores store it: the map itself, unless that looks like the document of a `Regex`."""
-        found = dict(self.targets)
-        if set(found) == {"regex", "replacement"}:
-            return {"topic_map": found}
-        return found
+        """Return the form in documents of restores: the map itself, unless it resembles the document of a `Regex`."""
+        terms = dict(self.targets)
+        if set(terms) == {"regex", "replacement"}:
+            return {"topic_map": terms}
+        return terms
 
 
 Rename = Template | Regex | TopicMap
@@ -86,7 +86,7 @@ def name_target_topic(rename: Rename, topic: str) -> str:
     """Return the target of `topic`.
 
     Raises:
-        ConfigError: the rule is wrong, does not have the topic, or gives a name that Kafka does not allow.
+        ConfigError: the rule is wrong, does not have the topic, or gives an illegal name.
     """
     name = rename.target(topic)
     if not _LEGAL.fullmatch(name) or name in {".", ".."}:
@@ -107,12 +107,12 @@ def apply_routers(transforms: Sequence[TransformSettings], topic: str) -> str:
 
 
 def routes_by_topic(transforms: Sequence[TransformSettings]) -> bool:
-    """Whether a transform changes the topic of records by the topic alone."""
+    """Return True if a transform changes the topic of records by the topic alone."""
     return any(map(_is_by_topic, transforms))
 
 
 def routes_by_record(transforms: Sequence[TransformSettings]) -> bool:
-    """Whether transforms may send records of one topic to several topics."""
+    """Return True if transforms may send records of one topic to several topics."""
     return any(routes_records(step.type, step.predicate.type if step.predicate else None) for step in transforms)
 
 

@@ -7,19 +7,19 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.request import RestoreReport
 
 _SHOWN = 3
-"""Reasons that an error names."""
+"""Number of reasons in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`good`: all that was asked for is there. `part`: not all, or more. `bad`: nothing. `plan`: nothing to judge."""
+    """`good`: all requested records are there. `part`: not all, or more. `bad`: nothing. `plan`: nothing to judge."""
 
     kind: Literal["good", "part", "bad", "plan"]
     text: str
 
 
 def list_missing(report: RestoreReport) -> tuple[str, ...]:
-    """List what was asked for and is not in the target, with its numbers. Empty if nothing is missing."""
+    """List the requested records missing in the target, with their numbers. Empty if nothing is missing."""
     left_out = report.left_out_records
     counted = (
         (report.gap_count, "gaps in the archive"),
@@ -40,9 +40,9 @@ def judge_report(report: RestoreReport) -> Verdict:
         return Verdict("plan", "dry run, nothing was sent")
     if not report.verified:
         return Verdict("bad", "not verified")
-    found = _judge_verified(report)
+    verdict = _judge_verified(report)
     dropped = report.left_out_records.filtered
-    return Verdict(found.kind, f"{found.text}; {dropped:,} left out by transforms") if dropped else found
+    return Verdict(verdict.kind, f"{verdict.text}; {dropped:,} left out by transforms") if dropped else verdict
 
 
 def _judge_verified(report: RestoreReport) -> Verdict:
@@ -52,9 +52,9 @@ def _judge_verified(report: RestoreReport) -> Verdict:
     more = len(report.doubts) - _SHOWN
     doubts = [*report.doubts[:_SHOWN], *[f"and {more:,} doubts more, which are notes"] * (more > 0)]
     if report.doubled_count:
-        found = f"all records were found, plus {report.doubled_count:,} extra copies"
+        matched = f"all records were found, plus {report.doubled_count:,} extra copies"
         lacks = [f"not everything could be restored: {missing}"] * bool(missing)
-        return Verdict("part", "; ".join([found, *lacks, *doubts]))
+        return Verdict("part", "; ".join([matched, *lacks, *doubts]))
     if missing:
         return Verdict("part", "; ".join([f"verified, but not everything could be restored: {missing}", *doubts]))
     if doubts:
@@ -68,7 +68,7 @@ def check_something_restored(report: RestoreReport) -> None:
     """Check that a finished restore has restored anything, if there was anything to restore.
 
     Raises:
-        IntegrityError: all that was to be restored was bad, failed, or was left out.
+        IntegrityError: all of it was bad, failed, or was left out.
     """
     if report.dry_run or not _is_all_lost(report):
         return
@@ -82,7 +82,7 @@ def check_something_restored(report: RestoreReport) -> None:
 
 def _is_all_lost(report: RestoreReport) -> bool:
     left_out = report.left_out_records
-    # Not what the listing left out: of objects that were sent before, nothing had to be restored.
+    # Not the objects left out of the listing: if they were sent before, nothing had to be restored.
     skipped = sum(p.skipped_count for p in report.kafka_partitions)
     lost = skipped + left_out.failed + left_out.without_key + left_out.elsewhere
     return report.verified and not report.record_count and bool(lost)

@@ -12,7 +12,7 @@ from kafka_s3_platform.archive.log_identity import (
     read_epoch_of_gap,
     refuse_another_topic,
 )
-from kafka_s3_platform.archive.look import observe_until_unchanged
+from kafka_s3_platform.archive.observation import observe_until_unchanged
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BusyError, OpenTransactionError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_s3_platform.archive import look
+from kafka_s3_platform.archive import observation
 from kafka_s3_platform.archive.request import ArchiveReport, HourReport
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import OffsetGapError
@@ -141,5 +141,5 @@ def test_nothing_more_is_asked_about_an_hour_that_follows_an_archived_one(
 ) -> None:
     archived(config, [NOON - HOUR])
     write_noon(config)
-    monkeypatch.delattr(look, "new_reader")
+    monkeypatch.delattr(observation, "new_reader")
     assert archived(config, [NOON]).hours[0].complete

@@ -24,7 +24,7 @@ def test_each_document_has_a_key_of_its_own() -> None:
         "plan": "topics/_restore/incident.7.json",
         "report": "topics/_restore/incident.7.report.json",
         "page": "topics/_restore/incident.7.report.html",
-        "known": "topics/_restore/incident.7.known.parquet",
+        "sent_before": "topics/_restore/incident.7.known.parquet",
         "successor": "topics/_restore/incident.7.next",
         "streams": "topics/_restore/incident.7/",
     }

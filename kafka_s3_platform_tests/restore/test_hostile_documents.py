@@ -16,7 +16,7 @@ from kafka_s3_platform.restore.groups.runs import read_runs
 from kafka_s3_platform.restore.replay.checkpoint import read_positions
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.restore.source.sent_before import SentObjects
 from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.offset_mapping import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
@@ -201,7 +201,7 @@ def test_tables_of_restores_are_read_as_those_of_strangers(
     store = ObjectStore(store_settings)
     for read in (
         lambda: read_runs(store, "m.parquet"),
-        lambda: Known.from_parquet(content, "m.parquet"),
+        lambda: SentObjects.from_parquet(content, "m.parquet"),
         lambda: parse_table(content, MAPPING_SCHEMA, "m.parquet"),
     ):
         with pytest.raises(IntegrityError, match=r"m\.parquet"):

@@ -59,7 +59,7 @@ def report(**changes: Any) -> RestoreReport:
         seconds=69.5,
         verified=True,
         dry_run=False,
-        asked={
+        terms={
             "from_time": "2013-01-31T15:00:00+00:00",
             "to_time": None,
             "from_offset": {"0": 1000},
@@ -212,10 +212,10 @@ def test_windows_are_drawn_on_one_line() -> None:
     apart = [*hours, ["2013-02-02T00:00:00+00:00", "2013-02-02T06:00:00+00:00"]]
 
     assert "2 windows of time, from 2013-01-31T15:00:00+00:00 to 2013-02-02T06" in text(
-        report(asked={"windows": apart})
+        report(terms={"windows": apart})
     )
-    assert "windows of time" not in text(report(asked={"windows": hours}))
-    assert "windows of time" not in text(report(asked={"windows": None}))
+    assert "windows of time" not in text(report(terms={"windows": hours}))
+    assert "windows of time" not in text(report(terms={"windows": None}))
 
 
 def test_a_dry_run_says_that_nothing_was_sent() -> None:
@@ -244,7 +244,7 @@ def test_skipped_objects_and_schema_ids_have_their_places() -> None:
 
 @pytest.mark.parametrize("name", ["<b>", "a&b", '"><script>alert(1)</script>'])
 def test_what_others_named_is_text_only(name: str) -> None:
-    found = text(report(to_topic=name, notes=(name,), asked={"key_regex": name}))
+    found = text(report(to_topic=name, notes=(name,), terms={"key_regex": name}))
 
     assert found.count(name) == 3
 
@@ -260,7 +260,7 @@ def fields_of(given: Any) -> list[str]:
 def test_no_field_of_a_report_can_become_html(name: str) -> None:
     """Whatever its type is said to be: a stored report is read back without a look at that."""
     hostile: dict[str, Any] = {
-        "asked": {HOSTILE: HOSTILE, "to_offset": None},
+        "terms": {HOSTILE: HOSTILE, "to_offset": None},
         "schema_ids": ((HOSTILE, HOSTILE),),
         **dict.fromkeys(("gaps", "notes", "refusals", "skipped"), (HOSTILE,)),
         "kafka_partitions": (part(0, 5, digest=HOSTILE, mapping_key=HOSTILE, topic=HOSTILE),),

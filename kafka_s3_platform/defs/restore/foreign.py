@@ -87,7 +87,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
 def _make_after_metadata(report: "RestoreReport") -> Metadata:
     """Return the restore that this one follows."""
-    after = report.asked.get("after")
+    after = report.terms.get("after")
     if after is None:
         return {}
     return {"after": dg.MetadataValue.text(after)}

@@ -170,7 +170,7 @@ def read_restore_request(
 
 def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
-    from kafka_s3_platform.restore.report_page import list_given_terms
+    from kafka_s3_platform.restore.report_page import list_set_terms
     from kafka_s3_platform.restore.verdict import judge_report, list_missing
 
     columns = [
@@ -194,7 +194,7 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
         "complete": dg.MetadataValue.bool(not list_missing(report) and not report.doubts),
         "records": dg.MetadataValue.int(report.record_count),
         "size": dg.MetadataValue.text(f"{format_size(report.record_bytes)} of keys, values and headers"),
-        "asked": dg.MetadataValue.json(list_given_terms(report.asked)),
+        "asked": dg.MetadataValue.json(list_set_terms(report.terms)),
         "to_topic": dg.MetadataValue.text(report.to_topic),
         "restore_id": dg.MetadataValue.text(report.restore_id),
         "record_bytes": dg.MetadataValue.int(report.record_bytes),

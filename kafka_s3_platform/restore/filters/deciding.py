@@ -1,4 +1,4 @@
-"""A separate process that decides which records pass. If it exceeds memory or time, only that process ends."""
+"""A separate process decides about records. If it exceeds memory or time, only this process ends."""
 
 import json
 import subprocess
@@ -14,18 +14,18 @@ from kafka_s3_platform import interpreter
 from kafka_s3_platform.restore.filters.frames import read_frame, send_frame, write_stream
 
 MEMORY_BYTES = 1 << 30
-"""The memory of the process. A condition that needs more ends the process, not the task."""
+"""The memory of the process. A condition with more needs ends the process, not the task."""
 
 CHECK_SECONDS = 20.0
-"""How long the check of a condition may take, without any record. It includes the start of the process."""
+"""Longest check of a condition, without any record. It includes the start of the process."""
 
 ROWS_AT_ONCE = 10_000
 ROWS_SECONDS = 60.0
-"""How long it may take to decide `ROWS_AT_ONCE` records."""
+"""Longest time to decide `ROWS_AT_ONCE` records."""
 
 
 class FailedError(Exception):
-    """There is no answer. The message says why."""
+    """There is no answer. The message has the reason."""
 
 
 class DecidingProcess:
@@ -45,7 +45,7 @@ class DecidingProcess:
         send_frame(_require_pipe(self._child.stdin), condition.encode(errors="backslashreplace"))
 
     def passing(self, batch: pa.RecordBatch, seconds: float) -> pa.BooleanArray:
-        """Ask which records pass. Raises FailedError."""
+        """Ask for the passing records. Raises FailedError."""
         is_late = threading.Event()
         timer = threading.Timer(seconds, _kill_late, (self._child, is_late))
         timer.start()
@@ -62,10 +62,10 @@ class DecidingProcess:
         send_frame(_require_pipe(self._child.stdin), write_stream(batch))
         answers = _require_pipe(self._child.stdout)
         error = json.loads(read_frame(answers))["error"]
-        found = read_frame(answers)
+        stream = read_frame(answers)
         if error is not None:
             raise FailedError(error)
-        return pa.ipc.open_stream(found).read_all().column("passes").combine_chunks()
+        return pa.ipc.open_stream(stream).read_all().column("passes").combine_chunks()
 
 
 def _require_pipe(end: IO[bytes] | None) -> IO[bytes]:

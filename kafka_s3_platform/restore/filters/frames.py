@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafka_s3_platform.model.connect import cut_reason
 
 Decide = Callable[[pa.RecordBatch], pa.Buffer]
-"""Decides which records of a batch pass. The result is a stream of one column, `passes`."""
+"""Decides about the records of a batch. The result is a stream of one column, `passes`."""
 
 _LENGTH = struct.Struct(">Q")
 
@@ -24,11 +24,11 @@ def send_frame(sink: IO[bytes], frame: Any) -> None:
     sink.flush()
 
 
-def write_stream(found: pa.RecordBatch | pa.Table) -> pa.Buffer:
+def write_stream(records: pa.RecordBatch | pa.Table) -> pa.Buffer:
     """Write these records as an IPC stream of Arrow."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, found.schema) as stream:
-        stream.write(found)
+    with pa.ipc.new_stream(sink, records.schema) as stream:
+        stream.write(records)
     return sink.getvalue()
 
 
@@ -45,10 +45,10 @@ def read_frame(source: IO[bytes]) -> bytes:
 
 
 def serve_decisions(condition: Callable[[str], Decide], why: Callable[[Exception], str], memory_bytes: int) -> None:
-    """Decide for whoever started this process, by Arrow IPC streams of one batch each, until they end.
+    """Decide for the parent process, by Arrow IPC streams of one batch each, until they end.
 
-    The first frame is the text of a `condition`, which is compiled when the first batch comes. The answer to a batch is
-    two frames: JSON with an error or null, and what passes. `why` describes a failure, or raises it, which ends the
+    The first frame is the text of a `condition`, compiled when the first batch comes. The answer to a batch is two
+    frames: JSON with an error or null, and the decisions. `why` describes a failure, or raises it, which ends the
     process.
     """
     source = sys.stdin.buffer

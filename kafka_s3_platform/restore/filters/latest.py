@@ -21,13 +21,13 @@ class LatestOffsets:
     DuckDB groups by the keys themselves, not by hashes of them. It spills to the machine's temporary directory, about
     the bytes of the different keys. Measured with keys of 100 bytes: the process grew by 390 MB for 3 million different
     keys, and by as much for 7.5 million. A record is identified by its place in the stream, since a transform may have
-    made several of one offset. The places come back in order, so in a second reading of the same stream `kept` needs
-    only the next ones. Records without a key are counted and not kept, as Kafka's log cleaner drops them too.
+    made several of one offset. The places come back in order, so in a second reading of the same stream `take_latest`
+    needs only the next ones. Records without a key are counted and left out, as Kafka's log cleaner drops them too.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self.without_key_count = 0
-        self._read = self._kept = 0
+        self._read = self._read_again = 0
         self._folder = tempfile.TemporaryDirectory(prefix="kafka-s3-latest-")
         self._connection = open_spilling_database(self._folder.name)
         self._ahead = np.empty(0, np.int64)
@@ -49,13 +49,13 @@ class LatestOffsets:
         self._connection.close()
         self._folder.cleanup()
 
-    def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Keep the records of the second reading's next batch that are the last ones of their keys."""
+    def take_latest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the latest record of each key from the next batch of the second reading."""
         if not batch.num_rows:
             return batch
-        first = self._kept
-        self._kept += batch.num_rows
-        return batch.take(pa.array(self._up_to(self._kept - 1) - first))
+        first = self._read_again
+        self._read_again += batch.num_rows
+        return batch.take(pa.array(self._up_to(self._read_again - 1) - first))
 
     def _up_to(self, last: int) -> Int64s:
         """Return the places up to `last` that were not returned before."""
@@ -73,7 +73,7 @@ class LatestOffsets:
     def _grouped(self, batches: Iterable[pa.RecordBatch]) -> Generator[Int64s, None, None]:
         schema = pa.schema([("key", pa.binary()), ("place", pa.int64())])
         what = "--latest-per-key (what.latest_per_key): finding the last record of each key"
-        # The largest place needs no order, so DuckDB does not have to keep that of the stream.
+        # The largest place needs no order, so DuckDB does not have to keep the stream's.
         with read_by_duckdb(schema, map(self._keyed, batches), what) as reader:
             self._connection.from_arrow(reader).aggregate("max(place) AS latest", "key").project("latest").create(
                 "found"
@@ -87,7 +87,7 @@ class LatestOffsets:
         key = batch.column("key")
         places = pa.array(np.arange(first, self._read))
         self.without_key_count += key.null_count
-        # Places count records without a key too, so that they are those of the second reading.
+        # Places count records without a key too, so that they agree with the second reading.
         return pa.RecordBatch.from_arrays([key, places], names=["key", "place"]).filter(pc.is_valid(key))
 
 

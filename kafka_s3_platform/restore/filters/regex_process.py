@@ -9,18 +9,18 @@ from kafka_s3_platform.restore.filters.frames import Decide, serve_decisions, wr
 
 
 def compile_expression(text: str) -> Decide:
-    """Compile a regular expression that decides about a column of keys, none of them null, in this process."""
+    """Compile a regular expression to decide about a column of keys, none of them null, in this process."""
     pattern = re.compile(text)
 
     def passing(batch: pa.RecordBatch) -> pa.Buffer:
-        found = [_matches(pattern, key) for key in batch.column("key").to_pylist()]
-        return write_stream(pa.record_batch({"passes": pa.array(found, pa.bool_())}))
+        matches = [_matches(pattern, key) for key in batch.column("key").to_pylist()]
+        return write_stream(pa.record_batch({"passes": pa.array(matches, pa.bool_())}))
 
     return passing
 
 
 def _matches(pattern: re.Pattern[str], key: bytes) -> bool:
-    """Match the whole key. A key that is not UTF-8 matches nothing."""
+    """Match a key completely. A key other than UTF-8 matches nothing."""
     try:
         return pattern.fullmatch(key.decode()) is not None
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A condition in DuckDB's SQL over the columns of a record. A check makes sure that it is nothing else."""
+"""A condition in DuckDB's SQL over the columns of a record, checked to be nothing else."""
 
 from typing import final
 
@@ -20,7 +20,7 @@ class SqlCondition:
     """A condition such as `text(key) LIKE 'eu-%' AND "offset" % 10 = 0`: each record by itself decides.
 
     Columns are those of RECORD_SCHEMA: key and value are BLOBs, `timestamp` is a TIMESTAMP in UTC, `offset` needs its
-    double quotes. It sees no files, no other tables and no clock, so that the same record gives the same answer. A
+    double quotes. It sees no files, no other tables and no clock, so the same record gives the same answer. A
     separate process decides it, with limits of memory and time.
 
     Raises:
@@ -36,7 +36,7 @@ class SqlCondition:
             raise _explain_unusable(condition, str(err)) from err
 
     def passing(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Decide for which records it is true. PermanentError if it fails for one of them."""
+        """Decide for each record. PermanentError if the condition fails for one of them."""
         parts = [
             self._passing(batch.slice(at, deciding.ROWS_AT_ONCE))
             for at in range(0, batch.num_rows, deciding.ROWS_AT_ONCE)

@@ -1,8 +1,8 @@
 """The functions of DuckDB that a condition may use: each gives one result for one record, at any time, anywhere.
 
-This lists what is allowed, because DuckDB does not know it: of its functions that read the clock, settings or random
-numbers, some are macros, and some are marked as consistent. Functions that return several rows, read tables or files,
-or take the name of an aggregate as text are left out too (`list_aggregate(l, 'reservoir_quantile', 0.5)` is random).
+This lists allowed ones, because DuckDB does not mark them: of its functions of the clock, settings or random numbers,
+some are macros, and some are marked as consistent. Functions with several rows as result, of tables or files, or with
+the name of an aggregate as text are left out too (`list_aggregate(l, 'reservoir_quantile', 0.5)` is random).
 """
 
 FUNCTIONS = {

@@ -1,7 +1,7 @@
-"""The process that decides a condition in DuckDB's SQL. Only this process pays for the costs of the condition.
+"""The process for a condition in DuckDB's SQL. Only this process pays for the costs of the condition.
 
-DuckDB's own limit of memory does not count the texts and lists that a function makes, and an interrupt waits for the
-end of a function. So the operating system limits this process, and whoever asks ends it when its time is over.
+DuckDB's own limit of memory does not count texts and lists made by a function, and an interrupt waits for the end of a
+function. So the operating system limits this process, and its parent ends it when its time is over.
 """
 
 import sys
@@ -18,7 +18,7 @@ HELPERS = (
     "CREATE MACRO text(bytes) AS try(decode(bytes))",
     "CREATE MACRO header(headers, name) AS list_filter(headers, lambda each: each.key = name)[-1].value",
 )
-"""`text(value)`: bytes as UTF-8 text, null where they are none. `header(headers, 'name')`: a header's last value."""
+"""`text(value)`: bytes as UTF-8 text, null if they are none. `header(headers, 'name')`: a header's last value."""
 
 _OUT_OF_MEMORY = (MemoryError, duckdb.OutOfMemoryException, pa.ArrowMemoryError)
 
@@ -40,15 +40,15 @@ class Condition:
         check_shape(self._connection, condition)
 
     def passing(self, batch: pa.RecordBatch) -> pa.Buffer:
-        """Decide for which records it is true, as a stream of one column."""
+        """Decide for each record, as a stream of one column."""
         records = self._connection.from_arrow(pa.Table.from_batches([_drop_timezone(batch)]))
-        found = records.project(f"({self._condition}\n) AS passes").to_arrow_table().combine_chunks()
-        passes = found.column("passes")
+        result = records.project(f"({self._condition}\n) AS passes").to_arrow_table().combine_chunks()
+        passes = result.column("passes")
         if passes.type != pa.bool_():
             raise UnusableError(f"its value is {passes.type}, not a boolean")
         if len(passes) != batch.num_rows:
             raise UnusableError("it needs all records at once; each record has to decide by itself")
-        return write_stream(found)
+        return write_stream(result)
 
 
 def _drop_timezone(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -59,8 +59,8 @@ def _drop_timezone(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def open_duckdb() -> duckdb.DuckDBPyConnection:
-    """Open DuckDB so that it sees nothing from outside, and nothing of the machine."""
-    made = duckdb.connect(
+    """Open DuckDB without access to anything outside of it."""
+    connection = duckdb.connect(
         ":memory:",
         config={
             "threads": "1",
@@ -70,12 +70,12 @@ def open_duckdb() -> duckdb.DuckDBPyConnection:
         },
     )
     for helper in HELPERS:
-        made.execute(helper)
-    # Otherwise functions of a timezone would use that of the machine: two executors could decide differently.
-    made.execute("SET TimeZone = 'UTC'")
+        connection.execute(helper)
+    # Otherwise functions of a timezone would use the machine's: two executors could decide differently.
+    connection.execute("SET TimeZone = 'UTC'")
     # Last: from here on a condition cannot change a setting.
-    made.execute("SET lock_configuration = true")
-    return made
+    connection.execute("SET lock_configuration = true")
+    return connection
 
 
 if __name__ == "__main__":

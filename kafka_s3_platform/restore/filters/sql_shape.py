@@ -1,4 +1,4 @@
-"""Checks what a condition in DuckDB's SQL is made of, by how DuckDB parses it."""
+"""Checks the parts of a condition in DuckDB's SQL, as parsed by DuckDB."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -62,15 +62,15 @@ _CLOCKS = frozenset(
         "pg_postmaster_start_time",
     }
 )
-"""Functions of the clock that DuckDB does not report as such."""
+"""Functions of the clock not reported as such by DuckDB."""
 
 
 class UnusableError(Exception):
-    """It is no condition that each record decides by itself."""
+    """It is no condition on each record by itself."""
 
 
 def check_shape(connection: duckdb.DuckDBPyConnection, condition: str) -> None:
-    """Raise UnusableError if it is anything but one condition, or uses what is not allowed."""
+    """Raise UnusableError if it is anything but one condition, or uses anything else than allowed parts."""
     # Both ways: with and without parentheses, so that nothing can close them and go on.
     for select in (f"SELECT ({condition}\n)", f"SELECT {condition}"):
         _check_select(parse_select(connection, select))
@@ -90,33 +90,35 @@ def _check_select(tree: Mapping[str, Any]) -> None:
 
 
 def parse_select(connection: duckdb.DuckDBPyConnection, select: str) -> dict[str, Any]:
-    """Parse a statement as DuckDB does."""
-    found = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [select]).fetchall()
-    tree: dict[str, Any] = json.loads(found[0][0])
+    """Parse a statement by DuckDB."""
+    rows = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [select]).fetchall()
+    tree: dict[str, Any] = json.loads(rows[0][0])
     if tree["error"]:
         raise UnusableError(str(tree["error_message"]))
     return tree
 
 
 def find_reasons(node: Any, names: frozenset[str]) -> Iterator[str]:
-    """Yield why parts of a parsed expression are refused, from the outside in. It may refer to `names`."""
+    """Yield the reasons to refuse parts of a parsed expression, from the outside in. It may refer to `names`."""
     if isinstance(node, list):
-        for each in node:
-            yield from find_reasons(each, names)
+        for child in node:
+            yield from find_reasons(child, names)
     elif isinstance(node, dict):
         if node.get("class") == "LAMBDA":
             names |= _find_parameters(node["lhs"])
         if "class" in node and (reason := _find_reason(node, names)):
             yield reason
-        for each in node.values():
-            yield from find_reasons(each, names)
+        for child in node.values():
+            yield from find_reasons(child, names)
 
 
-def _find_parameters(left: Mapping[str, Any]) -> frozenset[str]:
+def _find_parameters(lambda_head: Mapping[str, Any]) -> frozenset[str]:
     """Find the parameters of a lambda. DuckDB parses `value -> '$.a'` as a lambda too: there it is the column."""
-    is_row = left["class"] == "FUNCTION" and left["function_name"] == "row"
-    several = [each["expression"] for each in left["arguments"]] if is_row else [left]
-    return frozenset(each["column_names"][0].lower() for each in several if each["class"] == "COLUMN_REF")
+    is_row = lambda_head["class"] == "FUNCTION" and lambda_head["function_name"] == "row"
+    several = [parameter["expression"] for parameter in lambda_head["arguments"]] if is_row else [lambda_head]
+    return frozenset(
+        parameter["column_names"][0].lower() for parameter in several if parameter["class"] == "COLUMN_REF"
+    )
 
 
 def _find_reason(expression: Mapping[str, Any], names: frozenset[str]) -> str | None:

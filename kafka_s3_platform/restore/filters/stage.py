@@ -22,15 +22,15 @@ PREDICATE = "--predicate (what.predicate)"
 _MODULE = "kafka_s3_platform.restore.filters.regex_process"
 
 DecideRecords = Callable[[pa.RecordBatch], pa.BooleanArray]
-"""Decides which records pass; null means no."""
+"""Decides about records; null means no."""
 
 
 class FilteredStream:
-    """The records of `batches` (one source kafka partition, ascending by offset) that pass everything that is set.
+    """The records of `batches` (one source kafka partition, ascending by offset) that pass all set filters.
 
     With `latest_per_key` the stream is read twice. The first reading is `first_pass`, or else `batches` itself, which
-    must then be iterable again. Records that pass but have no key are then left out, as Kafka's log cleaner drops them:
-    `without_key_count` counts them. Counts are of what was iterated so far.
+    must then be iterable again. Passing records without a key are then left out, as Kafka's log cleaner drops them:
+    `without_key_count` counts them. Counts are of the records iterated so far.
 
     Raises:
         ConfigError: a part of the filter cannot be used.
@@ -57,7 +57,7 @@ class FilteredStream:
             return
         with LatestOffsets(self._passing(self._first_pass)) as latest:
             self.without_key_count = latest.without_key_count
-            yield from self._counted(map(latest.kept, self._passing(read)))
+            yield from self._counted(map(latest.take_latest, self._passing(read)))
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.read_count += batch.num_rows
@@ -77,7 +77,7 @@ class FilteredStream:
 
 
 class KeyRegex:
-    """A Python regular expression that keys have to match as a whole. A separate process with limits matches them.
+    """A Python regular expression for complete keys. A separate process with limits matches them.
 
     Raises:
         ConfigError: the text is no such expression.
@@ -91,12 +91,12 @@ class KeyRegex:
         self._text = text
 
     def passing(self, keys: pa.BinaryArray) -> pa.BooleanArray:
-        """Decide which keys match. Raises FailedError if that takes too long."""
+        """Decide about keys. Raises FailedError if it takes too long."""
         size = deciding.ROWS_AT_ONCE
         batches = (pa.record_batch({"key": keys.slice(at, size)}) for at in range(0, len(keys), size))
-        found = [self._process.passing(batch, deciding.ROWS_SECONDS) for batch in batches]
-        if found:
-            return pa.concat_arrays(found)
+        answers = [self._process.passing(batch, deciding.ROWS_SECONDS) for batch in batches]
+        if answers:
+            return pa.concat_arrays(answers)
         return pa.array([], pa.bool_())
 
     @cached_property
@@ -107,17 +107,17 @@ class KeyRegex:
 def filter_batches(
     batches: Iterable[pa.RecordBatch], records: RecordFilter, first_pass: Iterable[pa.RecordBatch] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Iterate a FilteredStream. Raises what it raises, before the first batch is read."""
+    """Iterate a FilteredStream. Raises its errors before the first batch is read."""
     return iter(FilteredStream(batches, records, first_pass))
 
 
 def check_filter(records: RecordFilter) -> None:
-    """Raise ConfigError, which names the option, if a part of the filter cannot be used. Reads no record."""
+    """Raise ConfigError with the option's name if a part of the filter cannot be used. Reads no record."""
     _build_masks(records)
 
 
 def is_filtered(records: RecordFilter) -> bool:
-    """Whether any filter is set. Then the number of passing records is known only after reading them."""
+    """Return True if any filter is set. Then the number of passing records is known only after reading them."""
     return records != RecordFilter()
 
 
@@ -151,22 +151,22 @@ def _test_keys(tests: Sequence[Callable[[pa.BinaryArray], pa.BooleanArray]], bat
     """Test each different key of the batch once."""
     keys = pc.dictionary_encode(batch.column("key"))
     try:
-        known, *others = (test(keys.dictionary) for test in tests)
+        matches, *others = (test(keys.dictionary) for test in tests)
     except FailedError as err:
         offsets = batch.column("offset")
         raise PermanentError(
             f"{KEY_REGEX} failed on a key of offsets {offsets[0]} to {offsets[-1]}: {err}. Some keys take for ever "
             f"where repetitions are inside of repetitions, as in (a+)+: write it without, or choose by --sql (what.sql)"
         ) from err
-    for found in others:
-        known = pc.or_(known, found)
-    return known.take(keys.indices)
+    for answer in others:
+        matches = pc.or_(matches, answer)
+    return matches.take(keys.indices)
 
 
 def _build_function_mask(dotted: str) -> DecideRecords:
     function = load_function(dotted, PREDICATE)
     option = f"{PREDICATE} {dotted}"
-    # An empty batch shows a function that cannot be used before any record is read.
+    # An empty batch shows an unusable function before any record is read.
     try:
         mask = function(pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA))
     except Exception as err:

@@ -26,10 +26,10 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 
 def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[ArchivePlan, RestoreReport] | None:
-    """Read the documents of a finished restore. None if the connector's bucket has no restore of that id.
+    """Read the documents of a finished restore. None if the connector's bucket has no restore of this id.
 
     Raises:
-        PermanentError: the restore is not finished, or restores objects that others wrote.
+        PermanentError: the restore is not finished, or is of another sink's objects.
     """
     store = ObjectStore(config.restore_store)
     documents = RestoreDocuments(config.archive.restore_dir, restore_id)
@@ -42,7 +42,7 @@ def read_finished_restore(config: ConnectorConfig, restore_id: str) -> tuple[Arc
             f"restore {restore_id} has no offsets of consumer groups to translate: {err}. Groups are archived with a "
             f"topic of ours, in its index; objects that others wrote tell of none"
         ) from err
-    if plan.asked.connector != config.name:
+    if plan.facts.connector != config.name:
         return None
     try:
         return plan, RestoreReport.from_json(store.get(documents.report), documents.report)
@@ -60,17 +60,17 @@ def translate_groups(
 
     Raises:
         PermanentError: the archive holds no offsets of such a group.
-        TopicRecreatedError: the target is not the topic that the restore wrote to.
+        TopicRecreatedError: the target is another topic than the restore wrote to.
     """
     snapshot = TopicIndex.of(config, report.topic).open()
     rows = _select_rows(snapshot.state.groups, groups, report.topic)
     target = admin.describe_topic(report.to_topic)
     check_topic_id(report.to_topic, target.topic_id, plan.start.topic_id)
-    wanted = {r.kafka_partition for r in rows}
-    logs = admin.frontiers(report.to_topic, wanted & set(target.kafka_partitions))
+    numbers = {r.kafka_partition for r in rows}
+    logs = admin.frontiers(report.to_topic, numbers & set(target.kafka_partitions))
     store = ObjectStore(config.restore_store)
     keys = {p.kafka_partition: p.mapping_key for p in report.kafka_partitions}
-    restored = {p: _find_restored(p, snapshot, read_runs(store, keys.get(p))) for p in wanted}
+    restored = {p: _find_restored(p, snapshot, read_runs(store, keys.get(p))) for p in numbers}
     moved = _explain_moved(plan)
     if not moved:
         # Reading the target for records of others is needed only if offsets have a place there.
@@ -84,29 +84,29 @@ def translate_groups(
 
 
 def _select_rows(rows: Sequence[CommittedOffset], groups: Collection[str], topic: str) -> list[CommittedOffset]:
-    known = {r.group_id for r in rows}
-    if not known or not known.issuperset(groups):
-        named = ", ".join(sorted(set(groups) - known)) or "any consumer group"
+    archived = {r.group_id for r in rows}
+    if not archived or not archived.issuperset(groups):
+        named = ", ".join(sorted(set(groups) - archived)) or "any consumer group"
         raise PermanentError(
             f"the archive of topic {topic} holds no offsets of {named}; there are those of "
-            f"{', '.join(sorted(known)) or 'none'}. archive.consumer.groups names the groups whose offsets are archived"
+            f"{', '.join(sorted(archived)) or 'none'}. archive.consumer.groups names the groups to be archived"
         )
     return [r for r in rows if not groups or r.group_id in groups]
 
 
-def check_topic_id(topic: str, found: str, wanted: str) -> None:
-    """Refuse a topic whose id is `found` where the restore wrote to the one with the id `wanted`."""
-    if found != wanted:
+def check_topic_id(topic: str, topic_id: str, expected_id: str) -> None:
+    """Refuse a topic with another id than the restore wrote to."""
+    if topic_id != expected_id:
         raise TopicRecreatedError(
-            f"topic {topic} has id {found}, the one that was restored to had {wanted}: it was deleted and created "
+            f"topic {topic} has id {topic_id}, the restored one had {expected_id}: it was deleted and created "
             f"again, or this is another cluster. Offsets of the one mean nothing in the other"
         )
 
 
 def _explain_moved(plan: ArchivePlan) -> str:
     """Explain why no offset of the source has a place in the target, empty if offsets have one."""
-    partitioning = plan.asked.partitioning
-    if plan.asked.keeps_numbers:
+    partitioning = plan.facts.partitioning
+    if plan.facts.keeps_numbers:
         return ""
     return (
         f"records went to other kafka partitions, by {partitioning}: one offset of the source has no one place in the "
@@ -115,7 +115,7 @@ def _explain_moved(plan: ArchivePlan) -> str:
 
 
 def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) -> Restored:
-    """Find from offsets alone what was restored, whatever windows, filters and mappers there were."""
+    """Find the restored records from offsets alone, for any windows, filters and mappers."""
     state = snapshot.state
     end = state.coverage(kafka_partition).end_offset or 0
     segments = [s for s in snapshot.segments if s.kafka_partition == kafka_partition]
@@ -124,15 +124,15 @@ def _find_restored(kafka_partition: int, snapshot: IndexSnapshot, runs: Runs) ->
         find_doubled(runs),
         find_absent(drop_repeats(runs), segments),
     ]
-    # The doubt that reaches furthest counts: from its offset on there is no other.
+    # The doubt with the highest offset counts: from there on is no other.
     return Restored(runs, end, max(doubts))
 
 
 def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt:
     gaps = [g.offsets for g in state.gaps if g.kafka_partition == kafka_partition]
-    held = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
-    # Only what is archived without a hole up to the end counts: a group goes on from its offset to the end.
-    whole_from = held[-1].start_offset if held and held[-1].end_offset == end else end
+    archived = (state.coverage(kafka_partition) - RangeSet(gaps)).ranges
+    # Only an archive without a hole up to the end counts: a group goes on from its offset to the end.
+    complete_from = archived[-1].start_offset if archived and archived[-1].end_offset == end else end
     left_out = [
         scan.end_offset
         for scan in state.all_scans
@@ -140,7 +140,7 @@ def _find_unarchived(state: IndexState, kafka_partition: int, end: int) -> Doubt
     ]
     filtered_from = max(left_out, default=0)
     return max(
-        (whole_from, f"the archive does without records before offset {whole_from}, or begins there"),
+        (complete_from, f"the archive does without records before offset {complete_from}, or begins there"),
         (filtered_from, f"before offset {filtered_from} records were left out when they were archived"),
     )
 
@@ -163,15 +163,15 @@ def _find_mixed(kafka: KafkaSettings, topic: str, end: int, places: Sequence[Off
     with new_reader(kafka, topic) as reader:
         for offsets in reversed(places):
             for batch in reader.read(log.kafka_partition, offsets):
-                found = int(batch.column("offset")[-1].as_py())
-                where = "lie among them" if found < end else "lie behind them"
+                offset = int(batch.column("offset")[-1].as_py())
+                where = "lie among them" if offset < end else "lie behind them"
                 what = f"records of others, or some of its own again, {where}"
-                return found + 1, f"{what}, the last of them at or after target offset {found}"
+                return offset + 1, f"{what}, the last of them at or after target offset {offset}"
     return NO_DOUBT
 
 
 def _find_other_places(restored: Restored, lowest: int, log: Frontier, doubled_end: int) -> list[OffsetRange]:
-    """List the target offsets that hold no restored record, after the first record from source offset `lowest` on.
+    """List the target offsets without restored records, after the first record from source offset `lowest` on.
 
     They lie between restored records, and after the last one up to `doubled_end`.
     """
@@ -181,5 +181,5 @@ def _find_other_places(restored: Restored, lowest: int, log: Frontier, doubled_e
     holes = np.flatnonzero(targets[1:] > ends[:-1])
     bounds = [(int(ends[n]), int(targets[n + 1])) for n in holes[holes >= first]]
     bounds.append((restored.target_end, min(doubled_end, log.last_stable_offset)))
-    held = ((max(start, log.log_start_offset), end) for start, end in bounds)
-    return [OffsetRange(start, end) for start, end in held if start < end]
+    clipped = ((max(start, log.log_start_offset), end) for start, end in bounds)
+    return [OffsetRange(start, end) for start, end in clipped if start < end]

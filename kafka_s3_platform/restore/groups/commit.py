@@ -19,11 +19,11 @@ from kafka_s3_platform.restore.groups.translation import Precision, TranslatedOf
 
 
 def check_translation(admin: ClusterAdmin, translation: Translation, *, allow_approximate: bool) -> None:
-    """Refuse what may not be committed.
+    """Refuse translations that may not be committed.
 
     Raises:
         BusyError: a group has members.
-        PreflightError: an offset is approximate or has no place, and that was not allowed.
+        PreflightError: an offset is approximate or has no place, and this was not allowed.
     """
     for group in translation.groups:
         refuse_active_group(admin, group, f"setting offsets of topic {translation.to_topic}")
@@ -45,36 +45,36 @@ def apply_translation(
     Raises:
         BusyError, PreflightError: as `check_translation`, before anything is changed.
         TopicRecreatedError: the target was deleted and created again.
-        IntegrityError: what was committed is not what is read back.
+        IntegrityError: other offsets are read back than were committed.
     """
     check_translation(admin, translation, allow_approximate=allow_approximate)
     topic = translation.to_topic
     check_topic_id(topic, admin.describe_topic(topic).topic_id, translation.to_topic_id)
-    wanted = {group: _list_wanted(offsets) for group, offsets in translation.groups.items()}
+    targets = {group: _list_targets(offsets) for group, offsets in translation.groups.items()}
     rollback = Rollback(
         restore_id=translation.restore_id,
         topic=topic,
         topic_id=translation.to_topic_id,
         written_at=datetime.now(timezone.utc).isoformat(),
-        groups={g: _read_before(admin, g, topic, offsets) for g, offsets in wanted.items() if offsets},
+        groups={g: _read_before(admin, g, topic, offsets) for g, offsets in targets.items() if offsets},
     )
     # Saved before the first commit: whatever fails from here on can be undone.
     save(rollback.to_json())
-    for group, offsets in wanted.items():
+    for group, offsets in targets.items():
         _commit_offsets(admin, group, topic, offsets)
     return rollback
 
 
-def _list_wanted(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
-    found: dict[int, Committed] = {}
-    for each in offsets:
-        if each.target_offset is not None:
-            found[each.kafka_partition] = Committed(each.target_offset, each.metadata)
-    return found
+def _list_targets(offsets: Iterable[TranslatedOffset]) -> dict[int, Committed]:
+    by_kafka_partition: dict[int, Committed] = {}
+    for offset in offsets:
+        if offset.target_offset is not None:
+            by_kafka_partition[offset.kafka_partition] = Committed(offset.target_offset, offset.metadata)
+    return by_kafka_partition
 
 
 def roll_back_groups(admin: ClusterAdmin, rollback: Rollback) -> list[str]:
-    """Set back what `apply_translation` changed. Return sentences about what was done.
+    """Undo `apply_translation`. Return sentences about the changes.
 
     If a group had nothing committed before, its offset is removed. Kafka itself removes a group that has no offset
     left. Offsets at other topics are not touched. If an offset cannot be removed, a sentence says so.
@@ -111,9 +111,9 @@ def _take_back(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Se
 
 
 def _read_before(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> GroupBefore:
-    found = read_committed(admin, group, topic, kafka_partitions)
-    existed = read_group_state(admin, group).state != "DEAD" or bool(found)
-    return GroupBefore(existed, {p: found.get(p) for p in sorted(kafka_partitions)})
+    committed = read_committed(admin, group, topic, kafka_partitions)
+    existed = read_group_state(admin, group).state != "DEAD" or bool(committed)
+    return GroupBefore(existed, {p: committed.get(p) for p in sorted(kafka_partitions)})
 
 
 def _commit_offsets(admin: ClusterAdmin, group: str, topic: str, offsets: Mapping[int, Committed]) -> None:
@@ -127,10 +127,12 @@ def _commit_offsets(admin: ClusterAdmin, group: str, topic: str, offsets: Mappin
         {p: c.metadata for p, c in offsets.items()},
     )
     # Another client may commit for the same group meanwhile: no member was there, but nothing locks a group.
-    found = read_committed(admin, group, topic, offsets)
-    wrong = {p: c.offset for p, c in offsets.items() if p not in found or found[p].offset != c.offset}
+    committed = read_committed(admin, group, topic, offsets)
+    wrong = {p: c.offset for p, c in offsets.items() if p not in committed or committed[p].offset != c.offset}
     if wrong:
-        named = ", ".join(f"{p}: {found[p].offset if p in found else 'none'} instead of {o}" for p, o in wrong.items())
+        named = ", ".join(
+            f"{p}: {committed[p].offset if p in committed else 'none'} instead of {o}" for p, o in wrong.items()
+        )
         raise IntegrityError(
             f"offsets of consumer group {group} at topic {topic} were committed and read back otherwise ({named}): "
             f"somebody else commits in its name. Stop that, and apply again; the rollback file has what was before"

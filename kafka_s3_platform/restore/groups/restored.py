@@ -1,4 +1,4 @@
-"""What a restore made of one kafka partition, as far as the places of groups depend on it."""
+"""The result of a restore in one kafka partition, as far as the places of groups depend on it."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ NO_RUNS: Runs = np.empty((3, 0), np.int64)
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore made of one kafka partition.
+    """The result of a restore in one kafka partition.
 
     `runs` is its offset mapping. The archive ends before `archived_end`. From the source offset of `missing` on, every
     archived record is in the target once. From the target offset of `mixed` on, there is nothing else up to the last of
@@ -32,7 +32,7 @@ class Restored:
 
     @property
     def target_end(self) -> int:
-        """The target offset after the last restored record, 0 where there is none."""
+        """The target offset after the last restored record, 0 if there is none."""
         if self.runs.size:
             return int(self.runs[1, -1] + self.runs[2, -1])
         return 0

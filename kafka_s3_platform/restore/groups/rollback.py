@@ -1,4 +1,4 @@
-"""The document from which committed offsets of groups are set back."""
+"""The document to reset committed offsets of groups."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from kafka_s3_platform.kafka.groups import Committed
 
 @dataclass(frozen=True)
 class GroupBefore:
-    """What a group had committed at the target before its offsets were set, by kafka partition; None for nothing."""
+    """A group's committed offsets at the target before the change, by kafka partition; None for none."""
 
     existed: bool
     offsets: Mapping[int, Committed | None]
@@ -19,7 +19,7 @@ class GroupBefore:
 
 @dataclass(frozen=True)
 class Rollback:
-    """What is needed to undo an `apply_translation`."""
+    """Everything needed to undo an `apply_translation`."""
 
     restore_id: str
     topic: str
@@ -32,7 +32,7 @@ class Rollback:
 
     @staticmethod
     def from_json(content: bytes) -> "Rollback":
-        """Parse what `to_json` wrote. Raises PermanentError if it is something else."""
+        """Parse a document of `to_json`. Raises PermanentError if it is something else."""
         try:
             document: dict[str, Any] = json.loads(content)
             groups = {g: _parse_before(b) for g, b in document.pop("groups").items()}

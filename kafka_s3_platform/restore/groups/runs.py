@@ -12,15 +12,15 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 
 def read_runs(store: ObjectStore, key: str | None) -> Runs:
-    """Read an offset mapping that `MappingWriter` wrote. Without a key there are no runs."""
+    """Read an offset mapping of `MappingWriter`. Without a key there are no runs."""
     if key is None:
         return NO_RUNS
-    found = parse_table(store.get(key), MAPPING_SCHEMA, key)
-    return np.stack([column.to_numpy() for column in found.columns])
+    table = parse_table(store.get(key), MAPPING_SCHEMA, key)
+    return np.stack([column.to_numpy() for column in table.columns])
 
 
 def find_doubled(runs: Runs) -> Doubt:
-    """Find the source offset up to which records are in the target more than once."""
+    """Find the end of the source offsets with more than one record in the target."""
     sources, _, counts = runs
     ends = sources + counts
     twice = np.flatnonzero(sources[1:] < ends[:-1])
@@ -31,7 +31,7 @@ def find_doubled(runs: Runs) -> Doubt:
 
 
 def drop_repeats(runs: Runs) -> Runs:
-    """Drop what repeats the record before it: a transform may make several records of one."""
+    """Drop repeats of the record before: a transform may make several records of one."""
     sources, targets, counts = runs
     again = np.zeros(sources.size, np.int64)
     again[1:] = sources[1:] < (sources + counts)[:-1]
@@ -42,9 +42,9 @@ def drop_repeats(runs: Runs) -> Runs:
 def find_absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
     """Find the source offset from which on no archived record is absent from `runs`, which have each offset once.
 
-    Nothing is restored that is not archived. So if as many records are restored as an object holds, they are the same.
+    Only archived records are restored. So if their number equals an object's, they are the same.
     """
-    found = NO_DOUBT
+    doubt = NO_DOUBT
     for cluster in cluster_overlaps(segments):
         start = cluster[0].start_offset
         end = max(s.end_offset for s in cluster)
@@ -54,15 +54,15 @@ def find_absent(runs: Runs, segments: Iterable[Segment]) -> Doubt:
             continue
         # If an object has no holes, each of its offsets is a record. Otherwise the object would have to be read.
         last = _find_last_absent(runs, end) if archived == end - start else end
-        found = (
+        doubt = (
             last,
             (f"of the {archived:,} records that are archived in offsets [{start}, {end}) {count:,} are in the target"),
         )
-    return found
+    return doubt
 
 
 def _find_last_absent(runs: Runs, end: int) -> int:
-    """Find the end of the last hole that runs leave below `end`."""
+    """Find the end of the last hole of the runs below `end`."""
     sources, _, counts = runs
     ends = sources + counts
     after = int(np.searchsorted(sources, end))
@@ -75,7 +75,7 @@ def _find_last_absent(runs: Runs, end: int) -> int:
 
 
 def count_restored(runs: Runs, start_offset: int, end_offset: int) -> int:
-    """Count the records of source offsets `[start_offset, end_offset)` that are in the target."""
+    """Count the target's records of source offsets `[start_offset, end_offset)`."""
     sources, _, counts = runs
     if not sources.size:
         return 0

@@ -1,4 +1,4 @@
-"""Decides where a group goes on in the target, and how precise that is."""
+"""Finds the place to continue for a group in the target, and its precision."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from kafka_s3_platform.restore.groups.restored import Restored
 
 
 class Precision(StrEnum):
-    """How precise a translated offset is.
+    """Precision of a translated offset.
 
-    `EXACT`: from there on the group reads each record that it had not read, as far as the source is archived, once and
-    in order, and no other writer's record among them. `APPROXIMATE`: some are missing or doubled, records of others lie
-    among them, or that cannot be known. `NONE`: there is no such place.
+    `EXACT`: from there on the group reads each archived record that it had not read, once and in order, and no other
+    writer's record among them. `APPROXIMATE`: some are missing or doubled, other writers' records lie among them, or it
+    is unknown. `NONE`: there is no such place.
     """
 
     EXACT = "exact"
@@ -83,7 +83,7 @@ def _find_place(committed: int, restored: Restored, log: Frontier) -> Translated
     sources, targets, counts = restored.runs
     if not sources.size:
         return _find_idle_place(committed, restored, log)
-    # The first run that ends after the committed offset: the group goes on inside it, or where it begins.
+    # The first run ending after the committed offset: the group goes on inside it, or at its begin.
     at = int(np.searchsorted(sources + counts, committed, side="right"))
     place = restored.target_end if at == sources.size else int(targets[at] + max(0, committed - sources[at]))
     if doubt := _find_doubt(committed, place, restored):
@@ -109,7 +109,7 @@ def _describe_all(committed: int, restored: Restored) -> str:
 
 
 def _find_idle_place(committed: int, restored: Restored, log: Frontier) -> TranslatedPlace:
-    """Find the place in a kafka partition of which nothing was restored."""
+    """Find the place in a kafka partition without restored records."""
     if doubt := _find_doubt(committed, log.high_watermark, restored):
         return _refuse_place(f"nothing was restored of this kafka partition: {doubt}")
     if log.log_start_offset < log.high_watermark:
@@ -121,6 +121,6 @@ def _find_idle_place(committed: int, restored: Restored, log: Frontier) -> Trans
 def _check_place(place: TranslatedPlace, log: Frontier) -> TranslatedPlace:
     offset = place[0]
     if offset is not None and not log.log_start_offset <= offset <= log.high_watermark:
-        held = f"[{log.log_start_offset}, {log.high_watermark})"
-        return _refuse_place(f"it would be target offset {offset}, and the target holds {held} only")
+        extent = f"[{log.log_start_offset}, {log.high_watermark})"
+        return _refuse_place(f"it would be target offset {offset}, and the target holds {extent} only")
     return place

@@ -1,7 +1,7 @@
-"""Hashes of record keys as Kafka's clients compute them, without a Python object per key.
+"""Hashes of record keys as in Kafka's clients, without a Python object per key.
 
-Source of murmur2: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive`, which Java's producer partitions by.
-Source of CRC-32: `rd_kafka_msg_partitioner_consistent` in librdkafka, which is the CRC of zlib.
+Source of murmur2: `org.apache.kafka.common.utils.Utils.murmur2` and `toPositive`, used by Java's producer.
+Source of CRC-32: `rd_kafka_msg_partitioner_consistent` in librdkafka, the CRC of zlib.
 """
 
 import numpy as np
@@ -25,12 +25,12 @@ _CRC_POLYNOMIAL = 0xEDB8_8320
 
 
 def hash_murmur2(keys: pa.BinaryArray) -> Int64s:
-    """Compute Java's positive murmur2 of each key, -1 where there is no key."""
+    """Compute Java's positive murmur2 of each key, -1 without a key."""
     return _hash_keys(_murmur2_all, keys)
 
 
 def hash_crc32(keys: pa.BinaryArray) -> Int64s:
-    """Compute the CRC-32 of each key, -1 where there is no key."""
+    """Compute the CRC-32 of each key, -1 without a key."""
     return _hash_keys(_crc32_all, keys)
 
 

@@ -1,4 +1,4 @@
-"""Parses how records are changed before they are sent, from the keys of Connect that a source connector has."""
+"""Parses the changes of records before they are sent, from the keys of Connect of a source connector."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
     """Read the keys of a properties file, and replace `${env:NAME}`.
 
     Raises:
-        ConfigError: it cannot be read, names a variable that is not set, or has another key.
+        ConfigError: it cannot be read, names a missing variable, or has another key.
     """
     entries = read_properties(path)
     if unknown := [name for name in entries if not _is_key(name)]:
@@ -38,7 +38,7 @@ def read_outgoing_file(path: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_step(name: str) -> str | None:
-    """Return the transform or predicate that a key belongs to, such as `transforms.mask`; None for another key."""
+    """Return the transform or predicate of a key, such as `transforms.mask`; None for another key."""
     kind, _, rest = name.partition(".")
     if kind in STEPS and rest:
         return f"{kind}.{rest.partition('.')[0]}"
@@ -48,7 +48,7 @@ def find_step(name: str) -> str | None:
 def parse_outgoing(entries: Mapping[str, str]) -> Outgoing:
     """Parse `transforms`, `predicates`, `key.converter`, `value.converter` and `schema.registry.*` for the target.
 
-    The registry is that of the target. Converters that name no registry use it.
+    The registry is the target's. Converters without a registry use it.
 
     Raises:
         ConfigError: a key is unknown, or its value cannot be used; names the key.
@@ -82,15 +82,15 @@ def _parse_converter(entries: Mapping[str, str], side: Literal["key", "value"]) 
     prefix = f"{name}."
     if name not in entries:
         return None
-    own = {key.removeprefix(prefix): value for key, value in entries.items() if key.startswith(prefix)}
+    options = {key.removeprefix(prefix): value for key, value in entries.items() if key.startswith(prefix)}
     try:
-        return _parse_settings(prefix, CONVERTER_CLASS(entries[name]), {**_select_registry_keys(entries), **own})
+        return _parse_settings(prefix, CONVERTER_CLASS(entries[name]), {**_select_registry_keys(entries), **options})
     except ValueError as err:
         raise ConfigError(f"{name}: {err}") from err
 
 
 def _refuse_registering(prefix: str, options: Mapping[str, str]) -> None:
-    """Refuse options by which schemas would not be registered, or under other subjects than they are."""
+    """Refuse options that would not register schemas, or register them under other subjects."""
     for name, value in options.items():
         usual = _REGISTERED.get(name.removeprefix(REGISTRY))
         usual = "topicnamestrategy" if name.endswith("subject.name.strategy") else usual
@@ -114,7 +114,7 @@ def _select_registry_keys(entries: Mapping[str, str]) -> dict[str, str]:
 
 def _parse_settings(prefix: str, format_name: str, options: Mapping[str, str]) -> ConverterSettings:
     _refuse_registering(prefix, options)
-    found, outcome = read_converter(format_name, options, schemas_enable=True)
+    settings, outcome = read_converter(format_name, options, schemas_enable=True)
     if outcome.refused:
         raise ConfigError("; ".join(f"{prefix}{name}: {reason}" for name, reason in outcome.refused.items()))
-    return found
+    return settings

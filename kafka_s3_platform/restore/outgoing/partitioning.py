@@ -17,7 +17,7 @@ SOURCE = "source"
 
 
 class KafkaPartitioner(Protocol):
-    """What `partitioning` may name: a class by its dotted name, called with the target's kafka partition count.
+    """A user's class for `partitioning`, by its dotted name, called with the target's kafka partition count.
 
         class ByRegion:                       # my_package.my_module.ByRegion
             def __init__(self, kafka_partition_count):
@@ -27,8 +27,8 @@ class KafkaPartitioner(Protocol):
                 is_eu = pc.starts_with(batch.column("key"), "eu-")
                 return pc.if_else(is_eu.fill_null(False), 0, self.count - 1).cast(pa.int32())
 
-    The same record must go to the same kafka partition each time, whatever else is in the batch. A resumed restore and
-    the verification ask again.
+    The same record must always go to the same kafka partition, with any other records in the batch. A resumed restore
+    and the verification ask again.
     """
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
@@ -37,10 +37,10 @@ class KafkaPartitioner(Protocol):
 
 
 def new_kafka_partitioner(partitioning: str, kafka_partition_count: int) -> KafkaPartitioner:
-    """Return the partitioner that `partitioning` names.
+    """Return the partitioner for `partitioning`.
 
     Raises:
-        ConfigError: it names none, or a user's class that cannot be made.
+        ConfigError: it is none, or a user's class that cannot be made.
     """
     if partitioning in _OURS:
         ours: KafkaPartitioner = _OURS[partitioning](kafka_partition_count)
@@ -92,35 +92,35 @@ class _Crc32:
 
 
 class _Users:
-    """A user's class, whose answers are checked."""
+    """A user's class, with checked answers."""
 
     def __init__(self, dotted: str, count: int) -> None:
         self._name = f"{OPTION} {dotted}"
         self._count = count
-        made = load_class(dotted, KAFKA_PARTITIONER)
+        class_ = load_class(dotted, KAFKA_PARTITIONER)
         try:
-            self._own: Any = made(count)
+            self._partitioner: Any = class_(count)
         except Exception as err:
             raise ConfigError(f"{self._name} with {count} kafka partitions: {type(err).__name__}: {err}") from err
 
     def kafka_partitions(self, batch: pa.RecordBatch) -> pa.Int32Array:
         where = f"{self._name} on {batch.num_rows} records from offset {batch.column('offset')[0]} on"
         try:
-            found = self._own.kafka_partitions(batch)
+            numbers = self._partitioner.kafka_partitions(batch)
         except PlatformError:
             raise
         except Exception as err:
             raise PermanentError(f"{where}: {type(err).__name__}: {err}") from err
-        if flaw := self._flaw(found, batch.num_rows):
+        if flaw := self._flaw(numbers, batch.num_rows):
             raise PermanentError(f"{where} gave back {flaw}")
-        return found
+        return numbers
 
-    def _flaw(self, found: Any, count: int) -> str | None:
-        if not isinstance(found, pa.Int32Array) or found.null_count:
-            return f"{type(found).__name__}, not a pyarrow.Int32Array without nulls"
-        if len(found) != count:
-            return f"{len(found)} numbers for {count} records"
-        numbers = found.to_numpy()
+    def _flaw(self, answer: Any, count: int) -> str | None:
+        if not isinstance(answer, pa.Int32Array) or answer.null_count:
+            return f"{type(answer).__name__}, not a pyarrow.Int32Array without nulls"
+        if len(answer) != count:
+            return f"{len(answer)} numbers for {count} records"
+        numbers = answer.to_numpy()
         if count and not 0 <= numbers.min() <= numbers.max() < self._count:
             return f"kafka partition {numbers.max()} or {numbers.min()}, and the target has 0 to {self._count - 1}"
         return None
@@ -134,5 +134,5 @@ def _read_offsets(batch: pa.RecordBatch) -> Int64s:
     return offsets
 
 
-def _make_numbers(found: Int64s) -> pa.Int32Array:
-    return pa.array(found.astype(np.int32))
+def _make_numbers(numbers: Int64s) -> pa.Int32Array:
+    return pa.array(numbers.astype(np.int32))

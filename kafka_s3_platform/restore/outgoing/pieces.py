@@ -1,4 +1,4 @@
-"""Cuts the records that a restore sends into pieces that fit into the room of its producer."""
+"""Splits the records of a restore into pieces that fit into the room of its producer."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ class SizedPart:
         return self.byte_count + USUAL_OVERHEAD * len(self.sizes)
 
     def between(self, start_offset: int, end_offset: int) -> "SizedPart":
-        """Return the records whose source offsets are in `[start_offset, end_offset)`."""
+        """Return the records with source offsets in `[start_offset, end_offset)`."""
         start, end = np.searchsorted(read_offset_column(self.records), [start_offset, end_offset])
         return SizedPart(self.kafka_partition, self.records.slice(start, end - start), self.sizes[start:end])
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Records that are sent at once. After them all of the stream below `next_source_offset` is sent."""
+    """Records to send at once. After them all of the stream below `next_source_offset` is sent."""
 
     next_source_offset: int
     parts: tuple[SizedPart, ...]
@@ -60,26 +60,26 @@ class Piece:
         return sum(part.log_bytes for part in self.parts)
 
 
-def cut_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
-    """Cut a batch into pieces of at most `room()` bytes, or of one source offset. Each piece asks for the room anew."""
+def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
+    """Split a batch into pieces of at most `room()` bytes, or of one source offset. Each asks for the room anew."""
     # Compute sizes once for the batch: pieces get slices of them.
     sized = tuple(SizedPart(number, part, count_record_bytes(part)) for number, part in batch.parts)
-    whole = Piece(batch.next_source_offset, sized)
-    if whole.log_bytes <= room():
-        yield whole
+    all_records = Piece(batch.next_source_offset, sized)
+    if all_records.log_bytes <= room():
+        yield all_records
         return
-    found = np.concatenate([read_offset_column(part.records) for part in sized])
+    offsets = np.concatenate([read_offset_column(part.records) for part in sized])
     sizes = np.concatenate([part.sizes for part in sized]) + USUAL_OVERHEAD
-    order = np.argsort(found, kind="stable")
-    found = found[order]
+    order = np.argsort(offsets, kind="stable")
+    offsets = offsets[order]
     before = np.concatenate([[0], np.cumsum(sizes[order])])
     start = 0
-    while start < len(found):
+    while start < len(offsets):
         # The first record that does not fit any more begins the next piece.
         end = int(np.searchsorted(before, before[start] + room(), side="right")) - 1
-        is_last = end == len(found)
+        is_last = end == len(offsets)
         # Several records may have one source offset. They go together, because a marker counts whole offsets.
-        bound = batch.next_source_offset if is_last else max(int(found[end]), int(found[start]) + 1)
-        parts = (part.between(int(found[start]), bound) for part in sized)
+        bound = batch.next_source_offset if is_last else max(int(offsets[end]), int(offsets[start]) + 1)
+        parts = (part.between(int(offsets[start]), bound) for part in sized)
         yield Piece(bound, tuple(part for part in parts if part.records.num_rows))
-        start = int(np.searchsorted(found, bound))
+        start = int(np.searchsorted(offsets, bound))

@@ -17,12 +17,12 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 
 ANY_SCHEMA = "NONE"
-"""The compatibility mode that lets every schema pass."""
+"""The compatibility mode without any check."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """What one version of a subject is in the target's registry."""
+    """One version of a subject in the target's registry."""
 
     subject: str
     version: int
@@ -51,21 +51,20 @@ def map_schemas(
 ) -> SchemaMapping:
     """Register archived schemas in the target's registry, as they were in the source's.
 
-    Subjects that are named after the topic get the new topic's name, others keep theirs. References and earlier
-    versions are registered first. Schemas that are registered already stay as they are, so this may be done again. A
-    subject gets the mode that it had at the source. If the target has versions of its own in it, its mode stays, and a
-    note says so.
+    Subjects named after the topic get the new topic's name, others keep theirs. References and earlier versions are
+    registered first. Registered schemas stay as they are, so this may be done again. A subject gets its mode at the
+    source. If the target has versions of its own in it, its mode stays, with a note.
 
     Args:
         target: the registry to register in.
         archived: the index's schemas.
-        source: the converters with which the records were archived. Their registries gave the ids.
+        source: the converters of the archived records. Their registries gave the ids.
         topic: the archived topic.
-        to_topic: the topic to which its records go.
+        to_topic: the topic of the restored records.
 
     Raises:
         PreflightError: a subject of the target does not allow an archived schema.
-        IntegrityError: a schema refers to one that was not archived.
+        IntegrityError: a schema refers to an unarchived one.
         RegistryUnavailableError, AuthorizationError: the registry does not answer, or refuses.
     """
     registry = open_registry(target)
@@ -109,7 +108,7 @@ class _Registrar:
         self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
 
     def register(self) -> None:
-        """Register the schemas, and those to which they refer."""
+        """Register the schemas, with their references."""
         roots = list(self.schemas.values())
         for schema in roots:
             for place in self._own(schema):
@@ -122,19 +121,19 @@ class _Registrar:
             self._keep_mode(subject)
 
     def _own(self, schema: ArchivedSchema) -> Sequence[SubjectVersion]:
-        """Return its subjects that belong to the topic, else all: subjects of many topics may have one text."""
+        """Return its subjects of the topic, else all: subjects of many topics may have one text."""
         subjects = schema.subjects or (SubjectVersion(f"{self.topic}-value", 1, None),)
         return [s for s in subjects if _is_of_topic(s.subject, self.topic)] or subjects
 
     def _add_references(self, schemas: Iterable[ArchivedSchema]) -> None:
-        left = list(schemas)
-        while left:
-            schema = left.pop()
+        pending = list(schemas)
+        while pending:
+            schema = pending.pop()
             for reference in schema.schema_references:
                 other = self._referred(schema, reference)
                 if reference.version not in self._places[reference.subject]:
                     self._places[reference.subject][reference.version] = other
-                    left.append(other)
+                    pending.append(other)
 
     def _referred(self, schema: ArchivedSchema, reference: SchemaReference) -> ArchivedSchema:
         if reference.schema_id not in self.schemas:
@@ -146,7 +145,7 @@ class _Registrar:
         return self.schemas[reference.schema_id]
 
     def _ensure(self, subject: str, version: int) -> _Mapped:
-        """Register one version of a subject, after the versions before it and after its references."""
+        """Register one version of a subject, after earlier versions and after its references."""
         if (subject, version) in self._done:
             return self._done[subject, version]
         # A registry numbers the versions of a subject in the order of their registration.
@@ -156,32 +155,33 @@ class _Registrar:
         references = self._behind(subject, version, schema)
         new = NewSchema(schema.schema_type, schema.schema_text, references, schema.other_fields)
         target = self._target(subject)
-        found = self.registry.find(target, new)
-        if found is None or found.differing:
-            found = self._registered(subject, target, new)
-        if found.differing:
+        registration = self.registry.find(target, new)
+        if registration is None or registration.differing:
+            registration = self._registered(subject, target, new)
+        if registration.differing:
             self.notes.append(
-                f"schema {found.schema_id} (version {found.version} of {target}) in the target's registry differs from "
-                f"schema {schema.schema_id} of {schema.registry_url} in {' and '.join(found.differing)}: that registry "
-                f"did not take them as they were archived, and who reads by them, such as rules that decrypt, cannot"
+                f"schema {registration.schema_id} (version {registration.version} of {target}) in the target's "
+                f"registry differs from schema {schema.schema_id} of {schema.registry_url} in "
+                f"{' and '.join(registration.differing)}: that registry did not take them as they were archived, and "
+                f"who reads by them, such as rules that decrypt, cannot"
             )
-        done = self._done[subject, version] = _Mapped(target, found.version, found.schema_id)
-        self.ids.setdefault(schema.schema_id, found.schema_id)
-        if schema.schema_guid and found.guid:
-            self.guids.setdefault(schema.schema_guid, found.guid)
+        done = self._done[subject, version] = _Mapped(target, registration.version, registration.schema_id)
+        self.ids.setdefault(schema.schema_id, registration.schema_id)
+        if schema.schema_guid and registration.guid:
+            self.guids.setdefault(schema.schema_guid, registration.guid)
         return done
 
     def _behind(self, subject: str, version: int, schema: ArchivedSchema) -> tuple[SchemaReference, ...]:
-        """Register the schemas to which this one refers, before it is registered itself."""
+        """Register the references of a schema, before the schema itself."""
         if flaw := find_references_flaw(self._under_way, (subject, version)):
             raise IntegrityError(
                 f"schema {schema.schema_id} of {schema.registry_url} (version {version} of {subject}) {flaw}: no "
                 f"registry takes that, so somebody wrote to the index. Restore without mapping schema ids"
             )
         self._under_way.append((subject, version))
-        found = tuple(self._references(schema))
+        references = tuple(self._references(schema))
         self._under_way.pop()
-        return found
+        return references
 
     def _references(self, schema: ArchivedSchema) -> Iterator[SchemaReference]:
         for reference in schema.schema_references:
@@ -189,7 +189,7 @@ class _Registrar:
             yield SchemaReference(reference.name, done.subject, done.version, done.schema_id)
 
     def _registered(self, subject: str, target: str, new: NewSchema) -> Registration:
-        """Register a schema, without the subject's compatibility mode if that refuses it.
+        """Register a schema, without the subject's compatibility mode if it refuses the schema.
 
         The source has accepted the schema once, so it had another mode then, or none.
         """
@@ -206,24 +206,24 @@ class _Registrar:
         return self.registry.register(target, new)
 
     def _is_ours(self, subject: str) -> bool:
-        """Whether the subject of the target holds only schemas of this archive."""
+        """Return True if the subject of the target holds only schemas of this archive."""
         target = self._target(subject)
         mine = {s.version for s in self._done.values() if s.subject == target}
         return set(self.registry.versions(target)) <= mine
 
     def _keep_mode(self, subject: str) -> None:
-        """Give the subject the settings that it had when its latest archived version was archived."""
+        """Give the subject its settings at the time of its latest archived version."""
         target = self._target(subject)
         latest = self._places[subject][max(self._places[subject])]
         was = next((s for s in latest.subjects if s.subject == subject), None)
         if was is None or was.compatibility is None or (target, latest.registry_url) == (subject, self.registry.url):
             return
-        wanted = replace(was, subject=target, version=0)
-        if self.registry.read_settings(target) == wanted:
+        settings = replace(was, subject=target, version=0)
+        if self.registry.read_settings(target) == settings:
             return
         if self._is_ours(subject):
             self.registry.write_settings(target, was.compatibility, was.other_settings)
-        if (now := self.registry.read_settings(target)) != wanted:
+        if (now := self.registry.read_settings(target)) != settings:
             self.notes.append(
                 f"subject {target} keeps its compatibility mode {now.compatibility} and other settings "
                 f"{now.other_settings}, since it has schemas of its own, or its registry took no others; {subject} had "
@@ -237,7 +237,7 @@ class _Registrar:
 
 
 def _is_of_topic(subject: str, topic: str) -> bool:
-    """Whether TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic.
+    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic.
 
     `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`: `Order` is the name of a record.
     """

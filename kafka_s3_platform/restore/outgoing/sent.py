@@ -1,4 +1,4 @@
-"""The records that a restore sends from one source kafka partition: filtered, rewritten and distributed.
+"""The records of one source kafka partition to be sent: filtered, rewritten and distributed.
 
 Sending, resuming and verifying all run this. The same archive and settings give the same records each time.
 """
@@ -19,7 +19,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 @dataclass(frozen=True)
 class SentSettings:
-    """How a stream's records are changed, for executors. `values` is None if keys and values stay as they are."""
+    """Settings for changing a stream's records, for executors. `values` is None if keys and values stay as they are."""
 
     to_topic: str
     target_kafka_partitions: int = 1
@@ -38,11 +38,11 @@ class SentBatch:
 
 
 Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
-"""Cuts a batch into portions that are sent at once."""
+"""Splits a batch into portions to be sent at once."""
 
 
 class SentStream:
-    """The records of a stream that are sent, from source offset `start_offset` on. Iterate it once.
+    """The records of a stream to send, from source offset `start_offset` on. Iterate it once.
 
     If objects hold decoded keys and values, filters see the records as they are sent.
     """
@@ -80,48 +80,48 @@ class SentStream:
         return [(number, fill_timestamps(part)) for number, part in self._outgoing.dealt(portion)]
 
     def of(self, kafka_partition: int) -> Iterator[pa.RecordBatch]:
-        """Return only the records that go to one kafka partition of the target."""
+        """Return only the records for one kafka partition of the target."""
         for batch in self:
             yield from (part for number, part in batch.parts if number == kafka_partition)
 
-    def whole(self) -> Iterator[pa.RecordBatch]:
-        """Return all records, whichever kafka partition of the target they go to."""
+    def all_records(self) -> Iterator[pa.RecordBatch]:
+        """Return all records, for any kafka partition of the target."""
         for batch in self:
             yield from (part for _, part in batch.parts)
 
     @property
     def out_of_range_count(self) -> int:
-        """How many records with out-of-range timestamps were read so far."""
+        """Number of records with out-of-range timestamps so far."""
         return self._source.out_of_range_count
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Bad objects that were left out so far, and bad records in objects of another sink."""
+        """Bad objects left out so far, and bad records in objects of another sink."""
         return self._source.skipped
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Offsets between two objects of another sink that no object holds, of what was read so far."""
+        """Offsets between two objects of another sink, but in none, so far."""
         return self._source.gaps
 
     @property
     def skipped_count(self) -> int:
-        """How many of the bad objects and records there are. `skipped` may be cut."""
+        """Number of the bad objects and records. `skipped` may be shortened."""
         return self._source.skipped_count
 
     @property
     def gap_count(self) -> int:
-        """How many of the gaps there are. `gaps` may be cut."""
+        """Number of the gaps. `gaps` may be shortened."""
         return self._source.gap_count
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what was read so far: of another sink's records, and of records that failed."""
+        """Sentences about the records so far: of another sink's records, and of failed ones."""
         return (*self._source.notes, *self._outgoing.notes)
 
     @property
     def left_out(self) -> LeftOut:
-        """How many records were left out so far, and why."""
+        """Numbers of records left out so far, by reason."""
         return LeftOut(
             self._filtered.without_key_count,
             self._outgoing.filtered_count,
@@ -132,7 +132,7 @@ class SentStream:
 
 
 def new_outgoing_stream(task: RecordStream, settings: SentSettings) -> OutgoingStream:
-    """Make the stage that turns the records of a stream into those that are sent."""
+    """Make the stage from a stream's records to the sent ones."""
     return OutgoingStream(
         settings.outgoing,
         task.topic,

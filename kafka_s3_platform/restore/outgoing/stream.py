@@ -1,4 +1,4 @@
-"""Transforms the records of one source kafka partition, and distributes them to those of the target."""
+"""Transforms the records of one source kafka partition, and distributes them to the target's."""
 
 import logging
 from collections import Counter
@@ -29,55 +29,55 @@ PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVEN
 
 
 class Conversion(Protocol):
-    """Decodes archived bytes for transforms, and encodes the result as the bytes that are sent: see `Values`."""
+    """Decodes archived bytes for transforms, and encodes the result as bytes to send: see `Values`."""
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the bytes stay as they are when no transform looks at them."""
+        """True if the bytes stay as they are when no transform reads them."""
         ...
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
-        """Decode keys and values where they are written anew, or `everything`."""
+        """Decode keys and values that are re-encoded, or `everything`."""
         ...
 
     def encode(self, batch: ConnectBatch) -> Rewritten:
-        """Return the records with the keys and values that are sent."""
+        """Return the records with the keys and values to send."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the headers that name schemas in what was encoded so far."""
+        """Sentences about headers with schema names in the records encoded so far."""
         ...
 
 
 def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> None:
-    """Check that what the restore changes can be decoded by the converters of connector `name`.
+    """Check that the converters of connector `name` can decode everything the restore changes.
 
     Raises:
-        ConfigError: a converter of its file is one that nobody can use here.
+        ConfigError: a converter of its file cannot be used here.
     """
     sees_all = any(map(_sees_values, outgoing.transforms))
-    for side, converter, wanted in (("key", source.key, outgoing.key), ("value", source.value, outgoing.value)):
-        if converter.unread and (wanted or sees_all):
+    for side, converter, requested in (("key", source.key, outgoing.key), ("value", source.value, outgoing.value)):
+        if converter.unread and (requested or sees_all):
             raise ConfigError(
                 f"connector {name}: no restore can decode its {side}s, since the converter that its file (or "
-                f"worker.properties) names cannot be used: {converter.unread}. `kafka-s3 check` tells why. Correct it, "
+                f"worker.properties) names cannot be used: {converter.unread}. `kafka-s3 check` shows why. Correct it, "
                 f"or name ByteArrayConverter there, which takes them as bytes; or send the records as they are: "
                 f"without converters and transforms that look into them (--outgoing, values.outgoing_file)"
             )
 
 
 class OutgoingStream:
-    """Turns batches of one source kafka partition into the records that are sent, by kafka partition of the target.
+    """Makes the records to send from batches of one source kafka partition, by kafka partition of the target.
 
     The same batch always gives the same result, since a resumed restore and the verification run it again. `values`
     decodes before the transforms and encodes after them, as converters do in Connect. Without it keys and values are
     bytes.
 
-    If transforms route records, those for `to_topic` are sent. The others are left out, and `elsewhere` counts them by
-    topic. `filtered_count` counts what transforms drop. A record that fails in a transform raises RecordError. With
-    `behavior_on_error` ignore or log it counts as `failed_count` instead, and the first one is `first_failure`. Records
-    that lack, since they are written anew, something of what they held are `incomplete_count`.
+    If transforms route records, only those for `to_topic` are sent. The others are left out, and `elsewhere` counts
+    them by topic. `filtered_count` counts dropped records. A record that fails in a transform raises RecordError. With
+    `behavior_on_error` ignore or log it counts as `failed_count` instead, and the first one is `first_failure`.
+    `incomplete_count` counts re-encoded records that have lost a part.
 
     Raises:
         ConfigError: the settings cannot be used, or the transforms send the whole topic elsewhere than to `to_topic`.
@@ -104,7 +104,7 @@ class OutgoingStream:
         self._sees_values = any(map(_sees_values, settings.transforms))
         self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
         self.filtered_count = self.failed_count = self.incomplete_count = 0
-        self._told = Notes()
+        self._loss_notes = Notes()
         self.first_failure: RecordFailure | None = None
         self.elsewhere: Counter[str] = Counter()
 
@@ -127,13 +127,13 @@ class OutgoingStream:
             batch = moved.batch
         done = self._values.encode(batch)
         self._note(done.failures)
-        self.incomplete_count += len({offset for offset, _ in done.told})
-        for _, notes in done.told:
-            self._told.join(notes)
+        self.incomplete_count += len({offset for offset, _ in done.losses})
+        for _, notes in done.losses:
+            self._loss_notes.join(notes)
         return done.batch
 
     def dealt(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Distribute records that are ready to be sent. The result is that of `apply`."""
+        """Distribute final records. The result is as in `apply`."""
         if not batch.num_rows:
             return []
         if self._settings.provenance_headers:
@@ -151,7 +151,7 @@ class OutgoingStream:
         return moved
 
     def _routed(self, moved: Outcome, before: pa.StringArray) -> Outcome:
-        """Keep the records for the target: those routed there, and those whose topic no transform has changed."""
+        """Keep the records for the target: routed there, or with an unchanged topic."""
         topics = moved.batch.records.column("topic")
         mine = pc.is_in(topics, pa.array([self._to_topic, *before.unique().to_pylist()], pa.string()))
         # The common case needs no copy.
@@ -173,12 +173,12 @@ class OutgoingStream:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about headers that name schemas, what values written anew lack, and the records that failed."""
-        told = (*self._values.notes, *self._told.sentences)
+        """Sentences about headers with schema names, losses of re-encoded values, and failed records."""
+        sentences = (*self._values.notes, *self._loss_notes.sentences)
         if self.first_failure is None:
-            return told
+            return sentences
         return (
-            *told,
+            *sentences,
             f"{self.failed_count:,} records cannot be written and are left out. First, {_describe(self.first_failure)}",
         )
 
@@ -220,23 +220,23 @@ def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Add PROVENANCE_HEADERS to the records, after their own headers."""
     column = batch.column("headers")
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    own_keys, own_values = column.flatten().flatten()
+    header_keys, header_values = column.flatten().flatten()
     size = batch.num_rows
     added = len(PROVENANCE_HEADERS)
     offsets = np.concatenate([[0], np.cumsum(counts + added)])
     rows = np.repeat(np.arange(size), counts)
-    # The place of each header in the result. Own headers move by the number of headers added to the records before.
+    # The place of each header in the result. A header moves by the number of headers added to the records before.
     places = np.concatenate([np.arange(len(rows)) + added * rows, *(offsets[1:] - added + n for n in range(added))])
     order = pa.array(np.argsort(places))
-    names = pa.concat_arrays([own_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
-    values = pa.concat_arrays([own_values, *_make_provenance(batch)])
+    names = pa.concat_arrays([header_keys, *(pa.repeat(pa.scalar(name), size) for name in PROVENANCE_HEADERS)])
+    values = pa.concat_arrays([header_values, *_make_provenance(batch)])
     elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
-    made = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
-    return _replace_column(batch, "headers", made)
+    headers = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
+    return _replace_column(batch, "headers", headers)
 
 
 def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
-    """Whether more or fewer records may be sent than pass the filter."""
+    """Return True if the number of sent records may differ from the number of passing ones."""
     has_filter = any(step.type == "Filter" for step in outgoing.transforms)
     may_fail = outgoing.transforms or outgoing.key or outgoing.value or outgoing.map_schema_ids
     leaves_out = on_error != "fail" and bool(may_fail)
@@ -261,17 +261,17 @@ def _build_chain(transforms: Sequence[TransformSettings], topic: str, to_topic: 
 
 
 def _sees_values(step: TransformSettings) -> bool:
-    """Whether a step looks at decoded keys or values."""
+    """Return True if a step reads decoded keys or values."""
     return not keeps_content(step) or step.type in {"ExtractTopic$Key", "ExtractTopic$Value"}
 
 
 def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
     if payload.raw is not None:
         return payload.raw
-    values = [each.encode() if isinstance(each, str) else each for each in map(strip_branch, payload.objects)]
-    if kinds := {type(each).__name__ for each in values if not isinstance(each, bytes | None)}:
+    values = [value.encode() if isinstance(value, str) else value for value in map(strip_branch, payload.objects)]
+    if kinds := {type(value).__name__ for value in values if not isinstance(value, bytes | None)}:
         raise ConfigError(
-            f"a transform made {' and '.join(sorted(kinds))} of the {side}, and nothing says how to write that: set "
+            f"a transform made {' and '.join(sorted(kinds))} of the {side}, and no converter writes that: set "
             f"{side}.converter for the restore"
         )
     return pa.array(values, pa.binary())
@@ -291,11 +291,11 @@ def _make_provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
 
 
 def _split_by_kafka_partition(batch: pa.RecordBatch, numbers: pa.Int32Array) -> list[tuple[int, pa.RecordBatch]]:
-    found = numbers.to_numpy()
+    targets = numbers.to_numpy()
     # Stable: the records of one kafka partition keep their order.
-    order = np.argsort(found, kind="stable")
-    kafka_partitions, starts = np.unique(found[order], return_index=True)
-    ends = np.append(starts[1:], len(found))
+    order = np.argsort(targets, kind="stable")
+    kafka_partitions, starts = np.unique(targets[order], return_index=True)
+    ends = np.append(starts[1:], len(targets))
     # One copy for all: each kafka partition then gets a slice of it.
     together = batch if len(starts) == 1 else batch.take(pa.array(order))
     bounds = zip(kafka_partitions.tolist(), starts.tolist(), ends.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Makes the keys and values that are sent: maps their schema ids, or writes their bytes anew."""
+"""Makes the keys and values to send: maps their schema ids, or re-encodes them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,11 +28,11 @@ SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException
 
 @dataclass(frozen=True)
 class ValueSettings:
-    """What an executor needs to make keys and values.
+    """Settings of an executor to make keys and values.
 
-    `source` are the converters with which the records were archived. `schemas` come from the index and decode the
-    records, since the source's registry may be gone. `mapping` is None if ids stay as they are. Without `registers` no
-    schema is registered, because nothing is sent.
+    `source` are the converters of the archived records. `schemas` come from the index and decode the records, since the
+    source's registry may be gone. `mapping` is None if ids stay as they are. Without `registers` no schema is
+    registered, because nothing is sent.
     """
 
     outgoing: Outgoing = field(repr=False)
@@ -46,14 +46,14 @@ class ValueSettings:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The records that are sent, with their keys and values, and why others are not.
+    """The records to send, with their keys and values, and the failures of others.
 
-    `told` is what keys and values that were written anew lack of those that were archived, by source offset.
+    `losses` are the parts lost by re-encoding keys and values, by source offset.
     """
 
     batch: pa.RecordBatch
     failures: tuple[RecordFailure, ...] = ()
-    told: tuple[tuple[int, Notes], ...] = ()
+    losses: tuple[tuple[int, Notes], ...] = ()
 
 
 def new_values(settings: ValueSettings) -> "Values":
@@ -66,7 +66,7 @@ def new_values(settings: ValueSettings) -> "Values":
 
 
 class Values:
-    """Makes the keys and values that are sent. The result does not depend on how records are batched."""
+    """Makes the keys and values to send. The result does not depend on the batches."""
 
     def __init__(self, settings: ValueSettings) -> None:
         self._settings = settings
@@ -74,13 +74,13 @@ class Values:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether every record of our archive is sent as it was archived."""
+        """True if every record of our archive is sent unchanged."""
         return not any(side.encodes or side.ids is not None for side in self._sides)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the headers that name schemas in what was encoded so far."""
-        counts = (each for side in self._sides for each in side.header_counts.items())
+        """Sentences about headers with schema names in the records encoded so far."""
+        counts = (counts_of_side for side in self._sides for counts_of_side in side.header_counts.items())
         notes = [f"{count:,} records named their schema in the header {what}" for what, count in counts if count]
         ruled = sorted(s.schema_id for s in self._settings.schemas if s.other_fields != "{}")
         if ruled and self.registered:
@@ -98,12 +98,12 @@ class Values:
 
     @property
     def registered(self) -> tuple[Registration, ...]:
-        """The schemas that were registered or found in the target's registry for what was written anew so far."""
+        """The schemas registered or found in the target's registry for re-encoded values so far."""
         key, value = self._sides
         return (*key.registered, *value.registered)
 
     def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
-        """Decode records as Connect does: keys and values that are written anew, or `everything`."""
+        """Decode records as Connect does: keys and values to be re-encoded, or `everything`."""
         outcome = Outcome(ConnectBatch.of(batch))
         for side in self._sides:
             if (side.encodes or everything) and outcome.batch.num_rows:
@@ -112,20 +112,20 @@ class Values:
         return outcome
 
     def encode(self, batch: ConnectBatch) -> Rewritten:
-        """Encode records as they are sent. A key or value that need not be written anew keeps its bytes."""
+        """Encode records for sending. A key or value keeps its bytes if it need not be re-encoded."""
         failures: list[RecordFailure] = []
-        told: list[tuple[int, Notes]] = []
+        losses: list[tuple[int, Notes]] = []
         records = batch.records
         for side in self._sides:
-            records, found, lost = side.encode(batch, records)
-            failures += found
-            told += lost
+            records, side_failures, side_losses = side.encode(batch, records)
+            failures += side_failures
+            losses += side_losses
         if failures:
             # By offset: if a key fails, its value is left out too.
-            kept = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
-            records = records.take(pa.array(kept))
-            told = [each for each in told if each[0] in batch.offsets[kept]]
-        return Rewritten(records, tuple(failures), tuple(told))
+            rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
+            records = records.take(pa.array(rows))
+            losses = [loss for loss in losses if loss[0] in batch.offsets[rows]]
+        return Rewritten(records, tuple(failures), tuple(losses))
 
 
 class _Side:
@@ -140,18 +140,18 @@ class _Side:
         outgoing = settings.outgoing
         mapping = settings.mapping
         self._source: ConverterSettings = settings.source.key if is_key else settings.source.value
-        self._wanted = outgoing.key if is_key else outgoing.value
+        self._requested = outgoing.key if is_key else outgoing.value
         self.ids = None if mapping is None else (mapping.key_ids if is_key else mapping.value_ids)
-        self._encoder: ValueEncoder | None = self._new_encoder(self._wanted) if self._wanted else None
+        self._encoder: ValueEncoder | None = self._new_encoder(self._requested) if self._requested else None
         self._converter: RecordConverter | None = None
-        self._told: Mapping[int, Notes] = {}
+        self._loss_notes: Mapping[int, Notes] = {}
         self.framed_count = 0
-        """Values that were taken as bytes, written as something else, and begin as a serializer of a registry does."""
+        """Values read as bytes, written as something else, that begin as a registry's serializer does."""
 
     @property
     def encodes(self) -> bool:
-        """Whether bytes are written anew."""
-        return self._wanted is not None
+        """True if bytes are re-encoded."""
+        return self._requested is not None
 
     @property
     def registered(self) -> tuple[Registration, ...]:
@@ -161,18 +161,18 @@ class _Side:
         if self._converter is None:
             self._converter = RecordConverter(self._archived(), self._settings.topic, self.name)
         done: ConvertedPayload = self._converter.convert(batch.records)
-        self._told = {int(batch.offsets[at]): notes for at, notes in done.told.items()}
-        kept = batch.take(done.kept)
-        kept = replace(kept, key=done.payload) if self._is_key else replace(kept, value=done.payload)
-        return Outcome(kept, done.failures)
+        self._loss_notes = {int(batch.offsets[at]): notes for at, notes in done.told.items()}
+        passed = batch.take(done.kept)
+        passed = replace(passed, key=done.payload) if self._is_key else replace(passed, value=done.payload)
+        return Outcome(passed, done.failures)
 
     def encode(
         self, batch: ConnectBatch, records: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Sequence[RecordFailure], Sequence[tuple[int, Notes]]]:
-        """Write this side of the batch into the records. Return them, what failed, and what is told of records."""
+        """Write this side of the batch into the records. Return them, their failures and their losses."""
         payload: Payload = batch.key if self._is_key else batch.value
         names = read_schema_names(records.column("headers"), self.name)
-        if self._wanted is None and payload.bytes_read is not None:
+        if self._requested is None and payload.bytes_read is not None:
             column, bad = self._map(payload.bytes_read, names)
             records = replace_column(records, self.name, column)
             if names is not None and self.ids is not None:
@@ -193,9 +193,11 @@ class _Side:
         if raw is not None and not raw.equals(done.column):
             self.framed_count += int((read_schema_ids(raw) > 0).sum())
         offsets = batch.offsets.tolist()
-        told = [(offsets[at], notes) for at, notes in done.told.items()]
+        losses = [(offsets[at], notes) for at, notes in done.told.items()]
         if done.column is not payload.bytes_read:
-            told += ((offset, self._told[offset]) for offset in dict.fromkeys(offsets) if offset in self._told)
+            losses += (
+                (offset, self._loss_notes[offset]) for offset in dict.fromkeys(offsets) if offset in self._loss_notes
+            )
             if names is not None:
                 # Confluent's readers believe such a header rather than the bytes.
                 gone = pc.and_(done.column.is_valid(), names.is_valid())
@@ -204,7 +206,7 @@ class _Side:
                     gone.true_count
                 )
         failures = self._failures(batch, ((at, f"{reason}{hint}") for at, reason in done.bad.items()))
-        return records, failures, told
+        return records, failures, losses
 
     def _map(self, raw: pa.BinaryArray, names: pa.BinaryArray | None) -> tuple[pa.BinaryArray, list[tuple[int, str]]]:
         if self.ids is None:
@@ -232,24 +234,24 @@ class _Side:
         return records, bad
 
     def _find_name(self, text: bytes) -> bytes | str:
-        """Return what the header says at the target, or why there is nothing."""
+        """Return the header's text at the target, or the reason for having none."""
         mapping = self._settings.mapping
         try:
             name, rest = parse_schema_name(text)
         except ValueError as err:
             return str(err)
-        known: Mapping[Any, int | str] = {**(self.ids or {}), **(mapping.guids if mapping else {})}
-        if name not in known:
+        names: Mapping[Any, int | str] = {**(self.ids or {}), **(mapping.guids if mapping else {})}
+        if name not in names:
             return f"names schema {name}, which was not archived, or has no GUID in the target's registry"
-        return encode_schema_name(known[name], rest)
+        return encode_schema_name(names[name], rest)
 
     def _write_name(self, records: pa.RecordBatch, name: bytes | None, rows: pa.BooleanArray) -> pa.RecordBatch:
-        """Write a name into the header of these records. None: the header goes."""
+        """Write a name into the header of these records. None: remove the header."""
         headers = BatchHeaders.of(records)
         mine = pc.and_(pc.equal(headers.keys, self._header), rows.take(pa.array(headers.rows)))
         values = pc.if_else(mine, pa.scalar(name, pa.binary()), headers.values)
-        kept = pc.invert(mine) if name is None else mine.is_valid()
-        return replace(headers, values=values).kept(kept.to_numpy(zero_copy_only=False)).put_into(records)
+        is_kept = pc.invert(mine) if name is None else mine.is_valid()
+        return replace(headers, values=values).kept(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
 
     def _failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> list[RecordFailure]:
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"
@@ -266,12 +268,12 @@ class _Side:
         ]
 
     def _archived(self) -> ConverterSettings:
-        """Return the source's converter, which decodes with the archived schemas."""
-        found = self._source.registry
-        if found is None:
+        """Return the source's converter, with the archived schemas."""
+        registry_settings = self._source.registry
+        if registry_settings is None:
             return self._source
         # The source's registry may be gone, so the archived schemas decode.
-        registry = found.model_copy(update={"archived": self._settings.schemas})
+        registry = registry_settings.model_copy(update={"archived": self._settings.schemas})
         return self._source.model_copy(update={"registry": registry})
 
     def _new_encoder(self, settings: ConverterSettings) -> ValueEncoder:

@@ -43,8 +43,8 @@ def check_archive(
 ) -> list[PreflightFinding]:
     """Return the findings about the archive's objects and records.
 
-    `size` is how many kafka partitions the target has or gets. `objects` is what the store answers for each planned
-    object.
+    `size` is the number of kafka partitions of the target, now or when created. `objects` is the store's answer for
+    each planned object.
 
     Raises:
         ConfigError: the filter, the transforms or the partitioner cannot be used.
@@ -61,22 +61,22 @@ def check_archive(
 
 
 def _check_formats(request: RestoreRequest, plan: ArchivePlan) -> Iterator[PreflightFinding]:
-    """Refuse objects that hold values only, unless bad objects are left out."""
+    """Refuse objects of values only, unless bad objects are left out."""
     if request.on_error != "fail":
-        yield from (make_doubt(f"{told}; they are left out") for told in plan.values_only)
+        yield from (make_doubt(f"{sentence}; they are left out") for sentence in plan.values_only)
         return
     yield from (
         make_refusal(
-            f"{told}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
+            f"{sentence}. Leave them out with windows of offsets (--from-offset, --to-offset) or with "
             f"--behavior-on-error ignore or log (how.behavior_on_error); what they hold is restored by a file of an "
             f"S3SourceConnector"
         )
-        for told in plan.values_only
+        for sentence in plan.values_only
     )
 
 
 def remark_left_out(text: str) -> PreflightFinding:
-    """Make the finding for a bad object that `behavior.on.error` leaves out."""
+    """Make the finding for a bad object left out by `behavior.on.error`."""
     return make_remark(f"left out: {text}")
 
 
@@ -98,8 +98,8 @@ def _check_objects(
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
     tasks = _find_suspects(request, plan)
-    found = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.size)
-    counts = {p: n for p, n in found if n}
+    results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.size)
+    counts = {p: n for p, n in results if n}
     if counts:
         named = ", ".join(f"{n:,} in kafka partition {p}" for p, n in sorted(counts.items()))
         what = f"{sum(counts.values()):,} records have timestamp 0 ({named}), which the Kafka client cannot send"
@@ -114,16 +114,16 @@ def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRu
 
 @dataclass(frozen=True)
 class PassingCountTask:
-    """A stream, and the filter that its counted records pass."""
+    """A stream, and the filter of its counted records."""
 
     stream: StreamTask
     records: RecordFilter
 
 
 def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCountTask]:
-    """Make a task for each kafka partition that reads the objects whose bounds include a timestamp of 0.
+    """Make a task for each kafka partition that reads the objects with bounds around a timestamp of 0.
 
-    These objects alone do not show which record is the latest of its key, so every record that passes counts.
+    These objects alone do not show the latest record of each key, so every passing record counts.
     """
     first = min(UNSENDABLE_TIMESTAMPS)
     last = max(UNSENDABLE_TIMESTAMPS)
@@ -137,16 +137,16 @@ def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCo
 
 
 def count_unsendable(task: PassingCountTask, attempt: Attempt) -> tuple[int, int]:  # noqa: ARG001 - reading has no attempts
-    """Return the kafka partition, and how many records of the task have a timestamp that cannot be sent."""
+    """Return the kafka partition, and the number of the task's records with an unsendable timestamp."""
     stream = filter_batches(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.records)
     return task.stream.kafka_partition, sum(map(count_timestamp_zero, stream))
 
 
 @dataclass(frozen=True)
 class SelectedCount:
-    """How much of one source kafka partition passes the filter. Bytes are those of keys, values and headers.
+    """Part of one source kafka partition that passes the filter. Bytes are of keys, values and headers.
 
-    `skipped` names bad objects that are left out.
+    `skipped` names bad objects left out.
     """
 
     kafka_partition: int
@@ -157,14 +157,14 @@ class SelectedCount:
 
 
 def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> list[SelectedCount]:
-    """Read everything in the plan to count, before anything is sent, how much passes the filter."""
+    """Read everything in the plan to count the passing records before anything is sent."""
     tasks = [PassingCountTask(make_archive_stream(request, plan, p), request.records) for p in plan.kafka_partitions]
-    found = runner.run_grouped(count_selected, tasks, request.config.tasks_max, lambda task: task.stream.size)
-    return sorted(found, key=lambda c: c.kafka_partition)
+    counts = runner.run_grouped(count_selected, tasks, request.config.tasks_max, lambda task: task.stream.size)
+    return sorted(counts, key=lambda c: c.kafka_partition)
 
 
 def count_selected(task: PassingCountTask, attempt: Attempt) -> SelectedCount:  # noqa: ARG001 - reading has no attempts
-    """Count what one task reads."""
+    """Count the records of one task."""
     count = size = largest = 0
     stream = ArchivedStream(task.stream, ObjectStore(task.stream.store))
     for batch in filter_batches(stream, task.records):
@@ -178,7 +178,7 @@ def count_selected(task: PassingCountTask, attempt: Attempt) -> SelectedCount:  
 def check_counts(
     request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, counts: Sequence[SelectedCount]
 ) -> list[PreflightFinding]:
-    """Return the findings that are certain once everything was read."""
+    """Return the findings that are certain after everything was read."""
     if changes_sizes(request):
         return []
     largest = max((c.largest_record_bytes for c in counts), default=0)

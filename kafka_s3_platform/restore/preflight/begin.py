@@ -16,7 +16,7 @@ from kafka_s3_platform.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.restore.preflight.checks import (
     Target,
     describe_if_there,
-    look_at_target,
+    observe_target,
     raise_refusals,
 )
 from kafka_s3_platform.restore.preflight.target import check_configs, make_topic_configs
@@ -34,30 +34,34 @@ def create_target(request: RestoreRequest, plan: TargetPlan, size: int, target: 
     # -1: the brokers use their own default.
     admin.create_topic(request.to_topic, size, request.replication_factor or -1, configs=configs)
     logger.info("created topic %s with %d kafka partitions", request.to_topic, size)
-    # Look again: only the created topic shows the configs that its brokers gave it.
-    return look_at_target(request, admin)
+    # Observe again: only the created topic shows the configs of its brokers.
+    return observe_target(request, admin)
 
 
 def check_created(request: RestoreRequest, plan: TargetPlan, created: Target) -> None:
-    """Check a topic that was just created.
+    """Check a topic created just now.
 
     Raises:
-        PreflightError: the defaults of its brokers, which only the new topic shows, would not keep the records.
+        PreflightError: its brokers' defaults, seen only in the new topic, would not keep the records.
     """
     raise_refusals(request, list(check_configs(request, plan, created.configs, {})))
 
 
 def take_back(created: Iterable[Target], admin: ClusterAdmin) -> str:
-    """Delete targets that were just created, and that nobody has written to. Return a sentence that tells it."""
+    """Delete targets created just now and not used by anybody. Return a sentence about it."""
     deleted: list[str] = []
-    left: list[str] = []
-    for found in (target.description for target in created):
-        if found is not None:
-            is_deleted = admin.delete_unused_topic(found.topic, found.topic_id)
-            (deleted if is_deleted else left).append(found.topic)
-    told = [f"created to learn this, and deleted again: {', '.join(deleted)}"] * bool(deleted)
-    told += [f"created, and left there: {', '.join(left)}"] * bool(left)
-    return f"{'; '.join(told)}. Create the target yourself, with what is asked for above, and run again" if told else ""
+    remaining: list[str] = []
+    for description in (target.description for target in created):
+        if description is not None:
+            is_deleted = admin.delete_unused_topic(description.topic, description.topic_id)
+            (deleted if is_deleted else remaining).append(description.topic)
+    sentences = [f"created to learn this, and deleted again: {', '.join(deleted)}"] * bool(deleted)
+    sentences += [f"created, and left there: {', '.join(remaining)}"] * bool(remaining)
+    return (
+        f"{'; '.join(sentences)}. Create the target yourself, with what is asked for above, and run again"
+        if sentences
+        else ""
+    )
 
 
 def read_target_start(request: RestoreRequest, target: Target) -> TargetStart:
@@ -68,14 +72,14 @@ def read_target_start(request: RestoreRequest, target: Target) -> TargetStart:
     return TargetStart(target.description.topic_id, offsets)
 
 
-def check_target(request: RestoreRequest, start: TargetStart, found: TopicDescription | None) -> TopicDescription:
-    """Return the topic if it is as it was when the restore began.
+def check_target(request: RestoreRequest, start: TargetStart, current: TopicDescription | None) -> TopicDescription:
+    """Return the topic if it is unchanged since the restore began.
 
     Raises:
-        MissingTopicError, TopicRecreatedError: as `check_same_topic` does.
+        MissingTopicError, TopicRecreatedError: see `check_same_topic`.
         PreflightError: keys choose the kafka partition, and the topic has another number of them now.
     """
-    topic = check_same_topic(request, start, found)
+    topic = check_same_topic(request, start, current)
     partitioning = request.outgoing.partitioning
     count = len(start.offsets)
     now = len(topic.kafka_partitions)
@@ -88,7 +92,7 @@ def check_target(request: RestoreRequest, start: TargetStart, found: TopicDescri
     return topic
 
 
-def check_same_topic(request: RestoreRequest, start: TargetStart, found: TopicDescription | None) -> TopicDescription:
+def check_same_topic(request: RestoreRequest, start: TargetStart, current: TopicDescription | None) -> TopicDescription:
     """Return the topic if the restore began with it.
 
     Raises:
@@ -96,23 +100,23 @@ def check_same_topic(request: RestoreRequest, start: TargetStart, found: TopicDe
         TopicRecreatedError: another topic of this name was created since.
     """
     another = "Restore under another restore id"
-    if found is None:
+    if current is None:
         raise MissingTopicError(
             f"restore {request.restore_id}: its target topic {request.to_topic} was deleted since it began. {another}"
         )
-    if found.topic_id != start.topic_id:
+    if current.topic_id != start.topic_id:
         raise TopicRecreatedError(
             f"restore {request.restore_id} began with target topic {request.to_topic} of id {start.topic_id}; the one "
-            f"there now has id {found.topic_id}: it was deleted and created again. {another}"
+            f"there now has id {current.topic_id}: it was deleted and created again. {another}"
         )
-    return found
+    return current
 
 
 def check_new_id(request: RestoreRequest, store: ObjectStore) -> None:
-    """Check that a restore without a plan will share no document with another restore.
+    """Check that a restore without a plan shares no document with another restore.
 
     Raises:
-        ConfigError: its plan would lie where the report of another restore id does.
+        ConfigError: its plan would lie at the key of another restore's report.
         PreflightError: an object lies under its report's key: a report without its plan, or another restore's plan.
     """
     named = request.restore_id.removesuffix(".report")
@@ -157,7 +161,7 @@ def read_finished_report(
 ) -> RestoreReport | None:
     """Return the report of a finished restore, with notes on later deletions. None if it is not finished.
 
-    The numbers are those of that time: no record is sent or read now.
+    The numbers are of its time: no record is sent or read now.
 
     Raises:
         MissingTopicError, TopicRecreatedError: a target topic was deleted, or created again.

@@ -28,8 +28,8 @@ from kafka_s3_platform.restore.preflight.target import (
 from kafka_s3_platform.restore.request import Delivery, RestoreRequest
 from kafka_s3_platform.restore.source.base import TargetPlan
 
-LOOK_SECONDS = 5.0
-"""How long the cluster of another connector may take to answer with its id."""
+OTHER_CLUSTER_SECONDS = 5.0
+"""Longest wait for the id of another connector's cluster."""
 
 SAY_SO = "Restore to another topic, or say that the source topic is meant: --allow-source-topic (to.allow_source_topic)"
 """It names the option of `kafka-s3 restore`, and in brackets the field of a run's config."""
@@ -37,10 +37,10 @@ SAY_SO = "Restore to another topic, or say that the source topic is meant: --all
 
 @dataclass(frozen=True)
 class Target:
-    """The target topic as it was found. `description` is None if the topic does not exist yet: `near` is one like it.
+    """The target topic as it was found. `description` is None if the topic does not exist yet: `near` is a similar one.
 
-    For a topic that the restore creates, `not_taken` is config name -> why its brokers reject that config.
-    `uncreatable` is why they would not create the topic without these configs either.
+    For a topic to be created, `not_taken` is config name -> the reason why its brokers reject that config.
+    `uncreatable` is the reason why they would not create the topic without these configs either.
     """
 
     description: TopicDescription | None
@@ -52,7 +52,7 @@ class Target:
     uncreatable: str | None = None
     near: str | None = None
     most_transaction_ms: str | None = None
-    """The longest timeout of transactions that a broker takes. None: it does not show it."""
+    """The brokers' longest timeout of transactions. None: they do not show it."""
 
     def kafka_partition_count(self, request: RestoreRequest, plan: TargetPlan) -> int:
         """Return how many kafka partitions it has, or gets when created; after the start, as many as at the start."""
@@ -63,7 +63,7 @@ class Target:
         return choose_topic_size(request, plan)
 
 
-def look_at_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
+def observe_target(request: RestoreRequest, admin: ClusterAdmin) -> Target:
     """Ask the cluster about the target topic."""
     now = datetime.now(timezone.utc)
     topic = request.to_topic
@@ -102,7 +102,7 @@ def inspect_target(request: RestoreRequest, plan: TargetPlan, target: Target) ->
 
 
 def _check_merged_topics(plan: TargetPlan, delivery: Delivery) -> Iterator[PreflightFinding]:
-    """Refuse targets where several source topics cannot go together."""
+    """Refuse targets for several source topics that cannot be merged."""
     if len(plan.topics) < 2:
         return
     topics = " and ".join(plan.topics)
@@ -115,9 +115,9 @@ def _check_merged_topics(plan: TargetPlan, delivery: Delivery) -> Iterator[Prefl
 
 
 def _check_delivery(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
-    """Refuse transactions that the brokers do not take, and what `at_least_once` cannot resume.
+    """Refuse transactions rejected by the brokers, and restores that `at_least_once` cannot resume.
 
-    Without a marker, a run that resumes compares a kafka partition of the target with the archive, record by record.
+    Without a marker, a resuming run compares a kafka partition of the target with the archive, record by record.
     """
     if request.delivery != "at_least_once":
         timeout, most = read_transaction_timeout_ms(request.target_kafka), target.most_transaction_ms
@@ -131,15 +131,15 @@ def _check_delivery(request: RestoreRequest, target: Target) -> Iterator[Preflig
         )
     if request.outgoing.has_mapper:
         yield make_refusal(
-            "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot tell "
-            "how many of them have arrived: restore with exactly_once"
+            "a mapper may make several records of one, and with delivery=at_least_once a run that goes on cannot count "
+            "those that have arrived: restore with exactly_once"
         )
 
 
 def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]:
     """Refuse to map schema ids without archived schemas or without a target registry.
 
-    Schemas are archived where the connector's file names their registry.
+    Schemas are archived if the connector's file names their registry.
     """
     records = request.config.records
     outgoing = request.outgoing
@@ -153,9 +153,9 @@ def _check_schema_mapping(request: RestoreRequest) -> Iterator[PreflightFinding]
         yield make_refusal("schema ids are mapped to those of the target's registry: name it (schema.registry.url)")
 
 
-def raise_refusals(request: RestoreRequest, found: Sequence[PreflightFinding]) -> None:
-    """Raise PreflightError with all findings that refuse, if there is one."""
-    refusals = [f.text for f in found if f.refuses]
+def raise_refusals(request: RestoreRequest, findings: Sequence[PreflightFinding]) -> None:
+    """Raise PreflightError with all refusing findings, if there is one."""
+    refusals = [f.text for f in findings if f.refuses]
     if refusals:
         listed = "".join(f"\n{n}. {text}" for n, text in enumerate(refusals, 1))
         raise PreflightError(
@@ -173,26 +173,26 @@ def _check_found_target(request: RestoreRequest, plan: TargetPlan, target: Targe
     # Records since the start of the restore are its own, or lie between them and are counted when it is verified.
     before = dict(plan.start.offsets) if plan.start else {}
     ends = {p: before.get(p, f.high_watermark) for p, f in target.frontiers.items()}
-    held = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
-    if held:
+    counts = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
+    if counts:
         yield make_remark(
-            f"{request.to_topic} is not empty: up to {sum(held.values()):,} records in {len(held)} kafka partitions "
-            f"stay before what is restored"
+            f"{request.to_topic} is not empty: up to {sum(counts.values()):,} records in {len(counts)} kafka "
+            f"partitions stay before what is restored"
             + (", until retention.bytes deletes them to make room" if target.configs.retention_bytes >= 0 else ""),
         )
 
 
 def check_target_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    """Find what an existing target would delete, reject or alter of the plan's records, by its configs."""
+    """Find records of the plan that an existing target's configs would delete, reject or alter."""
     starts = dict(plan.start.offsets) if plan.start else {}
-    # How many offsets each kafka partition got since this restore began.
+    # Number of offsets that each kafka partition got since this restore began.
     arrived = {p: max(0, f.high_watermark - starts.get(p, f.high_watermark)) for p, f in target.frontiers.items()}
     yield from check_configs(request, plan, target.configs, arrived)
 
 
 def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
     if not request.create_topic:
-        # nobody means the topic that the records came from
+        # nobody means the topic of the archived records
         meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
         yield make_refusal(
             f"target topic {request.to_topic} does not exist.{meant} Create it with {choose_topic_size(request, plan)} "
@@ -222,7 +222,7 @@ def _describe_size(plan: TargetPlan) -> Iterator[PreflightFinding]:
 
 
 def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> Iterator[PreflightFinding]:
-    # The id finds the same topic behind another address. The name finds a topic that was deleted and created again.
+    # The id finds the same topic behind another address. The name finds a topic deleted and created again.
     same_id = target.description is not None and target.description.topic_id == plan.topic_id
     same_name = request.to_topic == request.topic and _is_source_cluster(request, target)
     if same_id or same_name:
@@ -242,9 +242,9 @@ def _check_source(request: RestoreRequest, plan: TargetPlan, target: Target) -> 
 
 
 def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
-    """Whether the target's cluster is that of the records. For objects of another sink only the file names it.
+    """Return True if the target's cluster is the records' own. For objects of another sink only the file names it.
 
-    A cluster that is named by addresses may have others too, so those that the brokers give are compared as well.
+    A cluster may have other addresses than the named ones, so the brokers' addresses are compared as well.
     """
     named = request.config.source and request.config.source.cluster
     if not named:
@@ -252,7 +252,7 @@ def _is_source_cluster(request: RestoreRequest, target: Target) -> bool:
     cluster = target.cluster
     # Without a port it is the id of a cluster.
     if ":" not in named:
-        # A cluster that does not answer counts as the source: a refusal is the safe side.
+        # A cluster without an answer counts as the source: a refusal is the safe side.
         return cluster is None or cluster.cluster_id == named
     brokers = {f"{host}:{port}" for host, port in cluster.addresses.values()} if cluster else set()
     return bool((brokers | _split_addresses(request.target_kafka.bootstrap_servers)) & _split_addresses(named))
@@ -267,10 +267,10 @@ def _name_the_cluster(request: RestoreRequest) -> str:
 def _find_loops(request: RestoreRequest, target: Target) -> Iterator[PreflightFinding]:
     """Find a feedback loop: a connector that archives the target."""
     # The request's own file comes last: it wins over another one of its name. A source connector archives nothing: of a
-    # sink that is restored by its own file as that of a source, the sink counts.
-    known = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
-    for config in known.values():
-        # `_check_source` looks for the source topic itself.
+    # sink restored by its own file as a source, the sink counts.
+    connectors = {config.name: config for config in (*request.connectors, request.config) if config.source is None}
+    for config in connectors.values():
+        # `_check_source` finds the source topic itself.
         if config is request.config and request.to_topic == request.topic:
             continue
         if request.to_topic in (*config.topics, *match_topics(config, [request.to_topic])):
@@ -293,17 +293,17 @@ def _describe_loop(request: RestoreRequest, config: ConnectorConfig, target: Tar
 
 
 def _is_same_cluster(kafka: KafkaSettings, other: KafkaSettings, target: Target) -> bool | None:
-    """Whether two addresses belong to one cluster. None where nobody can find out."""
+    """Return True if two addresses belong to one cluster. None if nobody can find out."""
     if _share_addresses(kafka, other):
         return True
     try:
-        with ClusterAdmin(kafka, LOOK_SECONDS) as admin:
-            found = admin.describe_cluster().cluster_id
+        with ClusterAdmin(kafka, OTHER_CLUSTER_SECONDS) as admin:
+            cluster_id = admin.describe_cluster().cluster_id
     except PlatformError:
         return None
     if target.cluster is None:
         return None
-    return found == target.cluster.cluster_id
+    return cluster_id == target.cluster.cluster_id
 
 
 def _share_addresses(one: KafkaSettings, other: KafkaSettings) -> bool:

@@ -1,4 +1,4 @@
-"""Ask the target's brokers whether they would create a topic, before anything is created."""
+"""Ask the target's brokers to validate the creation of a topic, before anything is created."""
 
 from dataclasses import replace
 
@@ -11,26 +11,27 @@ from kafka_s3_platform.restore.source.base import TargetPlan
 
 
 def check_creation(request: RestoreRequest, plan: TargetPlan, target: Target, admin: ClusterAdmin) -> Target:
-    """Find the configs of a new topic that the brokers reject, and why they do not create it without these.
+    """Find the configs of a new topic that the brokers reject, and the reason to refuse it without these too.
 
-    Brokers of another version know other configs or allow other values. Nothing is created. If the restore creates no
+    Brokers of another version have other configs or allow other values. Nothing is created. If the restore creates no
     topic, the target is returned unchanged.
     """
     if target.description is not None or not request.create_topic:
         return target
-    given = _make_configs(request, plan, target)
-    if _try_creation(request, plan, admin, given) is None:
+    configs = _make_configs(request, plan, target)
+    if _try_creation(request, plan, admin, configs) is None:
         return target
-    needed = {name: value for name, value in given.items() if name in DECIDED}
+    needed = {name: value for name, value in configs.items() if name in DECIDED}
     # Each config by itself: an error about all of them may name only one that the brokers reject.
     alone = (
-        (name, _try_creation(request, plan, admin, {**needed, name: given[name]})) for name in given.keys() - DECIDED
+        (name, _try_creation(request, plan, admin, {**needed, name: configs[name]}))
+        for name in configs.keys() - DECIDED
     )
-    found = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
-    left = _try_creation(request, plan, admin, _make_configs(request, plan, found))
-    if left is None:
-        return found
-    return replace(found, uncreatable=str(left))
+    checked = replace(target, not_taken={name: err.text for name, err in alone if isinstance(err, ConfigError)})
+    refusal = _try_creation(request, plan, admin, _make_configs(request, plan, checked))
+    if refusal is None:
+        return checked
+    return replace(checked, uncreatable=str(refusal))
 
 
 def _make_configs(request: RestoreRequest, plan: TargetPlan, target: Target) -> dict[str, str]:

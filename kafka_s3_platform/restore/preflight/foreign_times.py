@@ -1,4 +1,4 @@
-"""Checks what a window of time chooses among objects that others wrote, or that hold values alone."""
+"""Checks the effect of a window of time on objects of other sinks, or of values alone."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,19 +12,19 @@ from kafka_s3_platform.sources.offset_facts import has_record_times
 def check_times(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[Window]
 ) -> Iterator[PreflightFinding]:
-    """Check that the windows `times` choose no more than they say, of the objects that are chosen by them."""
+    """Refuse a time window over objects without record times, and doubt one that they exceed."""
     if not times or has_record_times(config):
         return
-    untold = sorted(o.key for o in objects if o.window is None)
-    if untold:
+    without_time = sorted(o.key for o in objects if o.window is None)
+    if without_time:
         yield make_refusal(
-            f"nothing tells the times of records in {len(untold):,} objects, such as {untold[0]}: neither they nor "
-            f"their names. A window of time (hours, days, from, to) would restore all of them. Choose by offsets, or "
-            f"leave the window out, which restores everything"
+            f"the times of records in {len(without_time):,} objects, such as {without_time[0]}, are unknown: neither "
+            f"they nor their names have any. A window of time (hours, days, from, to) would restore all of them. "
+            f"Choose by offsets, or leave the window out, which restores everything"
         )
-    cut = sorted(o.key for o in objects if o.window is not None and not is_covered(o.window, times))
-    if cut:
+    partial = sorted(o.key for o in objects if o.window is not None and not is_covered(o.window, times))
+    if partial:
         yield make_doubt(
-            f"{len(cut):,} objects, such as {cut[0]}, are only partly in the window of time, and are taken whole: "
-            f"their records tell no times"
+            f"{len(partial):,} objects, such as {partial[0]}, are only partly in the window of time, and are taken "
+            f"whole: their records have no times"
         )

@@ -1,4 +1,4 @@
-"""A target topic with what goes there, and what a source finds in its objects before the first record is sent."""
+"""A target topic with its part of the plan, and a source's findings before the first record is sent."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.outgoing.sent import SentSettings
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.begin import check_target
-from kafka_s3_platform.restore.preflight.checks import Target, check_target_configs, look_at_target
+from kafka_s3_platform.restore.preflight.checks import Target, check_target_configs, observe_target
 from kafka_s3_platform.restore.preflight.creation import check_creation
 from kafka_s3_platform.restore.preflight.target import PreflightFinding
 from kafka_s3_platform.restore.request import RestoreRequest
@@ -16,7 +16,7 @@ from kafka_s3_platform.restore.source.base import TargetPlan
 
 @dataclass(frozen=True)
 class Goal:
-    """One target topic as it was found, and what goes there. `request` names this target, and its source topics."""
+    """One target topic as it was found, and its part of the plan. `request` names it and its source topics."""
 
     request: RestoreRequest
     plan: TargetPlan
@@ -24,7 +24,7 @@ class Goal:
 
     @property
     def size(self) -> int:
-        """How many kafka partitions the target has, or gets."""
+        """Number of kafka partitions of the target, now or when created."""
         return self.target.kafka_partition_count(self.request, self.plan)
 
     def sent(self, values: ValueSettings | None) -> SentSettings:
@@ -43,9 +43,9 @@ class Checked:
 
 @dataclass(frozen=True)
 class DryRunCount:
-    """What a dry run counts when it reads every object. `record_count` is None where reading has failed.
+    """Counts of a dry run that reads every object. `record_count` is None if reading has failed.
 
-    Bytes are those of keys, values and headers. `gaps`, `skipped` and `notes` are as in the report.
+    Bytes are of keys, values and headers. `gaps`, `skipped` and `notes` are as in the report.
     """
 
     record_count: int | None = None
@@ -59,26 +59,26 @@ class DryRunCount:
     gap_count: int = 0
 
 
-def look_at_goals(request: RestoreRequest, plans: Iterable[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
-    """Look at the target topics, and check those of a restore that has begun.
+def observe_goals(request: RestoreRequest, plans: Iterable[TargetPlan], admin: ClusterAdmin) -> list[Goal]:
+    """Observe the target topics, and check those of a begun restore.
 
     Raises:
-        MissingTopicError, TopicRecreatedError, PreflightError: one is not as it was when the restore began.
+        MissingTopicError, TopicRecreatedError, PreflightError: one has changed since the restore began.
     """
-    return [_look_at_goal(request, plan, admin) for plan in plans]
+    return [_observe_goal(request, plan, admin) for plan in plans]
 
 
-def _look_at_goal(request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin) -> Goal:
+def _observe_goal(request: RestoreRequest, plan: TargetPlan, admin: ClusterAdmin) -> Goal:
     topic = plan.to_topic if plan.to_topic in plan.topics else ", ".join(plan.topics)
-    own = replace(request, topic=topic, to_topic=plan.to_topic)
-    target = look_at_target(own, admin)
+    goal_request = replace(request, topic=topic, to_topic=plan.to_topic)
+    target = observe_target(goal_request, admin)
     if plan.start is not None:
-        check_target(own, plan.start, target.description)
-    return Goal(own, plan, check_creation(own, plan, target, admin))
+        check_target(goal_request, plan.start, target.description)
+    return Goal(goal_request, plan, check_creation(goal_request, plan, target, admin))
 
 
 def find_new_refusals(begun: Goal, now: Goal) -> list[str]:
-    """Judge the configs that the target has `now` as if the restore began with them. Return what is refused."""
+    """Judge the target's configs of `now` as if the restore began with them. Return the refusals."""
     configs = replace(begun.target.configs, configs=now.target.configs.configs)
-    found = check_target_configs(begun.request, begun.plan, replace(begun.target, configs=configs))
-    return [finding.text for finding in found if finding.refuses]
+    findings = check_target_configs(begun.request, begun.plan, replace(begun.target, configs=configs))
+    return [finding.text for finding in findings if finding.refuses]

@@ -1,4 +1,4 @@
-"""Upper bounds of the log bytes and the time that a restore takes. A topic's retention is compared with them. Pure.
+"""Upper bounds of a restore's log bytes and time, to compare a topic's retention with. Pure.
 
 Retention may delete records an hour after they were verified. So an unknown number counts as too much.
 """
@@ -12,14 +12,14 @@ from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, estim
 RECORD_OVERHEAD = 128
 """Bytes of a record besides keys, values and headers, in Kafka's record format 2.
 
-61 for a batch, because a batch may hold a single record where records come slowly. Up to 24 for the record's own
+61 for a batch, because a batch may hold a single record if records come slowly. Up to 24 for the record's own
 fields. The rest is for the lengths of 20 empty headers.
 """
 
 WITH_LENGTHS = 3
-"""A header has two lengths of a byte or more. With at least a byte in it, it takes so many times its bytes at most.
+"""Factor for the bytes of headers: a header has two lengths of a byte or more, and at least a byte in it.
 
-Nobody knows how many headers there are, so all bytes may be those of headers.
+The number of headers is unknown, so all bytes may be of headers.
 """
 
 CONTROL_BATCH = 78
@@ -35,24 +35,24 @@ MARGIN_MS = 3_600_000
 
 
 def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mapping[int, int]) -> int | None:
-    """Return how many bytes restored records may take in a kafka partition of the target. None: nobody knows.
+    """Return the most bytes of restored records in a kafka partition of the target. None: unknown.
 
-    `arrived` is kafka partition of the target -> offsets that it got since this restore began. Aborted records of
-    killed runs, which nobody reads, count too.
+    `arrived` is kafka partition of the target -> number of its offsets since this restore began. Aborted records of
+    killed runs, read by nobody, count too.
     """
     if not _knows_sizes(request, plan):
         return None
-    each = _sum_overhead(request)
-    left = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + each
-    if not plan.asked.keeps_numbers:
+    overhead = _sum_overhead(request)
+    largest = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + overhead
+    if not plan.facts.keeps_numbers:
         # The keys of all records may belong to one kafka partition.
-        return _sum_bytes(plan.objects, each) + max(arrived.values(), default=0) * left
-    sizes = (_sum_bytes(plan.objects_of(p), each) + arrived.get(p, 0) * left for p in plan.kafka_partitions)
+        return _sum_bytes(plan.objects, overhead) + max(arrived.values(), default=0) * largest
+    sizes = (_sum_bytes(plan.objects_of(p), overhead) + arrived.get(p, 0) * largest for p in plan.kafka_partitions)
     return max(sizes, default=0)
 
 
 def changes_sizes(request: RestoreRequest) -> bool:
-    """Whether keys, values, headers or the number of records may differ from those archived."""
+    """Return True if keys, values, headers or the number of records may differ from the archived ones."""
     outgoing = request.outgoing
     written_anew = outgoing.key is not None or outgoing.value is not None
     return written_anew or not all(map(keeps_content, outgoing.transforms))
@@ -83,5 +83,5 @@ def _sum_overhead(request: RestoreRequest) -> int:
     return RECORD_OVERHEAD + control + (PROVENANCE_OVERHEAD if request.outgoing.provenance_headers else 0)
 
 
-def _sum_bytes(objects: tuple[ObjectFacts, ...], each: int) -> int:
-    return sum(WITH_LENGTHS * o.largest_bytes + (o.wanted_count or 0) * each for o in objects)
+def _sum_bytes(objects: tuple[ObjectFacts, ...], overhead: int) -> int:
+    return sum(WITH_LENGTHS * o.largest_bytes + (o.wanted_count or 0) * overhead for o in objects)

@@ -1,4 +1,4 @@
-"""Check what a target topic would do to arriving records, and choose the configs of a new one. Pure."""
+"""Check a target topic for changes to arriving records, and choose the configs of a new one. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -55,17 +55,17 @@ class PreflightFinding:
 
 
 def make_refusal(text: str) -> PreflightFinding:
-    """Make a finding that stops the restore."""
+    """Make a finding to stop the restore."""
     return PreflightFinding(refuses=True, text=text)
 
 
 def make_remark(text: str) -> PreflightFinding:
-    """Make a finding that stops nothing."""
+    """Make a finding without consequences."""
     return PreflightFinding(refuses=False, text=text)
 
 
 def make_doubt(text: str) -> PreflightFinding:
-    """Make a finding that stops nothing, and without which the verdict would say too much."""
+    """Make a finding that stops nothing, but lowers the verdict."""
     return PreflightFinding(refuses=False, text=text, doubts=True)
 
 
@@ -83,12 +83,12 @@ class TargetConfigs:
         return frozenset(p.strip() for p in self.configs.get("cleanup.policy", "delete").split(",") if p.strip())
 
     def number(self, name: str, default: int) -> int:
-        """Return a config as a whole number, `default` where the topic does not show it."""
+        """Return a config as a whole number, `default` if the topic does not show it."""
         return int(self.configs.get(name) or default)
 
     @property
     def retention_bytes(self) -> int:
-        """Bytes that a kafka partition keeps at most. -1: there is no limit."""
+        """Most bytes of a kafka partition. -1: there is no limit."""
         if "delete" in self.policies:
             return self.number("retention.bytes", -1)
         return -1
@@ -101,7 +101,7 @@ class TargetConfigs:
 def check_configs(
     request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, arrived: Mapping[int, int]
 ) -> Iterator[PreflightFinding]:
-    """Find what the target would delete, reject or alter of the plan's records.
+    """Find records of the plan that the target would delete, reject or alter.
 
     `arrived` is as in `bound_largest_log`.
     """
@@ -124,15 +124,15 @@ def check_configs(
 
 
 DECIDED = frozenset({"cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type"})
-"""Configs that a new topic always gets: without them, its brokers' defaults may delete or alter records."""
+"""Configs of every new topic: without them, its brokers' defaults may delete or alter records."""
 
 
 def make_topic_configs(
     request: RestoreRequest, plan: TargetPlan, now: datetime, not_taken: Mapping[str, str]
 ) -> tuple[dict[str, str], list[PreflightFinding]]:
-    """Change the archived configs where they would not keep the restored records. Each change gets a sentence.
+    """Change archived configs that would not keep the restored records. Each change gets a sentence.
 
-    `not_taken` is config name -> why the target's brokers reject it.
+    `not_taken` is config name -> the reason why the target's brokers reject it.
     """
     archived = {name: value for name, value in plan.configs if name not in NOT_CARRIED_OVER}
     changed = _override_configs(request, plan, TargetConfigs(request.to_topic, archived, now))
@@ -156,7 +156,7 @@ def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: Targe
     """Return the `DECIDED` configs, and the limits of timestamps that would reject records."""
     oldest = plan.oldest(archived.now_ms)
     newest = plan.newest(archived.now_ms)
-    kept = {
+    overrides = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "retention.bytes": "-1",
@@ -164,18 +164,18 @@ def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: Targe
     }
     if oldest is None or newest is None:
         return {}
-    # The topic gets cleanup.policy=delete. Where the archive has no such limit, Kafka's default since 4.0 is an hour.
-    own = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
-    made = TargetConfigs(archived.topic, own | {"cleanup.policy": "delete"}, archived.now)
+    # The topic gets cleanup.policy=delete. If the archive has no such limit, Kafka's default since 4.0 is an hour.
+    archived_configs = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
+    judged = TargetConfigs(archived.topic, archived_configs | {"cleanup.policy": "delete"}, archived.now)
     lasts = bound_restore_ms(request, plan)
-    if not list(_check_retention(oldest, made, lasts)):
-        kept["retention.ms"] = own["retention.ms"]
-    if not list(_check_retention_bytes(request, plan, made, {})):
-        kept["retention.bytes"] = own["retention.bytes"]
-    if [*_check_oldest(oldest, made, lasts), *check_newest(newest, made)]:
-        names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & own.keys())]
-        kept |= dict.fromkeys(names, str(FOREVER_MS))
-    return kept
+    if not list(_check_retention(oldest, judged, lasts)):
+        overrides["retention.ms"] = archived_configs["retention.ms"]
+    if not list(_check_retention_bytes(request, plan, judged, {})):
+        overrides["retention.bytes"] = archived_configs["retention.bytes"]
+    if [*_check_oldest(oldest, judged, lasts), *check_newest(newest, judged)]:
+        names = [BEFORE_MAX_MS, AFTER_MAX_MS, *({DIFFERENCE_MAX_MS} & archived_configs.keys())]
+        overrides |= dict.fromkeys(names, str(FOREVER_MS))
+    return overrides
 
 
 def choose_topic_size(request: RestoreRequest, plan: TargetPlan) -> int:
@@ -187,7 +187,7 @@ def choose_topic_size(request: RestoreRequest, plan: TargetPlan) -> int:
 def check_kafka_partition_count(
     request: RestoreRequest, plan: TargetPlan, size: int, *, is_new: bool
 ) -> Iterator[PreflightFinding]:
-    """Check that the target has every kafka partition whose number records keep."""
+    """Check that the target has every kafka partition number that records keep."""
     needed = max(plan.kafka_partitions, default=-1) + 1
     if request.outgoing.partitioning != "source":
         return
@@ -207,37 +207,37 @@ def check_kafka_partition_count(
 
 
 def check_replication(request: RestoreRequest, broker_count: int | None) -> Iterator[PreflightFinding]:
-    """Check that there are enough brokers for a new topic's replicas."""
-    wanted = request.replication_factor
-    if wanted is not None and broker_count is not None and wanted > broker_count:
+    """Check the number of brokers for a new topic's replicas."""
+    factor = request.replication_factor
+    if factor is not None and broker_count is not None and factor > broker_count:
         yield make_refusal(
-            f"{request.to_topic} would be created with replication factor {wanted}, and its cluster has {broker_count} "
+            f"{request.to_topic} would be created with replication factor {factor}, and its cluster has {broker_count} "
             f"brokers: ask for {broker_count} at most, --replication-factor (to.replication_factor)"
         )
 
 
 def choose_restorable_acls(acls: Iterable[TopicAcl]) -> tuple[TopicAcl, ...]:
-    """Return the archived ACLs without those that would lock everyone out, the restore itself included."""
+    """Return the archived ACLs without those that would lock everyone out, including the restore itself."""
     return tuple(acl for acl in acls if not _locks_out(acl))
 
 
 def check_acls(
     request: RestoreRequest, plan: TargetPlan, there: tuple[TopicAcl, ...] | None
 ) -> Iterator[PreflightFinding]:
-    """Report what restoring the ACLs would do. `there` are the target's ACLs, None if its cluster shows none."""
+    """Report the effect of restoring the ACLs. `there` are the target's ACLs, None if its cluster shows none."""
     if not request.restore_acls:
         return
     archived = plan.acls
-    asked = "--restore-acls (to.acls)"
+    option = "--restore-acls (to.acls)"
     if archived is None:
         yield make_refusal(
             f"the ACLs of {request.topic} are not archived: its cluster keeps none, or its archiver may not read them "
-            f"(DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {asked} away"
+            f"(DESCRIBE and DESCRIBE_CONFIGS on the cluster). Leave {option} away"
         )
     elif there is None:
         yield make_refusal(
             f"the cluster of {request.to_topic} keeps no ACLs, or does not show them (DESCRIBE and DESCRIBE_CONFIGS on "
-            f"the cluster): leave {asked} away, or give the rights"
+            f"the cluster): leave {option} away, or give the rights"
         )
     else:
         yield from _check_archived_acls(request, archived, there)
@@ -274,7 +274,7 @@ def _locks_out(acl: TopicAcl) -> bool:
 def check_rights(
     request: RestoreRequest, topic: frozenset[str] | None, cluster: frozenset[str] | None
 ) -> Iterator[PreflightFinding]:
-    """Find missing rights by the operations that the brokers report as authorized. `topic` None: no such topic.
+    """Find missing rights by the operations reported as authorized. `topic` None: no such topic.
 
     Rights on transactional ids are tried later, before anything is created: Kafka has no request for them.
     """
@@ -307,9 +307,9 @@ def _check_compaction(request: RestoreRequest, plan: TargetPlan, target: TargetC
     if "compact" not in target.policies:
         return
     policy = f"{target.topic} has cleanup.policy={target.configs['cleanup.policy']}"
-    # Topics that go there together may share a key, though each restores it once.
+    # Topics merged there may share a key, though each restores it once.
     is_alone = len(plan.topics) == 1
-    if is_alone and plan.asked.is_snapshot and plan.asked.keeps_numbers and not changes_sizes(request):
+    if is_alone and plan.facts.is_snapshot and plan.facts.keeps_numbers and not changes_sizes(request):
         yield make_remark(
             f"{policy}: each key is restored once, so compaction removes no value, only tombstones after "
             f"delete.retention.ms; restored records replace older ones of their keys"
@@ -333,13 +333,13 @@ def _check_retention(oldest: int, target: TargetConfigs, lasts: int) -> Iterator
 
 
 def _find_age(oldest: int, target: TargetConfigs, lasts: int) -> int:
-    """Return the age (ms) that the oldest record has when the restore ends. No record is older than FOREVER_MS."""
+    """Return the age (ms) of the oldest record at the end of the restore. No record is older than FOREVER_MS."""
     return min(FOREVER_MS, target.now_ms + lasts - oldest)
 
 
 def _write_oldest(oldest: int) -> str:
     if oldest == EARLIEST:
-        return "records may be of any age, as no name of an object tells their timestamps, and old ones"
+        return "records may be of any age, as no name of an object has their timestamps, and old ones"
     return f"records as old as {_write_moment(oldest)}"
 
 
@@ -357,8 +357,8 @@ def _check_retention_bytes(
     what = f"{target.topic} has retention.bytes={limit}"
     if most is None:
         yield make_refusal(
-            f"{what}, and how many bytes of a kafka partition's log restored records take is not known: their objects "
-            f"do not tell, or they are written anew on their way. The first of them may be deleted. Set "
+            f"{what}, and the bytes of restored records in a kafka partition's log are unknown: their "
+            f"objects have no sizes, or they are re-encoded on their way. The first of them may be deleted. Set "
             f"retention.bytes=-1 on it for the restore"
         )
     elif most > limit:
@@ -390,7 +390,7 @@ def _check_oldest(oldest: int, target: TargetConfigs, lasts: int) -> Iterator[Pr
 
 
 def check_newest(newest: int, target: TargetConfigs) -> Iterator[PreflightFinding]:
-    """Refuse records that the target rejects because they are too far in the future."""
+    """Refuse records too far in the future for the target."""
     for name, limit in _list_limits_after(target):
         # Without the restore's duration: as time passes, late records come nearer to now.
         if newest - target.now_ms > limit:
@@ -401,12 +401,12 @@ def check_newest(newest: int, target: TargetConfigs) -> Iterator[PreflightFindin
 
 
 def _remark_latest(target: TargetConfigs) -> Iterator[PreflightFinding]:
-    """Remark on a limit where nobody knows how late records are. The brokers reject those above it: none is lost."""
+    """Remark on a limit if the times of records are unknown. The brokers reject later ones: none is lost."""
     for name, limit in _list_limits_after(target):
         if limit < FOREVER_MS:
             yield make_remark(
                 f"{target.topic} has {name}={limit}: records that lie so far in the future, if there are any, would "
-                f"stop the restore at the first of them. A dry run that reads everything tells: --exact (how.exact)"
+                f"stop the restore at the first of them. A dry run that reads everything shows it: --exact (how.exact)"
             )
 
 
@@ -431,14 +431,14 @@ def _check_message_size(request: RestoreRequest, plan: TargetPlan, target: Targe
     if limit < archived and largest + RECORD_OVERHEAD > limit:
         yield make_remark(
             f"{what}, the archived topic allowed {archived}: records above the limit, if there are any, would stop the "
-            f"restore at the first of them. A dry run that reads everything tells: --exact (how.exact)",
+            f"restore at the first of them. A dry run that reads everything shows it: --exact (how.exact)",
         )
 
 
 def check_largest_record(
     request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, largest: int
 ) -> Iterator[PreflightFinding]:
-    """Judge a record that is too large. `largest` is the largest sum of key, value and headers of a record."""
+    """Judge a too large record. `largest` is the largest sum of key, value and headers of a record."""
     limit = target.number("max.message.bytes", MAX_MESSAGE_BYTES)
     if largest > limit:
         holds = f"{target.topic} has max.message.bytes={limit}: a record has {largest:,} bytes"
@@ -446,21 +446,21 @@ def check_largest_record(
 
 
 def choose_codec(request: RestoreRequest, plan: TargetPlan, limit: int) -> str:
-    """Return how records are compressed before they are sent: as the target's worker file says.
+    """Return the compression of records before they are sent: by the target's worker file.
 
-    Where that says nothing, records that the target takes only compressed, as the archived topic took them, are
-    compressed. Brokers compare the compressed bytes with max.message.bytes.
+    If it has none, records that the target accepts only compressed, as the archived topic did, are compressed. Brokers
+    compare the compressed bytes with max.message.bytes.
     """
-    given = find_sent_codec(request.target_kafka)
-    if given is not None:
-        return given
+    codec = find_sent_codec(request.target_kafka)
+    if codec is not None:
+        return codec
     is_needed = _find_large(request, plan, limit) is not None and limit >= _read_archived_limit(plan)
     return "zstd" if is_needed else "none"
 
 
 def _find_large(request: RestoreRequest, plan: TargetPlan, limit: int) -> ObjectFacts | None:
-    """Find an object of which some records certainly have more bytes before compression."""
-    if plan.asked.chooses or changes_sizes(request):
+    """Find an object with some records that certainly have more bytes before compression."""
+    if plan.facts.chooses or changes_sizes(request):
         return None
     return next((o for o in plan.objects if average_record_bytes(o) > limit), None)
 
@@ -470,7 +470,7 @@ def _read_archived_limit(plan: TargetPlan) -> int:
 
 
 def _judge_large(request: RestoreRequest, plan: TargetPlan, holds: str, limit: int) -> PreflightFinding:
-    """Judge records that are above the limit before compression."""
+    """Judge records above the limit before compression."""
     archived = _read_archived_limit(plan)
     if limit < archived:
         return make_refusal(f"{holds}. Raise it, or leave them out by time or offset")

@@ -15,7 +15,7 @@ from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
-"""The store is asked so often whether objects have thawed. The fastest tier takes minutes."""
+"""Interval of asking the store for thawed objects. The fastest tier takes minutes."""
 REQUESTS_AT_ONCE = 16
 
 _NOT_ASKED_FOR = (
@@ -33,7 +33,7 @@ def describe_cold(objects: Iterable[ObjectInfo | ForeignObject | None]) -> Itera
 
 
 def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStore) -> None:
-    """Request the cold ones of these objects once, and wait until all of them can be read.
+    """Request the cold ones of these objects once, and wait until all can be read.
 
     If the request thaws nothing, cold objects are bad objects: `behavior.on.error` decides.
 
@@ -41,35 +41,35 @@ def thaw_objects(request: RestoreRequest, keys: Sequence[str], store: ObjectStor
         BusyError: some are still cold when the wait is over, or the request thaws nothing. Glacier takes hours, so the
             run may end and be started again.
     """
-    wanted = request.thawing
-    if wanted.days is None:
-        if request.on_error == "fail" and (left := _find_cold(keys, store)):
-            raise _make_cold_error(request, left, _NOT_ASKED_FOR)
+    thawing = request.thawing
+    if thawing.days is None:
+        if request.on_error == "fail" and (cold := _find_cold(keys, store)):
+            raise _make_cold_error(request, cold, _NOT_ASKED_FOR)
         return
-    left = _find_cold(keys, store)
+    cold = _find_cold(keys, store)
     # S3 refuses a second request for an object while the first is under way.
-    _request_thaws([o.key for o in left if not o.thaw], wanted.days, wanted.tier or "Standard", store)
-    deadline = time.monotonic() + wanted.wait_seconds
-    while left:
+    _request_thaws([o.key for o in cold if not o.thaw], thawing.days, thawing.tier or "Standard", store)
+    deadline = time.monotonic() + thawing.wait_seconds
+    while cold:
         if time.monotonic() >= deadline:
-            raise _make_cold_error(request, left, _ASKED_FOR)
-        logger.info("restore %s: waiting for %d objects from cold storage", request.restore_id, len(left))
+            raise _make_cold_error(request, cold, _ASKED_FOR)
+        logger.info("restore %s: waiting for %d objects from cold storage", request.restore_id, len(cold))
         time.sleep(POLL_SECONDS)
-        left = _find_cold([o.key for o in left], store)
+        cold = _find_cold([o.key for o in cold], store)
 
 
 def _find_cold(keys: Sequence[str], store: ObjectStore) -> list[ObjectInfo]:
-    return [found for found in store.heads(keys) if found is not None and found.is_cold]
+    return [info for info in store.heads(keys) if info is not None and info.is_cold]
 
 
 def _request_thaws(keys: Sequence[str], days: int, tier: ThawTier, store: ObjectStore) -> None:
     with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="thaw") as pool:
-        for asked in [pool.submit(store.request_thaw, key, days, tier) for key in keys]:
-            asked.result()
+        for request in [pool.submit(store.request_thaw, key, days, tier) for key in keys]:
+            request.result()
 
 
-def _make_cold_error(request: RestoreRequest, left: Sequence[ObjectInfo], advice: str) -> BusyError:
-    named = ", ".join(o.key for o in left[:5])
+def _make_cold_error(request: RestoreRequest, cold: Sequence[ObjectInfo], advice: str) -> BusyError:
+    named = ", ".join(o.key for o in cold[:5])
     return BusyError(
-        f"restore {request.restore_id}: {len(left)} objects lie in cold storage, such as {named}: {advice}"
+        f"restore {request.restore_id}: {len(cold)} objects lie in cold storage, such as {named}: {advice}"
     )

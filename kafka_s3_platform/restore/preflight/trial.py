@@ -18,7 +18,7 @@ from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
 MOST_BYTES = 67_108_864
-"""The largest object that is read whole only to try its first records."""
+"""The largest object to read completely only to try its first records."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TrialTask:
     sent: SentSettings
 
     def outgoing(self, on_error: OnError | None = None) -> OutgoingStream:
-        """Make the stream that writes its records as they would be sent. It registers no schema."""
+        """Make the stream that encodes its records for sending. It registers no schema."""
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
         return new_outgoing_stream(self.stream, replace(self.sent, values=values, behavior_on_error=behavior))
@@ -37,7 +37,7 @@ class TrialTask:
 
 @dataclass(frozen=True)
 class ForeignCount:
-    """How much of the windows a stream holds, before filters and transforms. Bytes are those that were read.
+    """Records of a stream in the windows, before filters and transforms. Bytes are as read.
 
     `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
     """
@@ -54,41 +54,41 @@ class ForeignCount:
 
 
 def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
-    """Read all objects of a task, and write their records as they would be sent.
+    """Read all objects of a task, and encode their records for sending.
 
     Raises:
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`.
         RecordError: a record cannot be written, and `behavior.on.error` is `fail`.
     """
-    wanted = WantedRecords(task.stream, ObjectStore(task.stream.store))
+    records = WantedRecords(task.stream, ObjectStore(task.stream.store))
     outgoing = task.outgoing()
     count = size = 0
     newest = NO_TIMESTAMP
-    for batch in wanted:
+    for batch in records:
         newest = max(newest, int(batch.timestamps.max()))
         count = count + batch.num_rows
         size = size + int(count_record_bytes(batch.records).sum())
         if task.stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
-    notes = (*wanted.notes, *outgoing.notes)
+    notes = (*records.notes, *outgoing.notes)
     return ForeignCount(
         task.stream.topic,
         newest,
         count,
         size,
-        wanted.skipped,
+        records.skipped,
         notes,
-        wanted.gaps,
-        wanted.skipped_count,
-        wanted.gap_count,
+        records.gaps,
+        records.skipped_count,
+        records.gap_count,
     )
 
 
 def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
-    """Find topics whose first records cannot be written, or look otherwise than the connector's file says.
+    """Find topics with first records that cannot be written, or contradict the connector's file.
 
-    For each topic, the first stream is tried whose first object is small. A restore that `is_begun` has passed the
-    trial of writing before.
+    For each topic, the first stream with a small first object is tried. A restore that `is_begun` has passed the trial
+    of writing before.
     """
     looked_at = set[str]()
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Sends a stream without transactions, and goes on from what it finds in the target."""
+"""Sends a stream without transactions, and resumes from the target's content."""
 
 import logging
 import time
@@ -25,22 +25,22 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_RECORDS = 250_000
 
 CHECKPOINT_SECONDS = 5.0
-"""A checkpoint is written after this many records or seconds. The next run compares what was sent since then."""
+"""A checkpoint is written after this many records or seconds. The next run compares the records sent since."""
 
 SETTLE_SECONDS = 2.0
-"""How long the target's end must stay the same. Then no request of a killed run is expected to be in the network."""
+"""Time that the target's end must stay the same, so that no request of a killed run is in the network."""
 
 SETTLE_LIMIT_SECONDS = 30.0
-"""How long to wait for that at most: other writers may never stop."""
+"""Longest wait for it: other writers may never stop."""
 
 PAUSE_SECONDS = SETTLE_SECONDS / 2
-"""A run that stood still for longer sends nothing before it has asked the bucket whether a newer one has begun."""
+"""A run that paused for longer asks the bucket for a newer one before it sends anything."""
 
 
 def replay_at_least_once(
     task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt
 ) -> ReplayResult:
-    """Send what the target does not hold yet, and note in the bucket how far it came."""
+    """Send records missing in the target, and note the progress in the bucket."""
     position = _find_start(task, store, checkpoint, attempt)
     try:
         return _send_rest(task, store, checkpoint, position)
@@ -62,17 +62,17 @@ def _find_start(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, at
         # Nobody has sent anything yet, so there is nothing to wait for and nothing to compare.
         return position
     _await_standstill(task)
-    found = find_position(task, store, position)
+    position_found = find_position(task, store, position)
     # Claim it again: to compare may have taken long.
-    checkpoint.save(found)
+    checkpoint.save(position_found)
     logger.info(
         "restore %s goes on at source offset %d: the target holds its records below offset %d, %s of them",
         task.where,
-        found.next_source_offset,
-        found.next_target_offset,
-        f"{found.record_count:,}",
+        position_found.next_source_offset,
+        position_found.next_target_offset,
+        f"{position_found.record_count:,}",
     )
-    return found
+    return position_found
 
 
 def _choose_known_position(task: ReplayTask, saved: Position | None) -> Position:
@@ -92,13 +92,13 @@ def _await_standstill(task: ReplayTask) -> None:
     sends what it has queued first. Other writers may keep the end moving: then the limit ends the wait.
     """
     deadline = time.monotonic() + SETTLE_LIMIT_SECONDS
-    known = -1
+    last_end = -1
     with ClusterAdmin(task.kafka) as admin:
         while time.monotonic() < deadline:
             end = admin.frontiers(task.to_topic, [task.kafka_partition])[task.kafka_partition].high_watermark
-            if end == known:
+            if end == last_end:
                 return
-            known = end
+            last_end = end
             time.sleep(SETTLE_SECONDS)
 
 
@@ -124,14 +124,14 @@ def _send_rest(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, sta
                 throttle.take(part.num_rows, size)
                 sent_bytes += size
         delivered = producer.flush()
-        # Only after the flush: the last position is that of all acknowledged records.
+        # Only after the flush: the last position then covers all acknowledged records.
         end = progress.save(delivered)
     sent = sum(place.records for place in delivered.values())
     return task.result(start, sent, sent_bytes, end)
 
 
 class _CheckpointKeeper:
-    """Writes checkpoints of what the cluster has acknowledged, at intervals."""
+    """Writes checkpoints of acknowledged records, at intervals."""
 
     def __init__(self, checkpoint: Checkpoint, start: Position) -> None:
         self._checkpoint = checkpoint
@@ -140,11 +140,11 @@ class _CheckpointKeeper:
         self._saved_at = self._noted_at = time.monotonic()
 
     def note(self, delivered: Mapping[int, Delivered]) -> None:
-        """Write a checkpoint where one is due, before more is sent. Raises SupersededError if a newer run has begun."""
+        """Write a checkpoint if one is due, before more is sent. Raises SupersededError if a newer run has begun."""
         now = time.monotonic()
         due = now - self._saved_at >= CHECKPOINT_SECONDS or now - self._noted_at >= PAUSE_SECONDS
         if due or self._position(delivered).record_count - self._saved.record_count >= CHECKPOINT_RECORDS:
-            # Even where nothing arrived since: to write is also to ask.
+            # Even if nothing arrived since: writing also asks for a newer run.
             self._write(self._position(delivered))
         self._noted_at = time.monotonic()
 

@@ -15,8 +15,8 @@ class Position:
     """A place in the stream of one source kafka partition.
 
     When this is written, all its records below `next_source_offset` are in the target, below `next_target_offset`, and
-    no other record of it is at or above that. `record_count` is their number. With exactly-once delivery the marker
-    decides where to go on, not this position: `next_target_offset` is None, and more may have been committed since.
+    no other record of it is at or above it. `record_count` is their number. With exactly-once delivery the marker
+    decides about resuming, not this position: `next_target_offset` is None, and more may have been committed since.
     """
 
     next_source_offset: int
@@ -25,7 +25,7 @@ class Position:
 
 
 class Checkpoint:
-    """The stored position. Each write names the version that it replaces, so of two writers one fails.
+    """The stored position. Each write names the version it replaces, so of two writers one fails.
 
     Raises SupersededError if another run of the same restore id has written since.
     """
@@ -39,16 +39,16 @@ class Checkpoint:
         """The position that this writer loaded or saved last."""
 
     def load(self) -> Position | None:
-        """Return the position that was written last, None if there is none yet."""
-        found = self._store.head(self._key)
-        if found is None:
+        """Return the last written position, None if there is none yet."""
+        info = self._store.head(self._key)
+        if info is None:
             return None
-        self._etag = found.etag
+        self._etag = info.etag
         self.position = _parse_position(self._store.get(self._key), self._key)
         return self.position
 
     def save(self, position: Position) -> None:
-        """Write the position in place of the last one that this writer loaded or saved."""
+        """Write the position in place of the last one loaded or saved by this writer."""
         body = json.dumps(asdict(position) | {"owner": self._owner}, indent=1).encode()
         try:
             if self._etag is None:
@@ -65,23 +65,23 @@ class Checkpoint:
 
     @property
     def is_last(self) -> bool:
-        """Whether nobody else has written since this writer loaded or saved."""
-        found = self._store.head(self._key)
-        return found is not None and found.etag == self._etag
+        """Return True if nobody else has written since this writer loaded or saved."""
+        info = self._store.head(self._key)
+        return info is not None and info.etag == self._etag
 
 
 def read_positions(store: ObjectStore, keys: Sequence[str]) -> list[Position | None]:
-    """Read the position at each checkpoint key, None where nothing was written yet."""
+    """Read the position at each checkpoint key, None if nothing was written yet."""
     return [_read_position(store, key) for key in keys]
 
 
 def save_document(store: ObjectStore, key: str, body: bytes) -> None:
-    """Create the object, or replace the one that exists."""
-    found = store.head(key)
-    if found is None:
+    """Create the object, or replace an existing one."""
+    info = store.head(key)
+    if info is None:
         store.put_new(key, body)
     else:
-        store.replace(key, body, found.etag)
+        store.replace(key, body, info.etag)
 
 
 def _read_position(store: ObjectStore, key: str) -> Position | None:

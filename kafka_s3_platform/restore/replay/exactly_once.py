@@ -1,4 +1,4 @@
-"""Sends a stream in transactions that carry a progress marker."""
+"""Sends a stream in transactions with a progress marker."""
 
 import logging
 from contextlib import ExitStack, closing
@@ -7,7 +7,7 @@ from kafka_s3_platform.errors import PlatformError, SupersededError, TransientEr
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.kafka.throttle import Throttle
-from kafka_s3_platform.restore.outgoing.pieces import cut_to_room
+from kafka_s3_platform.restore.outgoing.pieces import split_to_room
 from kafka_s3_platform.restore.outgoing.sent import SentBatch
 from kafka_s3_platform.restore.replay.bad_objects import decide_left_out
 from kafka_s3_platform.restore.replay.checkpoint import Checkpoint
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:
-    """Send what the progress marker does not count yet, in transactions that commit the marker."""
+    """Send records not counted by the progress marker, in transactions that commit the marker."""
     name = task.marker_name
     group = GroupOffset(task.kafka, name, task.to_topic, MARKED_KAFKA_PARTITION)
     producer = TransactionalReplayProducer(
@@ -62,8 +62,8 @@ def _begin_transactions(
     group: GroupOffset,
     producer: TransactionalReplayProducer,
 ) -> Transactions:
-    """Fence older tries, commit the first marker, and write to the bucket that there is one."""
-    # Fence before reading: what an older try has open is then aborted, and its marker cannot change any more.
+    """Fence older tries, commit the first marker, and note it in the bucket."""
+    # Fence before reading: an older try's open transaction is then aborted, and its marker cannot change any more.
     producer.begin()
     start = find_starting_marker(task, store, group, checkpoint)
     transactions = Transactions(producer, group, checkpoint, start)
@@ -97,7 +97,7 @@ def _send_in_transactions(task: ReplayTask, transactions: Transactions, reading:
             # The next batch takes longer to read than the transaction may stay open.
             transactions.commit()
             continue
-        for piece in cut_to_room(batch, lambda: transactions.piece_bytes):
+        for piece in split_to_room(batch, lambda: transactions.piece_bytes):
             transactions.make_room(piece.log_bytes)
             for part in piece.parts:
                 transactions.send(part)
@@ -112,8 +112,8 @@ def _keep_to_rates(task: ReplayTask, throttle: Throttle, transactions: Transacti
     """Keep to the rates. If the wait outlasts the transaction, commit first."""
     limits = ((records, task.records_per_second), (size, task.bytes_per_second))
     longest = max((amount / limit for amount, limit in limits if limit), default=0.0)
-    left = transactions.seconds_left
-    if left is not None and longest > left:
+    seconds_left = transactions.seconds_left
+    if seconds_left is not None and longest > seconds_left:
         transactions.commit()
     throttle.take(records, size)
 

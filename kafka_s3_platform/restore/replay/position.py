@@ -7,17 +7,17 @@ from kafka_s3_platform.restore.replay.target_log import read_target
 from kafka_s3_platform.store.objects import ObjectStore
 
 
-def find_position(task: ReplayTask, store: ObjectStore, known: Position) -> Position:
-    """Find how far the target really is: match the archived stream from `known` on with what follows in the target."""
+def find_position(task: ReplayTask, store: ObjectStore, start_position: Position) -> Position:
+    """Find the target's real position: match the archived stream from `start_position` on with the target's records."""
     last: tuple[int, int] | None = None
     count = 0
-    start = task.target_start if known.next_target_offset is None else known.next_target_offset
+    start = task.target_start if start_position.next_target_offset is None else start_position.next_target_offset
     target = read_target(task.kafka, task.to_topic, task.kafka_partition, start)
-    stream = task.decided(store).sent_stream(store, known.next_source_offset)
-    for source, found in SubsequenceMatch(stream.whole(), target, task.any_timestamp):
-        last = (source.column("offset")[-1].as_py(), found.column("offset")[-1].as_py())
+    stream = task.decided(store).sent_stream(store, start_position.next_source_offset)
+    for source, matched in SubsequenceMatch(stream.all_records(), target, task.any_timestamp):
+        last = (source.column("offset")[-1].as_py(), matched.column("offset")[-1].as_py())
         count += source.num_rows
     if last is None:
-        return known
+        return start_position
     source_offset, target_offset = last
-    return Position(source_offset + 1, target_offset + 1, known.record_count + count)
+    return Position(source_offset + 1, target_offset + 1, start_position.record_count + count)

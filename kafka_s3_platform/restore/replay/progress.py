@@ -16,7 +16,7 @@ EVERY_SECONDS = 10.0
 
 
 Measure = Callable[[Sequence[Position | None]], int]
-"""Measures, from the positions in the checkpoints, how much of what is expected is done."""
+"""Measures progress from the positions in the checkpoints."""
 
 
 class CheckpointWatch:
@@ -47,7 +47,7 @@ class CheckpointWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        # Look at once: the first look only finds where counting starts.
+        # Read at once: the first reading only finds the start of counting.
         wait = 0.0
         while not self._ended.wait(wait):
             wait = EVERY_SECONDS
@@ -59,17 +59,17 @@ class CheckpointWatch:
     def _log(self, reached: Sequence[Position | None]) -> None:
         records = sum(p.record_count for p in reached if p is not None)
         done = records if self._passed is None else self._passed(reached)
-        # Records of an earlier run do not count for the speed of this one, so the first look logs nothing.
+        # Records of an earlier run do not count for the speed of this one, so the first reading logs nothing.
         if self._first is None:
             self._first = (records, done)
             self._started = time.monotonic()
             return
         seconds = max(time.monotonic() - self._started, 1e-3)
         rates = [(now - before) / seconds for now, before in zip((records, done), self._first, strict=True)]
-        left = f"about {(self._expected - done) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
+        remaining = f"about {(self._expected - done) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
         of = f"of at most {self._expected:,} records" if self._passed is None else "records"
         if self._passed is not None and self._expected:
-            left = f"{done / self._expected:.0%} of the objects' bytes, {left}"
-        told = f"{records:,} {of}, {rates[0]:,.0f} records/s, {left}"
-        tell_watchers(Snapshot(self._what, done, self._expected, told))
-        log_progress(logger, f"{self._what}: {told}")
+            remaining = f"{done / self._expected:.0%} of the objects' bytes, {remaining}"
+        text = f"{records:,} {of}, {rates[0]:,.0f} records/s, {remaining}"
+        tell_watchers(Snapshot(self._what, done, self._expected, text))
+        log_progress(logger, f"{self._what}: {text}")

@@ -1,4 +1,4 @@
-"""Reads one step ahead of what is sent."""
+"""Reads one step ahead of the sender."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -19,7 +19,7 @@ class ReadAhead(Generic[T]):
         self._reading = self._pool.submit(next, self._source, None)
 
     def close(self) -> None:
-        """End the thread, after the item that it reads."""
+        """End the thread, after its current item."""
         self._pool.shutdown()
 
     def items(self, patience: Callable[[], float | None]) -> Iterator[T | None]:

@@ -20,7 +20,7 @@ from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
 UNSENDABLE_TIMESTAMPS = frozenset({0})
-"""Timestamps (epoch ms) that the Kafka client replaces with the current time."""
+"""Timestamps (epoch ms) replaced by the Kafka client with the current time."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ReplayTask:
 
     @property
     def marker_name(self) -> str:
-        """The transactional id, which is also the name of the consumer group that holds the progress marker."""
+        """The transactional id, also the name of the consumer group with the progress marker."""
         return make_marker_name(self.restore_id, self.kafka_partition, place=self.place, topic=self.named_topic)
 
     @property
@@ -66,20 +66,20 @@ class ReplayTask:
 
     @property
     def named_topic(self) -> str:
-        """The source's topic where a restore may have several, else empty."""
+        """The source's topic if a restore may have several, else empty."""
         return self.stream.named_topic
 
     @property
     def keeps_number(self) -> bool:
-        """Whether records go to the kafka partition of the same number, and to no other."""
+        """True if records go to the kafka partition of the same number, and to no other."""
         return self.sent.outgoing.partitioning == SOURCE
 
     @property
     def is_found_by_content(self) -> bool:
-        """Whether comparing the target with the archive shows how far the target has come.
+        """True if comparing the target with the archive shows the target's progress.
 
         It does not if another run may have left out other objects or records than this one. It does not either if
-        several topics of another sink go to one target: their equal records look the same.
+        several topics of another sink go to one target: their equal records are indistinguishable.
         """
         is_same_each_time = self.sent.behavior_on_error == "fail" and not self.sent.records.latest_per_key
         is_comparable = self.keeps_number and self.stream.is_found_by_content
@@ -87,7 +87,7 @@ class ReplayTask:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it is sent at a limited rate."""
+        """True if it is sent at a limited rate."""
         return bool(self.records_per_second or self.bytes_per_second)
 
     @property
@@ -97,13 +97,13 @@ class ReplayTask:
 
     @property
     def reached(self) -> tuple[tuple[int, int], ...]:
-        """Kafka partitions of the target to which records may go, and the end of each before the restore."""
+        """Kafka partitions of the target that may get records, and the end of each before the restore."""
         if self.keeps_number:
             return ((self.kafka_partition, self.target_start),)
         return self.target_starts
 
     def is_first_try(self, attempt: Attempt) -> bool:
-        """Whether nothing was sent yet, as far as this run knows."""
+        """Return True if nothing was sent yet, as far as this run knows."""
         return not self.resumed and attempt.number == 0
 
     def beside(self, store: ObjectStore) -> ObjectStore:
@@ -113,15 +113,15 @@ class ReplayTask:
         return ObjectStore(self.documents_store)
 
     def sent_stream(self, store: ObjectStore, start_offset: int = 0) -> SentStream:
-        """Return what is sent from source offset `start_offset` on. The stream leaves out what `decided` gave it."""
-        return SentStream(self.stream, self.sent, store, start_offset, partial(_cut_portions, self))
+        """Return the records to send from source offset `start_offset` on, without objects left out by `decided`."""
+        return SentStream(self.stream, self.sent, store, start_offset, partial(_split_portions, self))
 
     def decided(self, store: ObjectStore) -> "ReplayTask":
-        """Return this task with a stream that leaves out what was decided for this restore."""
+        """Return this task with a stream that leaves out the decided objects."""
         return replace(self, stream=self.stream.leaving_out(self.left_out(store)))
 
     def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
-        """Read which bad objects are left out, and why. None before that is decided."""
+        """Read the bad objects to leave out, with reasons. None before the decision."""
         return read_left_out(self.beside(store), self.documents.left_out, self.plan_digest)
 
     @property
@@ -165,8 +165,8 @@ class ReplayResult:
     topic: str = ""
 
 
-def _cut_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into what the rates allow in about a second, so that a low rate flows instead of pulsing."""
+def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a batch into portions for about a second at the rates, so that a low rate flows instead of pulsing."""
     step = float(batch.num_rows)
     if task.records_per_second:
         step = min(step, task.records_per_second)

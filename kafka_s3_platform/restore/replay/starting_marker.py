@@ -1,4 +1,4 @@
-"""Finds where exactly-once sending goes on: reads the progress marker, and checks it against the target."""
+"""Finds the position to resume exactly-once sending: reads the progress marker, and checks it against the target."""
 
 import logging
 from contextlib import closing
@@ -22,23 +22,23 @@ logger = logging.getLogger(__name__)
 
 
 def find_starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
-    """Find where to go on. Older tries are fenced and their open transactions aborted, so nothing changes meanwhile."""
+    """Find the marker to resume from. Older tries are fenced and their open transactions aborted: nothing changes."""
     where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
     saved = checkpoint.load()
     if saved is not None and saved.next_target_offset is not None:
         raise PreflightError(
-            f"{where}: a run with delivery=at_least_once has sent some of it, which no progress marker tells of. Go on "
+            f"{where}: a run with delivery=at_least_once has sent some of it, counted by no progress marker. Go on "
             f"with delivery=at_least_once"
         )
     try:
-        found = group.read()
+        committed = group.read()
     except TransientError:
         if not _is_marker_hidden(task, group):
             raise
         why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
         return _find_marker_by_content(task, store, why)
-    if found is not None:
-        marker = _check_marker(task, store, Marker.of(found, task.plan_digest, where), saved)
+    if committed is not None:
+        marker = _check_marker(task, store, Marker.of(committed, task.plan_digest, where), saved)
         logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
         return marker
     if saved is not None and _holds_records(task):
@@ -61,62 +61,62 @@ def _is_marker_hidden(task: ReplayTask, group: GroupOffset) -> bool:
 
 
 def _check_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: Position | None) -> Marker:
-    """Return the marker, or a corrected one if the target holds less or more of the stream than it says.
+    """Return the marker, or a corrected one if the target holds less or more of the stream.
 
-    The cluster notes that a transaction has ended, then writes its end to each kafka partition: to those of the target
-    and to the one that keeps the marker. Brokers of Kafka 4.3 leave that out if a kafka partition has no leader at that
-    moment (KAFKA-20734). Records whose transaction lacks its end are hidden, and end together with the next
-    transaction: records that the cluster confirmed as committed are aborted with it, or aborted ones are committed.
+    The cluster notes the end of a transaction, then writes it to each kafka partition: to the target's and to the
+    marker's. Brokers of Kafka 4.3 leave it out if a kafka partition has no leader at this moment (KAFKA-20734). Records
+    of a transaction without an end are hidden, and end together with the next transaction: records confirmed as
+    committed are aborted with it, or aborted ones are committed.
 
     Raises:
-        OpenTransactionError: a transaction hides what follows the last record that the marker counts.
+        OpenTransactionError: a transaction hides the records after the last one counted by the marker.
     """
-    told = f"the progress marker tells of the records below source offset {marker.next_source_offset}"
+    claim = f"the progress marker counts the records below source offset {marker.next_source_offset}"
     if _lacks_records(task, marker):
-        return _find_marker_by_content(task, store, f"{told}, and not all of them are there")
+        return _find_marker_by_content(task, store, f"{claim}, and not all of them are there")
     if not task.is_found_by_content:
         if saved is not None and saved.next_source_offset > marker.next_source_offset:
-            return _find_marker_by_content(task, store, f"{told}, and a run before told {saved.next_source_offset}")
+            return _find_marker_by_content(task, store, f"{claim}, and a run before told {saved.next_source_offset}")
         return marker
     end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
     if end is None:
         # The group's metadata had no room for the ends of its records.
         return marker
-    found = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
-    if found.next_source_offset > marker.next_source_offset:
+    position = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
+    if position.next_source_offset > marker.next_source_offset:
         logger.warning(
-            "restore %s: %s, and the target holds those below %d", task.where, told, found.next_source_offset
+            "restore %s: %s, and the target holds those below %d", task.where, claim, position.next_source_offset
         )
-    return _make_marker(task, found)
+    return _make_marker(task, position)
 
 
 def _find_marker_by_content(task: ReplayTask, store: ObjectStore, why: str) -> Marker:
-    """Make a marker of what the target really holds: compare all of it with the archive."""
+    """Make a marker of the target's real content: compare all of it with the archive."""
     if task.is_found_by_content:
-        found = find_position(task, store, Position(0, None))
+        position = find_position(task, store, Position(0, None))
         logger.warning(
             "restore %s: %s. It goes on behind what was found in the target: at source offset %d",
             task.where,
             why,
-            found.next_source_offset,
+            position.next_source_offset,
         )
-        return _make_marker(task, found)
+        return _make_marker(task, position)
     if _holds_records(task):
         raise PreflightError(
-            f"restore {task.where}: {why}. Comparing tells how far the target is only for our own objects whose "
+            f"restore {task.where}: {why}. Comparing finds the target's position only for our own objects whose "
             f"records keep their kafka partition's number, with behavior.on.error=fail, without mappers and without "
             f"latest_per_key. Restore to another topic under another restore id"
         )
     return Marker(task.plan_digest, 0, 0)
 
 
-def _make_marker(task: ReplayTask, found: Position) -> Marker:
-    ends = {} if found.next_target_offset is None else {task.kafka_partition: found.next_target_offset}
-    return Marker(task.plan_digest, found.next_source_offset, found.record_count, ends)
+def _make_marker(task: ReplayTask, position: Position) -> Marker:
+    ends = {} if position.next_target_offset is None else {task.kafka_partition: position.next_target_offset}
+    return Marker(task.plan_digest, position.next_source_offset, position.record_count, ends)
 
 
 def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
-    """Whether the last record in some kafka partition was truncated or aborted, as far as can be known now."""
+    """Return True if the last record in some kafka partition was truncated or aborted, as far as can be known now."""
     if not marker.target_ends:
         return False
     with ClusterAdmin(task.kafka) as admin:
@@ -124,8 +124,8 @@ def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
     hidden = [p for p, log in logs.items() if log.last_stable_offset < marker.target_ends[p] <= log.high_watermark]
     if hidden:
         logger.warning(
-            "restore %s: an open transaction hides whether kafka partitions %s of %s hold what the progress marker "
-            "tells of",
+            "restore %s: an open transaction hides whether kafka partitions %s of %s hold the records counted by "
+            "the progress marker",
             task.where,
             hidden,
             task.to_topic,
@@ -147,7 +147,7 @@ def _is_lost(task: ReplayTask, log: Frontier, reader: RecordReader, end: int) ->
 
 
 def _holds_records(task: ReplayTask) -> bool:
-    """Whether the target received committed records since this restore began."""
+    """Return True if the target received committed records since this restore began."""
     for kafka_partition, start in task.reached:
         target = read_target(task.kafka, task.to_topic, kafka_partition, start)
         with closing(target):

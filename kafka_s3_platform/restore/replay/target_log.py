@@ -1,4 +1,4 @@
-"""Reads one kafka partition of a target back: its committed records, up to the end that it had at the first look."""
+"""Reads one kafka partition of a target back: its committed records, up to its end at the first look."""
 
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -14,17 +14,17 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import make_span
 
 STABLE_SECONDS = 30.0
-"""How long to wait for open transactions. The cluster confirms the end of a transaction before it writes it."""
+"""Longest wait for open transactions. The cluster confirms the end of a transaction before it writes it."""
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class TargetLog:
-    """Offsets `[start_offset, end_offset)` of a target, whose committed records can be read.
+    """Offsets `[start_offset, end_offset)` of a target with readable committed records.
 
-    `open_offset` is where an open transaction begins that hides the rest. It is None if nothing is hidden.
-    `leader_epoch` is that of the look, None if it is not known.
+    At `open_offset` an open transaction begins that hides the rest. It is None if nothing is hidden. `leader_epoch` is
+    the epoch at the first look, None if it is unknown.
     """
 
     kafka: KafkaSettings = field(repr=False)
@@ -64,15 +64,15 @@ def _make_target_log(kafka: KafkaSettings, topic: str, log: Frontier, start_offs
 def read_target(
     kafka: KafkaSettings, topic: str, kafka_partition: int, start_offset: int
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Read all that the target holds now from `start_offset` on, and nothing that others write meanwhile.
+    """Read all current records of the target from `start_offset` on, and no later ones.
 
     Raises:
         LogTruncatedError: it no longer holds `start_offset`.
         OpenTransactionError: an open transaction hides part of it.
     """
     with ClusterAdmin(kafka) as admin:
-        found = await_settled_logs(admin, topic, [kafka_partition])[kafka_partition]
-    log = _make_target_log(kafka, topic, found, start_offset)
+        frontier = await_settled_logs(admin, topic, [kafka_partition])[kafka_partition]
+    log = _make_target_log(kafka, topic, frontier, start_offset)
     if log.open_offset is not None:
         raise explain_open_transaction(log)
     yield from log.read()
@@ -81,13 +81,13 @@ def read_target(
 def await_settled_logs(
     admin: ClusterAdmin, topic: str, kafka_partitions: Iterable[int], seconds: float | None = None
 ) -> Mapping[int, Frontier]:
-    """Wait until no transaction hides what the logs hold now, or for `seconds`, by default `STABLE_SECONDS`.
+    """Wait until no transaction hides current records, or for `seconds`, by default `STABLE_SECONDS`.
 
     Return them up to there.
     """
     ends = {number: log.high_watermark for number, log in admin.frontiers(topic, kafka_partitions).items()}
     logs = await_stable_logs(admin, topic, ends, seconds)
-    # Do not wait for what others write meanwhile: they may never stop.
+    # Do not wait for later records of others: they may never stop.
     return {p: replace(log, high_watermark=min(ends[p], log.high_watermark)) for p, log in logs.items()}
 
 
@@ -108,7 +108,7 @@ def await_stable_logs(
 
 
 def explain_open_transaction(log: TargetLog) -> OpenTransactionError:
-    """Build the error for where it matters what the open transaction hides."""
+    """Build the error for a caller that needs the hidden records."""
     return OpenTransactionError(
         f"target {log.topic}-{log.kafka_partition}: a transaction is open at offset {log.open_offset}, what follows "
         f"cannot be read back. Run again under the same restore id when it has ended. If it does not end within its "

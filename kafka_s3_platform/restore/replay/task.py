@@ -1,12 +1,11 @@
-"""One Spark task sends one source kafka partition of a restore, from where an earlier try ended.
+"""One Spark task sends one source kafka partition of a restore, from the end of an earlier try.
 
-`exactly_once` sends in transactions that carry a progress marker. A try begins by fencing the tries before it. What a
-killed or superseded try has sent is then either committed and counted by the marker, or aborted. A `read_committed`
-reader sees each record once, in order.
+`exactly_once` sends in transactions with a progress marker. A try begins by fencing earlier tries. Their records are
+then either committed and counted by the marker, or aborted. A `read_committed` reader sees each record once, in order.
 
 `at_least_once` sends without transactions. It is a few percent faster, and every reader sees the records at once. A try
-waits for requests that are still in the network, compares the target with the archive, and goes on from there. An older
-run that wakes up later can send records a second time, until it finds that the checkpoint in the bucket has changed.
+waits for requests still in the network, compares the target with the archive, and resumes from there. An older run that
+wakes up later can send records a second time, until it finds the checkpoint in the bucket changed.
 """
 
 from dataclasses import replace
@@ -20,7 +19,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 
 def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
-    """Send what the target does not hold yet, in order. After an error the checkpoint records how far the task came.
+    """Send records missing in the target, in order. After an error the checkpoint records the task's progress.
 
     Raises:
         IntegrityError: an object of the archive is missing, replaced or damaged.

@@ -17,10 +17,10 @@ TRANSACTION_BYTES = 256 * 1024 * 1024
 """A transaction ends at the first of these limits, or after a third of its timeout."""
 
 PIECES = 4
-"""Into how many pieces the producer's room is divided, so that some are on their way while others are acknowledged."""
+"""Number of pieces of the producer's room, so that some are on their way while others are acknowledged."""
 
 CHECKPOINT_SECONDS = 5.0
-"""How often the checkpoint follows the marker. It may lag, since the marker decides where a run goes on."""
+"""Interval of the checkpoint. It may lag, since a run resumes from the marker."""
 
 MARKED_KAFKA_PARTITION = 0
 """Every marker is committed for this kafka partition of the target, wherever the records go: each target has it."""
@@ -30,7 +30,7 @@ METADATA_BYTES = 4096
 
 
 def make_marker_name(restore_id: str, kafka_partition: int, *, place: str, topic: str = "") -> str:
-    """Return the transactional id of a stream, which is also the name of the consumer group that holds its marker.
+    """Return the transactional id of a stream, also the name of the consumer group with its marker.
 
     `place` is the plan's. `topic` is part of the name only if a restore may have several topics. The name is
     unambiguous, since a restore id contains no slash.
@@ -41,7 +41,7 @@ def make_marker_name(restore_id: str, kafka_partition: int, *, place: str, topic
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Says that the records of a stream below `next_source_offset` are committed in the target, `record_count` of them.
+    """Counts the committed records of a stream in the target: `record_count`, all below `next_source_offset`.
 
     `target_ends` maps each kafka partition of the target to the offset after the last of them there. It is empty if a
     group's metadata cannot hold that many.
@@ -54,36 +54,36 @@ class Marker:
 
     @property
     def position(self) -> Position:
-        """The position that a checkpoint stores. The marker holds no single offset of the target."""
+        """The position for a checkpoint. The marker has no single offset of the target."""
         return Position(self.next_source_offset, None, self.record_count)
 
     @property
     def committed(self) -> Committed:
-        """The offset and metadata that the group holds."""
-        said = {"plan": self.plan_digest, "records": self.record_count}
+        """The offset and metadata of the group."""
+        fields = {"plan": self.plan_digest, "records": self.record_count}
         ends = {str(p): end for p, end in sorted(self.target_ends.items())}
-        metadata = json.dumps(said | {"ends": ends})
+        metadata = json.dumps(fields | {"ends": ends})
         if len(metadata) > METADATA_BYTES:
             # Without the ends a run that goes on cannot check the target; a refused marker would end this one.
-            metadata = json.dumps(said)
+            metadata = json.dumps(fields)
         return Committed(self.next_source_offset, metadata)
 
     @staticmethod
-    def of(found: Committed, plan_digest: str, where: str) -> "Marker":
-        """Read the marker that a group holds. `where` names the restore and the group, for messages.
+    def of(committed: Committed, plan_digest: str, where: str) -> "Marker":
+        """Read the marker of a group. `where` names the restore and the group, for messages.
 
         Raises:
             PreflightError: it belongs to another plan, or is no marker of ours.
         """
         try:
-            said = json.loads(found.metadata)
-            ends = {int(p): int(end) for p, end in said.get("ends", {}).items()}
-            marker = Marker(str(said["plan"]), found.offset, int(said["records"]), ends)
+            fields = json.loads(committed.metadata)
+            ends = {int(p): int(end) for p, end in fields.get("ends", {}).items()}
+            marker = Marker(str(fields["plan"]), committed.offset, int(fields["records"]), ends)
             if min(marker.record_count, *ends, *ends.values(), 0) < 0:
                 raise ValueError("a number below 0")
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as err:
             raise PreflightError(
-                f"{where}: offset {found.offset} with metadata {found.metadata[:200]!r} is no progress marker: "
+                f"{where}: offset {committed.offset} with metadata {committed.metadata[:200]!r} is no progress marker: "
                 f"something else has committed it. Take another restore id"
             ) from err
         if marker.plan_digest != plan_digest:
@@ -95,7 +95,7 @@ class Marker:
 
 
 class Transactions:
-    """Sends a stream in transactions, each of which commits the marker.
+    """Sends a stream in transactions, each with the marker.
 
     Call `make_room`, then `send` any number of times, then `passed` with the source offset below which everything is
     sent. Call `commit` at the end, and whenever there may be nothing to send for longer than `seconds_left`. Meanwhile
@@ -133,7 +133,7 @@ class Transactions:
 
     @property
     def piece_bytes(self) -> int:
-        """How much to send at once: a part of the room, so that the next piece follows while one is acknowledged."""
+        """Bytes to send at once: a part of the room, so that the next piece follows while one is acknowledged."""
         return self._producer.room // PIECES
 
     def make_room(self, size: int) -> None:
@@ -167,7 +167,7 @@ class Transactions:
             self.save()
 
     def save(self) -> None:
-        """Bring the checkpoint up to what is committed."""
+        """Write the checkpoint of the committed records."""
         if self._saved != self.committed:
             self._checkpoint.save(self.committed)
         self._saved = self.committed

@@ -1,4 +1,4 @@
-"""Sentences about records that a restore asks for and the archive does not hold."""
+"""Sentences about requested records missing in the archive."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -25,27 +25,27 @@ _GAPS: Mapping[GapReason, str] = {
     "cut off": "were lost by the log before they were archived; what is archived there came later",
     "taken over": "were archived by another sink, before this connector took over from it",
 }
-"""How gaps are described."""
+"""Descriptions of gaps."""
 
 
 def describe_gaps(
     request: RestoreRequest, state: IndexState, selection: Selection, chosen: Sequence[Segment]
 ) -> Iterator[str]:
-    """Describe the offsets and hours of the selection that the archive does not hold; `chosen` overlap it."""
+    """Describe the offsets and hours of the selection missing in the archive; `chosen` overlap it."""
     topic = request.topic
     for window in selection.windows:
         p = window.kafka_partition
         covered = state.coverage(window.kafka_partition)
         mine = [s for s in chosen if s.kafka_partition == p]
-        # Without an end of its own, a window goes to the archive's end: what lies after that is no gap.
+        # Without an end of its own, a window goes to the archive's end: anything after it is no gap.
         end = (covered.end_offset or 0) if window.end_offset == FOREVER else window.end_offset
-        asked = make_span(window.start_offset, end)
+        requested = make_span(window.start_offset, end)
         if selection.is_timed:
-            asked &= _surround(state, p, mine)
+            requested &= _surround(state, p, mine)
         gaps = [g for g in state.judge.left_out if g.kafka_partition == p]
         for gap in gaps:
-            yield from (f"{topic}-{p}: offsets {r} {_GAPS[gap.reason]}" for r in asked.within(gap.offsets))
-        missing = asked - covered - RangeSet(g.offsets for g in gaps)
+            yield from (f"{topic}-{p}: offsets {r} {_GAPS[gap.reason]}" for r in requested.within(gap.offsets))
+        missing = requested - covered - RangeSet(g.offsets for g in gaps)
         yield from (f"{topic}-{p}: offsets {r} are not archived{_write_end(r, covered)}" for r in missing)
     yield from _describe_incomplete(request, state, selection)
 
@@ -56,12 +56,12 @@ def _write_end(missing: OffsetRange, covered: RangeSet) -> str:
 
 
 def describe_values_only(topic: str, chosen: Iterable[Segment]) -> Iterator[str]:
-    """Describe the objects that hold values only: a sentence for each kafka partition and format."""
-    found = sorted(
+    """Describe the objects of values only: a sentence for each kafka partition and format."""
+    segments_of_values = sorted(
         (s for s in chosen if not find_format(s.format).is_envelope),
         key=lambda s: (s.kafka_partition, s.format, s.start_offset),
     )
-    for (number, format_name), group in groupby(found, key=lambda s: (s.kafka_partition, s.format)):
+    for (number, format_name), group in groupby(segments_of_values, key=lambda s: (s.kafka_partition, s.format)):
         segments = list(group)
         records = sum(s.record_count for s in segments)
         ranges = RangeSet(s.offsets for s in segments)
@@ -94,7 +94,7 @@ def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segmen
 
 
 def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: Selection) -> Iterator[str]:
-    """Describe the hours of a window of time for which more records may still be archived."""
+    """Describe the hours of a window of time that may get more records later."""
     hours = list(_list_hours(request)) if selection.is_timed else []
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     missing = sorted(set(hours) - state.judge.list_complete(hours, lateness))
@@ -108,7 +108,7 @@ def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: 
 
 
 def _join_stretches(hours: Sequence[datetime]) -> list[str]:
-    """Write hours that follow each other as one stretch."""
+    """Write consecutive hours as one stretch."""
     stretches = []
     # Hours without a gap between them grow as their places do, so the difference is the same for all of them.
     for _, run in groupby(enumerate(hours), lambda place: place[1] - place[0] * HOUR):
@@ -120,14 +120,14 @@ def _join_stretches(hours: Sequence[datetime]) -> list[str]:
 
 
 def _list_hours(request: RestoreRequest) -> Iterator[datetime]:
-    """List the hours of the connector's timezone that the windows touch, from the archive's start up to now.
+    """List the hours of the connector's timezone in the windows, from the archive's start up to now.
 
-    Of a window without an end, only hours whose lateness has passed.
+    Of a window without an end, only hours with passed lateness.
     """
-    found: set[datetime] = set()
+    hours: set[datetime] = set()
     for window_start, window_end in request.windows or [(None, None)]:
-        found.update(_list_hours_of(request, window_start, window_end))
-    yield from sorted(found)
+        hours.update(_list_hours_of(request, window_start, window_end))
+    yield from sorted(hours)
 
 
 def _list_hours_of(
@@ -137,7 +137,7 @@ def _list_hours_of(
     archive_start = request.config.archive.start_hour
     zone = ZoneInfo(request.config.layout.timezone)
     start = max(t for t in (request.from_time, window_start, archive_start) if t is not None)
-    # Without an end, a window goes to what can be archived by now: hours that are not over yet lack nothing.
+    # Without an end, a window goes to the last archivable hour: hours that are not over yet lack nothing.
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     end = min((t for t in (request.to_time, window_end) if t is not None), default=now - HOUR - lateness)
     end = min(end, now)

@@ -1,4 +1,4 @@
-"""The plan of a restore of our archive: which objects and records go where.
+"""The plan of a restore of our archive: objects and records, with their targets.
 
 A plan is made once for a restore id and stays in the bucket.
 """
@@ -15,14 +15,14 @@ from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
+from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_header
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_gaps import describe_gaps, describe_values_only
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.schema_ids import check_schema_ids, describe_missing_schemas
 from kafka_s3_platform.restore.source.selection import Selection, select_records
 from kafka_s3_platform.restore.source.terms import (
-    Asked,
+    RequestFacts,
     check_plan_field,
     check_plan_place,
     check_terms,
@@ -53,19 +53,19 @@ class PlannedObject:
     format: str
 
     @property
-    def stored(self) -> StoredObject:
-        """The object as it was finished. Its SHA-256 is empty where another sink wrote the object."""
+    def stored_object(self) -> StoredObject:
+        """The object as it was finished. Its SHA-256 is empty for an object of another sink."""
         return StoredObject(self.key, self.size, self.etag, self.sha256)
 
 
 @dataclass(frozen=True)
 class ArchivePlan:
-    """What a restore replays.
+    """The plan of replayed objects.
 
-    `terms` is the request as it was made: a later request is compared with it. `asked` has the facts of `terms`.
+    `terms` is the original request: a later request is compared with it. `facts` are the typed facts of `terms`.
     `target` is None until the target is known. `values_only` are sentences about objects of the selection that are not
     in `objects`, because their format holds no whole records.
-    `place` is the `hash_place` of its connector. Restores of one id whose documents lie at two places are two restores.
+    `place` is the `hash_place` of its connector. Restores of one id with documents at two places are two restores.
     """
 
     restore_id: str
@@ -83,7 +83,7 @@ class ArchivePlan:
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
-        """Source kafka partitions that have something to restore."""
+        """Source kafka partitions with records to restore."""
         return tuple(sorted({o.kafka_partition for o in self.objects}))
 
     def objects_of(self, kafka_partition: int) -> tuple[PlannedObject, ...]:
@@ -107,14 +107,14 @@ class ArchivePlan:
         return 0
 
     @cached_property
-    def asked(self) -> Asked:
+    def facts(self) -> RequestFacts:
         """The facts of `terms`, with types."""
-        return Asked.of(self.terms, self.restore_id)
+        return RequestFacts.of(self.terms, self.restore_id)
 
     @property
     def is_exact(self) -> bool:
-        """Whether every record of every object is restored, so that the index holds the exact number."""
-        return not self.asked.chooses and all(map(self.selection.holds, self.objects))
+        """True if every record of every object is restored, so that the index holds the exact number."""
+        return not self.facts.chooses and all(map(self.selection.holds, self.objects))
 
     @property
     def record_count(self) -> int:
@@ -122,13 +122,13 @@ class ArchivePlan:
         return sum(self.records_at_most(o) for o in self.objects)
 
     def records_at_most(self, item: PlannedObject) -> int:
-        """Return an upper bound of the records that are restored from the object."""
+        """Return an upper bound of the records restored from the object."""
         start, end = self.selection.bounds(item)
         return max(0, min(item.record_count, end - start))
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of keys, values and headers: an upper bound where not every record is restored."""
+        """Bytes of keys, values and headers: an upper bound unless every record is restored."""
         return sum(o.record_bytes for o in self.objects)
 
     @property
@@ -151,24 +151,24 @@ class ArchivePlan:
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "ArchivePlan":
-        """Read the plan that `to_json` wrote. IntegrityError if it has another format, or was changed since."""
-        said = read_said(content, key, "restore plan", PLAN_FORMAT)
-        if said.source is None:
-            raise PreflightError(f"restore plan {key} is of objects that others wrote, not of an archive with an index")
+        """Read a plan of `to_json`. IntegrityError if it has another format, or was changed since."""
+        header = read_header(content, key, "restore plan", PLAN_FORMAT)
+        if header.source is None:
+            raise PreflightError(f"restore plan {key} is of another sink's objects, not of an archive with an index")
         plan = parse_document(content, ArchivePlan, key)
-        check_digest(key, plan.digest, said.digest)
-        # Check the terms now: `asked` parses them only when it is used.
-        Asked.of(plan.terms, key)
+        check_digest(key, plan.digest, header.digest)
+        # Check the terms now: `facts` parses them only when it is used.
+        RequestFacts.of(plan.terms, key)
         return plan
 
 
 def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPlan:
-    """Return what goes to the target topic, in the form that the checks of a target take."""
+    """Return the part of the target topic, for the checks of a target."""
     selection = plan.selection
     return TargetPlan(
         topics=(request.topic,),
         to_topic=request.to_topic,
-        asked=plan.asked,
+        facts=plan.facts,
         objects=tuple(
             ObjectFacts(
                 key=o.key,
@@ -193,24 +193,28 @@ def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPla
 
 
 def make_plan(request: RestoreRequest) -> ArchivePlan:
-    """Choose objects from the index as it is now.
+    """Choose objects from the current index.
 
     Raises:
         MissingTopicError: the connector has archived nothing of the topic.
         ConfigError: the request names kafka partitions that are not archived, or an empty window of offsets.
-        IntegrityError: the index is that of another topic.
-        PreflightError: records have to be decoded by schema ids that two registries gave to different schemas.
+        IntegrityError: the index is another topic's.
+        PreflightError: records have to be decoded by schema ids with different schemas in two registries.
     """
     config = request.config
     index = TopicIndex.of(config, request.topic)
     snapshot = index.peek()
     source = snapshot.state.topic if snapshot else None
     if snapshot is None or source is None:
-        whole = index.within_connector.peek()
-        near = find_nearest(request.topic, [each for each in whole.topics if each != request.topic]) if whole else None
+        connector_snapshot = index.within_connector.peek()
+        near = (
+            find_nearest(request.topic, [topic for topic in connector_snapshot.topics if topic != request.topic])
+            if connector_snapshot
+            else None
+        )
         raise MissingTopicError(
             f"connector {config.name} has archived nothing of topic {request.topic}: there is no index at {index.uri}"
-            f"{' that has it' if whole else ''}. Archive it first, or correct the topic, the connector or "
+            f"{' that has it' if connector_snapshot else ''}. Archive it first, or correct the topic, the connector or "
             f"archive.index.dir{f'. Did you mean {near}?' if near else ''}",
             code=ErrorCode.ARCHIVE_TOPIC,
         )
@@ -219,14 +223,14 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
             f"{index.uri} holds topic {source.topic} in place of {request.topic}: the folder of an earlier index was "
             f"copied or moved. Put each index back into the folder of its topic"
         )
-    known = {*source.kafka_partitions, *snapshot.state.scanned_kafka_partitions}
-    selection = select_records(request, known)
+    numbers = {*source.kafka_partitions, *snapshot.state.scanned_kafka_partitions}
+    selection = select_records(request, numbers)
     chosen = [s for s in snapshot.select_segments(_make_filter(selection)) if selection.overlaps(s)]
     check_schema_ids(request, snapshot, chosen)
     return ArchivePlan(
         restore_id=request.restore_id,
         terms=collect_request_terms(request),
-        source=replace(source, kafka_partitions=tuple(sorted(known)), acls=_find_known_acls(snapshot.state, source)),
+        source=replace(source, kafka_partitions=tuple(sorted(numbers)), acls=_find_known_acls(snapshot.state, source)),
         index_version=snapshot.version,
         selection=selection,
         objects=tuple(_plan_object(s) for s in chosen if find_format(s.format).is_envelope),
@@ -242,7 +246,7 @@ def make_plan(request: RestoreRequest) -> ArchivePlan:
 
 
 def _make_filter(selection: Selection) -> SegmentFilter:
-    """Return what to read of the index: segments that may overlap the selection."""
+    """Return the filter of the index: segments that may overlap the selection."""
     numbers = frozenset(window.kafka_partition for window in selection.windows)
     if not selection.windows:
         return SegmentFilter(kafka_partitions=numbers)
@@ -251,7 +255,7 @@ def _make_filter(selection: Selection) -> SegmentFilter:
 
 
 def _find_known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicAcl, ...] | None:
-    """Return the ACLs of the topic that were read last: the cluster may have refused to show them later."""
+    """Return the topic's last readable ACLs: the cluster may have refused to show them later."""
     same = (g.acls for g in reversed(state.generations) if g.topic_id == source.topic_id)
     return next((acls for acls in same if acls is not None), None)
 
@@ -261,17 +265,17 @@ def check_same(request: RestoreRequest, plan: ArchivePlan) -> None:
 
     Raises:
         PreflightError: the restore id was used for something else before; each difference is named.
-        IntegrityError: the plan's windows or its id differ from those that the request gives: somebody changed it.
+        IntegrityError: the plan's windows or its id differ from the request's: somebody changed it.
     """
     # The terms first: if they are equal and other fields are not, somebody has changed the document.
     check_terms(request, collect_request_terms(request), plan.terms, plan.created_at)
-    for name, found, wanted in (
+    for name, planned, expected in (
         ("restore_id", plan.restore_id, request.restore_id),
         ("topic", plan.source.topic, request.topic),
         ("selection", plan.selection, select_records(request, plan.source.kafka_partitions)),
         ("allow_unsendable_timestamps", plan.allow_unsendable_timestamps, request.allow_unsendable_timestamps),
     ):
-        check_plan_field(request, name, found, wanted)
+        check_plan_field(request, name, planned, expected)
     check_plan_place(request, plan.place)
 
 

@@ -1,4 +1,4 @@
-"""The archived records of one kafka partition that a restore sends, in offset order. Each object is checked."""
+"""The archived records of one kafka partition to be sent, in offset order. Each object is checked."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Check = Callable[[pa.RecordBatch], None]
 
 COPIES_AT_ONCE = 8
-"""Objects that are compared at once. A copy with another ETag is read to compare it."""
+"""Number of objects compared at once. A copy with another ETag is read to compare it."""
 
 LEAVE_OUT = (
     "If nothing of it was sent, the restore does without it under the same restore id with --behavior-on-error ignore "
@@ -40,9 +40,9 @@ LEAVE_OUT = (
 
 @dataclass(frozen=True)
 class StreamTask:
-    """What the stream of one kafka partition reads. `behavior_on_error`: what happens to a bad object.
+    """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object.
 
-    `left_out` are the objects that this restore leaves out (key -> why). It is None before that is decided.
+    `left_out` are the objects left out by this restore (key -> reason). It is None before the decision.
     """
 
     store: StoreSettings = field(repr=False)
@@ -56,7 +56,7 @@ class StreamTask:
 
     @property
     def advice(self) -> str:
-        """What the reader of an error can do about a bad object."""
+        """Advice for the reader of an error about a bad object."""
         if self.left_out is not None:
             return DECIDED
         return LEAVE_OUT if self.behavior_on_error == "fail" else MENDED
@@ -78,12 +78,12 @@ class StreamTask:
 
     @property
     def record_count(self) -> int:
-        """Records of the objects: an upper bound of those that are sent."""
+        """Records of the objects: an upper bound of the sent ones."""
         return sum(o.record_count for o in self.objects)
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of keys, values and headers: an upper bound of those that are sent."""
+        """Bytes of keys, values and headers: an upper bound of the sent ones."""
         return sum(o.record_bytes for o in self.objects)
 
     @property
@@ -101,7 +101,7 @@ class StreamTask:
         return record_count
 
     def leaving_out(self, left_out: Mapping[str, str] | None) -> "StreamTask":
-        """Return the task with the objects that were decided to be left out."""
+        """Return the task without the objects decided to be left out."""
         return replace(self, left_out=left_out)
 
     def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ArchivedStream":  # noqa: ARG002
@@ -109,12 +109,12 @@ class StreamTask:
         return ArchivedStream(self, store, start_offset)
 
     def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
-        """Find the bad objects of the task: read everything that is selected of each object."""
+        """Find the bad objects of the task: read the selected part of each object."""
         return ArchivedStream(self, store).bad_objects()
 
 
 def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partition: int) -> StreamTask:
-    """Make the task that reads everything that the plan takes from a kafka partition."""
+    """Make the task for a kafka partition of the plan."""
     return StreamTask(
         store=request.config.store,
         topic=request.topic,
@@ -129,13 +129,14 @@ def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partit
 class ArchivedStream:
     """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
 
-    Every object must be the planned one (entity tag and size), and its pages must pass their checksums. An object that
-    is read whole must have the digest and the number of records that the index holds. `out_of_range_count` counts
-    records with out-of-range timestamps in the last iteration.
+    Every object must be the planned one (entity tag and size), and its pages must pass their checksums. A completely
+    read object must have the digest and the number of records in the index. `out_of_range_count` counts records with
+    out-of-range timestamps in the last iteration.
 
-    A bad object that the task names is left out whole and named in `skipped`. Where nothing was decided yet and
+    A bad object named by the task is left out entirely, and named in `skipped`. Before the decision, and if
     `behavior.on.error` is `ignore` or `log`, each object is read twice: once to its end before its first record is
     sent.
+
 
     Raises:
         IntegrityError: an object is missing, replaced or damaged, and is not left out.
@@ -155,14 +156,14 @@ class ArchivedStream:
 
     @property
     def skipped_count(self) -> int:
-        """How many bad objects were left out."""
+        """Number of bad objects left out."""
         return len(self.skipped)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         self.out_of_range_count = 0
         self.skipped = ()
-        wanted = [o for o in self._task.objects if o.end_offset > self._start]
-        return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in wanted])
+        remaining = [o for o in self._task.objects if o.end_offset > self._start]
+        return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining])
 
     def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
         decided = self._task.left_out
@@ -176,11 +177,11 @@ class ArchivedStream:
             yield batch
 
     def bad_objects(self) -> Iterator[BadObject]:
-        """Find the bad objects of the task: read everything that is selected of each object."""
+        """Find the bad objects of the task: read the selected part of each object."""
         return (bad for item in self._task.objects for bad in self._bad(item))
 
     def _bad(self, item: PlannedObject) -> Iterator[BadObject]:
-        """Read everything that is selected of the object, also where an earlier run has sent its beginning."""
+        """Read the selected part of the object, even if an earlier run has sent its beginning."""
         try:
             for _ in self._records(item, item.start_offset):
                 pass
@@ -197,12 +198,12 @@ class ArchivedStream:
 
     def _opened(self, item: PlannedObject) -> ObjectFile:
         try:
-            return self._store.open_stored(item.stored)
+            return self._store.open_stored(item.stored_object)
         except IntegrityError as err:
             raise _make_damage_error(self._task, item, f"cannot be opened: {err}") from err
 
     def _topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
-        """Return the topic that the records must have. None if the object's metadata show that it belongs here.
+        """Return the records' topic. None if the object's metadata show that it belongs here.
 
         Records of the archive may have the name of another topic: transforms can give them one.
         """
@@ -229,7 +230,7 @@ class ArchivedStream:
     def _of_other(
         self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
     ) -> Iterator[pa.RecordBatch]:
-        """Read an envelope without row groups: always whole, and check it against the index."""
+        """Read an envelope without row groups: always completely, and check it against the index."""
         digest = RecordDigest()
         count = 0
         selection = self._task.selection
@@ -243,9 +244,9 @@ class ArchivedStream:
                 digest.update(batch)
                 count += batch.num_rows
                 # Only now cut to the windows: the digest and the number are those of the whole object.
-                kept = selection.within_times(filter_windows(batch, windows))
-                if kept.num_rows:
-                    yield kept
+                selected = selection.within_times(filter_windows(batch, windows))
+                if selected.num_rows:
+                    yield selected
         except IntegrityError as err:
             raise _make_damage_error(self._task, item, f"cannot be read: {err}") from err
         if (count, digest.hexdigest()) != (item.record_count, item.digest):
@@ -259,14 +260,14 @@ class ArchivedStream:
     def _of_parquet(
         self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
     ) -> Iterator[pa.RecordBatch]:
-        whole = self._task.selection.holds(item) and item.start_offset >= start_offset
+        is_complete = self._task.selection.holds(item) and item.start_offset >= start_offset
         reader = self._reader(item, source)
         # Before the first record is sent: the digest is known only after the last one.
         if reader.num_records != item.record_count:
             raise _make_damage_error(
                 self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}"
             )
-        batches = self._checked(reader, item) if whole else self._selected(reader, item, start_offset)
+        batches = self._checked(reader, item) if is_complete else self._selected(reader, item, start_offset)
         while (batch := self._next(batches, item)) is not None:
             check(batch)
             yield self._task.selection.within_times(batch)
@@ -297,7 +298,7 @@ class ArchivedStream:
         start = max(start, start_offset)
         if start >= end:
             return iter(())
-        # An object that is wanted to its end is read without an end: records beyond its planned range are then found.
+        # An object wanted to its end is read without an end: so records beyond its planned range are found.
         offsets = OffsetRange(start if start > item.start_offset else 0, end if end < item.end_offset else MAX_OFFSET)
         times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
         return reader.batches(offsets, times)
@@ -306,30 +307,30 @@ class ArchivedStream:
 def describe_differences(
     topic: str,
     objects: Sequence[PlannedObject],
-    found: Sequence[ObjectInfo | None],
+    infos: Sequence[ObjectInfo | None],
     store: ObjectStore,
     on_error: OnError,
 ) -> list[str]:
-    """Describe each object that is missing, or differs from the plan. `found` is what the store answered for each.
+    """Describe each object that is missing, or differs from the plan. `infos` are the store's answers.
 
     A copy of an object may have another ETag: then its bytes are read and compared, several objects at once.
     """
     with ThreadPoolExecutor(COPIES_AT_ONCE, thread_name_prefix="copies") as pool:
-        told = list(zip(objects, pool.map(partial(_describe_difference, store), objects, found), strict=True))
+        differences = list(zip(objects, pool.map(partial(_describe_difference, store), objects, infos), strict=True))
     advice = LEAVE_OUT if on_error == "fail" else MENDED
-    return [str(_make_damage_error_at(f"{topic}-{o.kafka_partition}", o, what, advice)) for o, what in told if what]
+    return [
+        str(_make_damage_error_at(f"{topic}-{o.kafka_partition}", o, what, advice)) for o, what in differences if what
+    ]
 
 
-def _describe_difference(store: ObjectStore, item: PlannedObject, found: ObjectInfo | None) -> str:
-    if found is None:
+def _describe_difference(store: ObjectStore, item: PlannedObject, info: ObjectInfo | None) -> str:
+    if info is None:
         return "does not exist: it was deleted"
     # A cold object cannot be read to compare it: only its ETag and size count.
-    if not found.is_cold and store.is_stored(item.stored, found):
+    if not info.is_cold and store.is_stored(item.stored_object, info):
         return ""
-    if (found.etag, found.size) != (item.etag, item.size):
-        return (
-            f"was replaced: it has etag {found.etag} and {found.size} bytes, planned were {item.etag} and {item.size}"
-        )
+    if (info.etag, info.size) != (item.etag, item.size):
+        return f"was replaced: it has etag {info.etag} and {info.size} bytes, planned were {item.etag} and {item.size}"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""What a restore needs from its source: our own archive with its index, or listed objects of another sink.
+"""Interface between a restore and its source: our own archive with its index, or listed objects of another sink.
 
-A source has plans and streams. Only the source itself knows what kind of plan it has. A fact that the source does not
-know before it reads an object is None.
+A source has plans and streams. Only the source itself knows the kind of plan. A fact unknown before an object is read
+is None.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,17 +14,17 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.terms import Asked
+from kafka_s3_platform.restore.source.terms import RequestFacts
 from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectStore
 
 EARLIEST = -(2**63)
 LATEST = 2**63 - 1
-"""Bounds (epoch ms) of timestamps that nobody knows."""
+"""Bounds (epoch ms) of unknown timestamps."""
 
 RECORDS_PER_SECOND = 150_000
 BYTES_PER_SECOND = 60_000_000
-"""What one task sends and verifies in a second on one core of a small machine. Only estimates use it."""
+"""Bytes sent and verified by one task in a second on one core of a small machine. Only estimates use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class TargetStart:
             raise ValueError(f"no log ends at one of the offsets {self.offsets}")
 
     def offset(self, kafka_partition: int) -> int:
-        """Return the offset at which the kafka partition ended."""
+        """Return the end of the kafka partition."""
         return dict(self.offsets)[kafka_partition]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """What a plan knows of one object before anybody reads it. None: the source does not know it.
+    """Facts of one object in a plan, before anybody reads it. None: unknown to the source.
 
     `record_bytes` are the bytes of keys, values and headers. At most `wanted_count` of its records are restored.
     `oldest` and `newest` (epoch ms) are bounds of the timestamps of the restored records.
@@ -63,7 +63,7 @@ class ObjectFacts:
 
     @property
     def largest_bytes(self) -> int:
-        """Bytes of all its records; where nobody knows them, bytes of the object."""
+        """Bytes of all its records; if unknown, bytes of the object."""
         if self.record_bytes is None:
             return self.size
         return self.record_bytes
@@ -71,16 +71,16 @@ class ObjectFacts:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What goes to one target topic, from whichever source. The checks of a target read it.
+    """The part of one target topic, from any source. The checks of a target read it.
 
     `start` is None before the restore has begun. `source_kafka_partitions` belong to the source's topics. `topic_id`,
-    `configs` and `acls` are those of the source's topic, where the source knows them. Without `has_timestamps` the
-    objects hold no timestamps of their records, which then get the time of sending.
+    `configs` and `acls` are the source topic's, if known. Without `has_timestamps` the objects hold no timestamps of
+    their records: these get the time of sending.
     """
 
     topics: tuple[str, ...]
     to_topic: str
-    asked: Asked
+    facts: RequestFacts
     objects: tuple[ObjectFacts, ...]
     is_exact: bool
     start: TargetStart | None
@@ -92,7 +92,7 @@ class TargetPlan:
 
     @property
     def kafka_partitions(self) -> tuple[int, ...]:
-        """Source kafka partitions that have something to restore."""
+        """Source kafka partitions with records to restore."""
         return tuple(sorted({o.kafka_partition for o in self.objects}))
 
     def objects_of(self, kafka_partition: int) -> tuple[ObjectFacts, ...]:
@@ -100,19 +100,19 @@ class TargetPlan:
 
     @property
     def record_count(self) -> int | None:
-        """Records to restore, exact or an upper bound. None where the source does not know it."""
+        """Records to restore, exact or an upper bound. None if unknown to the source."""
         counts = [o.wanted_count for o in self.objects if o.wanted_count is not None]
         return sum(counts) if len(counts) == len(self.objects) else None
 
     @property
     def record_bytes(self) -> int | None:
-        """Bytes of keys, values and headers, exact or an upper bound. None where the source does not know them."""
+        """Bytes of keys, values and headers, exact or an upper bound. None if unknown to the source."""
         sizes = [o.record_bytes for o in self.objects if o.record_bytes is not None]
         return sum(sizes) if len(sizes) == len(self.objects) else None
 
     @property
     def largest_bytes(self) -> int:
-        """Bytes of all records; where nobody knows them, bytes of the objects."""
+        """Bytes of all records; if unknown, bytes of the objects."""
         return sum(o.largest_bytes for o in self.objects)
 
     @property
@@ -125,7 +125,7 @@ class TargetPlan:
         return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
 
     def oldest(self, now_ms: int) -> int | None:
-        """Return the earliest timestamp that is sent, or an earlier one: EARLIEST where nobody knows it.
+        """Return the earliest sent timestamp, or an earlier one: EARLIEST if unknown.
 
         None if there is no object. Records without a timestamp get `now_ms`.
         """
@@ -134,7 +134,7 @@ class TargetPlan:
         return min((EARLIEST if o.oldest is None else o.oldest for o in self.objects), default=None)
 
     def newest(self, now_ms: int) -> int | None:
-        """Return the latest timestamp that is sent, or a later one: LATEST where nobody knows it. Else as `oldest`."""
+        """Return the latest sent timestamp, or a later one: LATEST if unknown. Else as `oldest`."""
         if not self.has_timestamps:
             return now_ms if self.objects else None
         return max((LATEST if o.newest is None else o.newest for o in self.objects), default=None)
@@ -144,7 +144,7 @@ def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
     """Return roughly how long sending and verifying takes: the slowest of records, bytes and rate limits decides."""
     tasks = max(1, min(request.config.tasks_max, len(plan.kafka_partitions)))
     # To find the latest record of each key, sending and verifying both read everything once before.
-    passes = 2 if plan.asked.is_snapshot else 1
+    passes = 2 if plan.facts.is_snapshot else 1
     count = plan.record_count or 0
     at_once = [passes * count / RECORDS_PER_SECOND / tasks, passes * plan.largest_bytes / BYTES_PER_SECOND / tasks]
     limits = ((count, request.records_per_second), (plan.largest_bytes, request.bytes_per_second))
@@ -152,7 +152,7 @@ def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
 
 
 class Encoder(Protocol):
-    """Encodes decoded records in the form in which they are sent."""
+    """Encodes decoded records for sending."""
 
     def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
         """Return the records with keys and values as bytes."""
@@ -160,7 +160,7 @@ class Encoder(Protocol):
 
 
 class SourceRecords(Protocol):
-    """The wanted records of one stream. The properties describe what was read so far."""
+    """The wanted records of one stream. The properties describe the records read so far."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
@@ -171,36 +171,36 @@ class SourceRecords(Protocol):
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """A sentence for each bad object, and each bad record, that was left out."""
+        """A sentence for each bad object, and each bad record, left out."""
         ...
 
     @property
     def skipped_count(self) -> int:
-        """How many of these there are. `skipped` may be cut."""
+        """Number of these. `skipped` may be shortened."""
         ...
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Offsets that no object holds although they lie between two objects."""
+        """Offsets between two objects, but in none."""
         ...
 
     @property
     def gap_count(self) -> int:
-        """How many of these there are. `gaps` may be cut."""
+        """Number of these. `gaps` may be shortened."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about facts of the records that are not known."""
+        """Sentences about unknown facts of the records."""
         ...
 
 
 class RecordStream(Protocol):
-    """What one task reads from one source kafka partition. A task carries it to an executor."""
+    """Source of one task, for one source kafka partition. A task carries it to an executor."""
 
     @property
     def store(self) -> StoreSettings:
-        """Where the objects are."""
+        """Settings of the objects' store."""
         ...
 
     @property
@@ -215,32 +215,32 @@ class RecordStream(Protocol):
 
     @property
     def named_topic(self) -> str:
-        """The source's topic where one restore may read several topics, else empty."""
+        """The source's topic if one restore may read several topics, else empty."""
         ...
 
     @property
     def is_decoded(self) -> bool:
-        """Whether objects hold decoded keys and values, which are encoded for the target, or whole records."""
+        """True if objects hold decoded keys and values, to be encoded for the target, False for whole records."""
         ...
 
     @property
     def is_found_by_content(self) -> bool:
-        """Whether a comparison of its records with those of the target shows how many have arrived."""
+        """True if comparing its records with the target's shows how many have arrived."""
         ...
 
     @property
     def sends_any_timestamp(self) -> bool:
-        """Whether records may be sent whose timestamp the client replaces with the time of sending."""
+        """True if records may be sent with a timestamp that the client replaces with the time of sending."""
         ...
 
     @property
     def record_count(self) -> int | None:
-        """Records, exact or an upper bound. None where nobody knows it before the objects are read."""
+        """Records, exact or an upper bound. None if unknown before the objects are read."""
         ...
 
     @property
     def record_bytes(self) -> int | None:
-        """Bytes of keys, values and headers, exact or an upper bound. None where nobody knows them."""
+        """Bytes of keys, values and headers, exact or an upper bound. None if unknown."""
         ...
 
     @property
@@ -250,7 +250,7 @@ class RecordStream(Protocol):
 
     @property
     def size(self) -> int:
-        """The measure of progress: records where their number is known, else bytes of the objects."""
+        """The measure of progress: records if their number is known, else bytes of the objects."""
         ...
 
     def passed(self, record_count: int, next_source_offset: int) -> int:
@@ -266,5 +266,5 @@ class RecordStream(Protocol):
         ...
 
     def bad_objects(self, store: ObjectStore) -> Iterable[BadObject]:
-        """Read everything to find the bad objects. Each `why` says what the restore does about the object."""
+        """Read everything to find the bad objects. Each `why` includes the restore's treatment of the object."""
         ...

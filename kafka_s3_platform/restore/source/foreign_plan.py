@@ -1,4 +1,4 @@
-"""The plan of a restore from objects that another sink wrote: which objects go to which topics.
+"""The plan of a restore from another sink's objects: objects and their topics.
 
 The plan stays in the bucket.
 """
@@ -13,13 +13,13 @@ from typing import Any
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_said
+from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_header
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, round_up_to_ms
-from kafka_s3_platform.restore.source.sent_before import Known, Unsent
+from kafka_s3_platform.restore.source.sent_before import SentObjects, Unsent
 from kafka_s3_platform.restore.source.terms import (
-    Asked,
+    RequestFacts,
     check_plan_field,
     check_plan_place,
     collect_request_terms,
@@ -52,9 +52,9 @@ _CORRECT = (
 
 @dataclass(frozen=True)
 class ForeignPlan:
-    """What is restored: `targets` is source topic -> target, `starts` the targets before the first record.
+    """The restored objects: `targets` is source topic -> target, `starts` the targets before the first record.
 
-    `notes`, `doubts` and `skipped` are sentences from the listing; `skipped` may be cut, `skipped_count` is not.
+    `notes`, `doubts` and `skipped` are sentences from the listing; `skipped` may be shortened, `skipped_count` is not.
     `times` are half-open windows (epoch ms). `place` is as in `ArchivePlan`.
     """
 
@@ -77,9 +77,9 @@ class ForeignPlan:
         return ()
 
     @cached_property
-    def asked(self) -> Asked:
+    def facts(self) -> RequestFacts:
         """The facts of `terms`, with types."""
-        return Asked.of(self.terms, self.restore_id)
+        return RequestFacts.of(self.terms, self.restore_id)
 
     @cached_property
     def groups(self) -> tuple[ObjectGroup, ...]:
@@ -97,18 +97,18 @@ class ForeignPlan:
 
     def to_json(self) -> bytes:
         """Write the plan, its format, its kind and its digest."""
-        said = {"kind": KIND, "digest": self.digest}
-        return json.dumps({"format": PLAN_FORMAT, **asdict(self), **said}, indent=1).encode()
+        header = {"kind": KIND, "digest": self.digest}
+        return json.dumps({"format": PLAN_FORMAT, **asdict(self), **header}, indent=1).encode()
 
     @staticmethod
     def from_json(content: bytes, key: str) -> "ForeignPlan":
-        """Read the plan that `to_json` wrote. IntegrityError if it has another format, or was changed since."""
-        said = read_said(content, key, "restore plan", PLAN_FORMAT)
-        if said.kind != KIND:
-            raise PreflightError(f"restore plan {key} is that of a connector's own archive. Take another restore id")
+        """Read a plan of `to_json`. IntegrityError if it has another format, or was changed since."""
+        header = read_header(content, key, "restore plan", PLAN_FORMAT)
+        if header.kind != KIND:
+            raise PreflightError(f"restore plan {key} is of a connector's own archive. Take another restore id")
         plan = parse_document(content, ForeignPlan, key)
-        check_digest(key, plan.digest, said.digest)
-        Asked.of(plan.terms, key)
+        check_digest(key, plan.digest, header.digest)
+        RequestFacts.of(plan.terms, key)
         return plan
 
 
@@ -118,58 +118,58 @@ def make_foreign_plan(
     rename: Rename | None,
     store: ObjectStore,
     after: str | None = None,
-    known: Known | None = None,
+    sent: SentObjects | None = None,
 ) -> ForeignPlan:
-    """Choose objects from the bucket as it is now: of `topics`, else of the file's topics, else of every topic found.
+    """Choose objects from the current bucket: of `topics`, else of the file's topics, else of every topic found.
 
-    Objects in `known` are left out: the restore `after`, or one before it, has sent them.
+    Objects in `sent` are left out: the restore `after`, or one before it, has sent them.
 
     Raises:
-        IntegrityError: the key of an object does not show what it is, and `behavior.on.error` is `fail`.
-        PreflightError: no object is found at all, or none of a topic or kafka partition that the request names.
+        IntegrityError: the key of an object does not show its content, and `behavior.on.error` is `fail`.
+        PreflightError: no object is found at all, or none of a topic or kafka partition in the request.
         ConfigError: the rename rule gives no legal name of a topic.
     """
-    found = scan_objects(request.config, topics, store, known.etags if known else ())
+    listing = scan_objects(request.config, topics, store, sent.etags if sent else ())
     times = _join_times(request)
-    listed = list(found)
+    listed = list(listing)
     # First the check that names a topic or a kafka partition: its error is more exact.
-    check_found(found, listed, known, request.kafka_partitions)
-    if known is None and not listed:
-        raise PreflightError(f"there is no object to restore: {found.searched()}. {_CORRECT}")
-    unsent = Unsent(tuple(listed), ()) if known is None else known.unsent(listed)
+    check_listing(listing, listed, sent, request.kafka_partitions)
+    if sent is None and not listed:
+        raise PreflightError(f"there is no object to restore: {listing.searched()}. {_CORRECT}")
+    unsent = Unsent(tuple(listed), ()) if sent is None else sent.unsent(listed)
     chosen, notes = _choose_objects(request.config, unsent.objects, times)
-    wanted = None if request.kafka_partitions is None else set(request.kafka_partitions)
-    objects = tuple(o for o in chosen if wanted is None or o.kafka_partition in wanted)
+    numbers = None if request.kafka_partitions is None else set(request.kafka_partitions)
+    objects = tuple(o for o in chosen if numbers is None or o.kafka_partition in numbers)
     objects = tuple(o for o in objects if not _is_past(o, find_offset_bound(request.to_offset, o.kafka_partition)))
     topics_found = sorted({o.topic for o in objects})
-    told = (*_describe_listing(found.report), *unsent.notes, *notes)
+    sentences = (*_describe_listing(listing.report), *unsent.notes, *notes)
     return ForeignPlan(
         restore_id=request.restore_id,
         terms=collect_foreign_terms(request, topics, rename, after),
         objects=objects,
         targets={topic: _name_target(request, rename, topic) for topic in topics_found},
         times=times,
-        notes=tuple(note for note in told if not isinstance(note, DoubtNote)),
-        doubts=tuple(note for note in told if isinstance(note, DoubtNote)),
-        skipped=(*found.report.list_bad(), *unsent.skipped),
-        skipped_count=found.report.bad_count + len(unsent.skipped),
+        notes=tuple(note for note in sentences if not isinstance(note, DoubtNote)),
+        doubts=tuple(note for note in sentences if isinstance(note, DoubtNote)),
+        skipped=(*listing.report.list_bad(), *unsent.skipped),
+        skipped_count=listing.report.bad_count + len(unsent.skipped),
         created_at=datetime.now(timezone.utc).isoformat(),
         place=hash_place(request.config),
     )
 
 
-def check_found(
+def check_listing(
     scanned: SourceListing,
     objects: Sequence[ForeignObject],
-    known: Known | None,
+    sent: SentObjects | None,
     kafka_partitions: Iterable[int] | None = None,
 ) -> None:
-    """Check that each named topic and kafka partition has an object, or had one that was sent before.
+    """Check that each named topic and kafka partition has an object, or had one sent before.
 
     Raises:
-        PreflightError: one of them has none. The message says where the restore searched.
+        PreflightError: one of them has none. The message names the searched places.
     """
-    streams = {(o.topic, o.kafka_partition) for o in objects} | (known.streams if known else set())
+    streams = {(o.topic, o.kafka_partition) for o in objects} | (sent.streams if sent else set())
     topics = {topic for topic, _ in streams}
     numbers = {number for _, number in streams}
     if missing := [topic for topic in scanned.named if topic not in topics]:
@@ -184,7 +184,7 @@ def check_found(
 def collect_foreign_terms(
     request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None
 ) -> dict[str, Any]:
-    """Return the terms by which two requests are the same restore, as JSON."""
+    """Return the terms that identify a restore, as JSON."""
     layout = request.config.layout
     return collect_request_terms(request) | {
         "topic": ", ".join(topics or request.config.topics) or "every topic found",
@@ -201,7 +201,7 @@ def _collect_read_terms(config: ConnectorConfig) -> dict[str, Any]:
     layout = config.layout.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_IN)
     source = (config.source or SourceSettings()).model_dump(mode="json", exclude_defaults=True, exclude=_NOT_READ_BY)
     records = {side: getattr(config.records, side) for side in ("key", "value")}
-    converters = {f"{side}_converter": given.format for side, given in records.items()}
+    converters = {f"{side}_converter": converter.format for side, converter in records.items()}
     return layout | source | converters
 
 
@@ -210,15 +210,15 @@ _NOT_READ_IN = {
     *("topics_dir", "format", "codec_level", "block_size", "flush_size", "rotate_interval_ms"),
     *("rotate_schedule_interval_ms", "segment_bytes", "schema_compatibility", "null_values"),
 }
-"""Settings of a source connector's file and its layout that change no record that is read, or are a term themselves."""
+"""Settings of a source connector's file and its layout without effect on records, or with a term of their own."""
 
 
 def make_foreign_targets(config: ConnectorConfig, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
-    """Return what goes to each target topic, in the form that the checks of a target take."""
+    """Return the part of each target topic, for the checks of a target."""
     objects: dict[str, list[ForeignObject]] = {to_topic: [] for to_topic in sorted(plan.targets.values())}
     for item in plan.objects:
         objects[plan.targets[item.topic]].append(item)
-    return tuple(_make_target(config, plan, to_topic, found) for to_topic, found in objects.items())
+    return tuple(_make_target(config, plan, to_topic, items) for to_topic, items in objects.items())
 
 
 def _make_target(
@@ -228,7 +228,7 @@ def _make_target(
     return TargetPlan(
         topics=topics,
         to_topic=to_topic,
-        asked=plan.asked,
+        facts=plan.facts,
         objects=tuple(_collect_facts(config, plan, o) for o in objects),
         is_exact=False,
         start=(plan.starts or {}).get(to_topic),
@@ -238,7 +238,7 @@ def _make_target(
 
 
 def _collect_facts(config: ConnectorConfig, plan: ForeignPlan, item: ForeignObject) -> ObjectFacts:
-    """Collect what is known of an object's wanted records: those that tell their times are in the plan's windows."""
+    """Collect the known facts of an object's wanted records: those with times are in the plan's windows."""
     oldest, newest = item.window if item.window and names_bound_times(config) else (-FOREVER, FOREVER)
     if plan.times:
         oldest = max(oldest, plan.times[0][0])
@@ -281,7 +281,7 @@ def _choose_objects(
 ) -> tuple[list[ForeignObject], tuple[str, ...]]:
     """Return the objects that may hold records of any of the windows.
 
-    Where records tell their own times, names choose among their objects only if they tell these times.
+    If records have their own times, names choose among their objects only if they give these times.
     """
     if not times or (has_record_times(config) and not names_bound_times(config)):
         return list(objects), ()
@@ -300,21 +300,23 @@ def _describe_listing(report: ScanReport) -> Iterable[str]:
     yield from (line for line in report.lines if line not in bad)
 
 
-def check_stored(request: RestoreRequest, topics: Sequence[str], rename: Rename | None, plan: ForeignPlan) -> None:
-    """Check that a stored plan of these terms has their targets, and the objects that their connector reads.
+def check_foreign_plan(
+    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, plan: ForeignPlan
+) -> None:
+    """Check that a stored plan of these terms has their targets, and its connector's objects.
 
     Raises:
         IntegrityError: it has not: somebody changed it.
     """
     named = {o.topic for o in plan.objects}
-    wanted = {topic: _name_target(request, rename, topic) for topic in sorted(named)}
+    expected = {topic: _name_target(request, rename, topic) for topic in sorted(named)}
     check_plan_field(request, "restore_id", plan.restore_id, request.restore_id)
-    check_plan_field(request, "targets", plan.targets, wanted)
+    check_plan_field(request, "targets", plan.targets, expected)
     check_plan_field(request, "times", plan.times, _join_times(request))
     check_plan_place(request, plan.place)
     # A plan has no starts before its restore has begun.
-    check_plan_field(request, "starts", set(plan.starts or wanted.values()), set(wanted.values()))
-    for item, told in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
+    check_plan_field(request, "starts", set(plan.starts or expected.values()), set(expected.values()))
+    for item, place in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
         check_plan_field(
-            request, f"object {item.key}", told and (item.topic, item.kafka_partition, item.first_offset), told
+            request, f"object {item.key}", place and (item.topic, item.kafka_partition, item.first_offset), place
         )

@@ -21,17 +21,16 @@ from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore
 
 NOW = 0
-"""The timestamp (epoch ms) that the Kafka client replaces with the time of sending."""
+"""The timestamp (epoch ms) replaced by the Kafka client with the time of sending."""
 
 
 @dataclass(frozen=True)
 class ForeignStreamTask:
-    """The objects of one source kafka partition, and which of their records are wanted.
+    """The objects of one source kafka partition, and the selection of their records.
 
-    A record must be in one of `times`, half-open windows (epoch ms), unless no object tells times; empty: every time is
-    wanted.
-    Offsets are half-open; None: no bound. `left_out` are the objects that this restore leaves out (key -> why), None
-    before that is decided.
+    A record must be in one of `times`, half-open windows (epoch ms), unless objects have no times; empty: every time.
+    Offsets are half-open; None: no bound. `left_out` are the objects left out by this restore (key -> reason), None
+    before the decision.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -61,7 +60,7 @@ class ForeignStreamTask:
 
     @property
     def is_found_by_content(self) -> bool:
-        """Always false: several topics may go to one target, where equal records of theirs look the same."""
+        """Always false: several topics may go to one target, with indistinguishable equal records."""
         return False
 
     @property
@@ -88,21 +87,21 @@ class ForeignStreamTask:
         return self.group.size
 
     def passed(self, record_count: int, next_source_offset: int) -> int:  # noqa: ARG002 - offsets tell it
-        """Return the approximate bytes of the objects before the offset. 0 where names hold no offsets."""
+        """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""
         firsts = [s.name.first_offset for s in self.group.sets]
-        known = [first for first in firsts if first is not None]
-        if not known or len(known) < len(firsts):
+        offsets = [first for first in firsts if first is not None]
+        if not offsets or len(offsets) < len(firsts):
             return 0
         sizes = [sum(o.size for o in s.objects) for s in self.group.sets]
-        return int(np.interp(next_source_offset, known, np.cumsum([0, *sizes[:-1]])))
+        return int(np.interp(next_source_offset, offsets, np.cumsum([0, *sizes[:-1]])))
 
     @property
     def is_decoded(self) -> bool:
-        """Whether objects hold decoded keys and values, which are encoded for the target, or whole records."""
+        """True if objects hold decoded keys and values, to be encoded for the target, False for whole records."""
         return not self.config.layout.is_envelope
 
     def leaving_out(self, left_out: Mapping[str, str] | None) -> "ForeignStreamTask":
-        """Return the task with the objects that were decided to be left out."""
+        """Return the task without the objects decided to be left out."""
         return replace(self, left_out=left_out)
 
     def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ForeignRecords":
@@ -110,12 +109,12 @@ class ForeignStreamTask:
         return ForeignRecords(self, encoder, store, start_offset)
 
     def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
-        """Find the bad objects of the task: read everything that is wanted of each object."""
-        wanted = WantedRecords(self, store)
+        """Find the bad objects of the task: read the wanted part of each object."""
+        records = WantedRecords(self, store)
         # Bad objects are found by reading to the end.
-        for _ in wanted:
+        for _ in records:
             pass
-        return (replace(bad, why=f"{bad.why}. {MENDED}") for bad in wanted.bad_objects)
+        return (replace(bad, why=f"{bad.why}. {MENDED}") for bad in records.bad_objects)
 
 
 LEAVE_OUT = (
@@ -126,9 +125,9 @@ LEAVE_OUT = (
 
 
 class WantedRecords:
-    """The records of a task's windows from source offset `start_offset` on, in source order, as they were read.
+    """The records of a task's windows from source offset `start_offset` on, in source order, unchanged.
 
-    A record whose timestamp no object holds has NO_TIMESTAMP.
+    A record without a timestamp in its object has NO_TIMESTAMP.
 
     Raises (when iterated):
         IntegrityError: an object is missing, replaced or damaged, and `behavior.on.error` is `fail`.
@@ -144,9 +143,9 @@ class WantedRecords:
 
     def __iter__(self) -> Iterator[ConnectBatch]:
         for batch in self._read():
-            wanted = batch.take(np.flatnonzero(self._is_wanted(batch)))
-            if wanted.num_rows:
-                yield wanted
+            selected = batch.take(np.flatnonzero(self._is_wanted(batch)))
+            if selected.num_rows:
+                yield selected
 
     def _read(self) -> Iterator[ConnectBatch]:
         try:
@@ -156,56 +155,56 @@ class WantedRecords:
 
     @property
     def bad_objects(self) -> tuple[BadObject, ...]:
-        """Objects that were left out because they are bad, of what was read so far."""
+        """Bad objects left out so far."""
         return tuple(self._stream.report.bad_objects.values())
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Objects and records that were left out because they are bad, of what was read so far."""
+        """Bad objects and records left out so far."""
         return (*self._stream.report.skipped_objects, *self._stream.report.skipped_records)
 
     @property
     def skipped_count(self) -> int:
-        """How many of these there are. `skipped` may be cut."""
+        """Number of these. `skipped` may be shortened."""
         return self._stream.report.skipped_object_count + self._stream.report.skipped_record_count
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Offsets between two objects that no object holds, of what was read so far."""
+        """Offsets between two objects, but in none, so far."""
         return tuple(self._stream.report.gaps)
 
     @property
     def gap_count(self) -> int:
-        """How many of these there are. `gaps` may be cut."""
+        """Number of these. `gaps` may be shortened."""
         return self._stream.report.gap_count
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the records that were read so far."""
+        """Sentences about the records so far."""
         report = replace(self._stream.report, skipped_objects=[], skipped_records=[])
         return tuple(report.notes(self._task.config))
 
     def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
-        """Find the wanted records.
+        """Mark the wanted records.
 
-        Where objects do not tell times, a record without one is wanted: the plan has chosen its object. Where they do,
-        it is one that had none, and is in no window.
+        If objects have no times, a record without one is wanted: the plan has chosen its object. If they have, such a
+        record is in no window.
         """
         if not self._task.times:
             return np.ones(batch.num_rows, bool)
         times = batch.timestamps
         inside = [(times >= start) & (times < end) for start, end in self._task.times]
-        untold = (times == NO_TIMESTAMP) & (not has_record_times(self._task.config))
-        wanted: npt.NDArray[np.bool_] = untold | np.any(inside, axis=0)
-        return wanted
+        without_time = (times == NO_TIMESTAMP) & (not has_record_times(self._task.config))
+        mask: npt.NDArray[np.bool_] = without_time | np.any(inside, axis=0)
+        return mask
 
 
 class ForeignRecords:
     """Wanted records as bytes. `encoder` encodes decoded ones. `out_of_range_count` is 0: they have no such folder.
 
     Raises (when iterated):
-        IntegrityError: as `WantedRecords` does.
-        PreflightError: a record has a timestamp that cannot be sent, and the request does not allow that.
+        IntegrityError: see `WantedRecords`.
+        PreflightError: a record has an unsendable timestamp, and the request does not allow it.
     """
 
     out_of_range_count = 0
@@ -213,15 +212,15 @@ class ForeignRecords:
     def __init__(self, task: ForeignStreamTask, encoder: Encoder, store: ObjectStore, start_offset: int) -> None:
         self._task = task
         self._encoder = encoder
-        self._wanted = WantedRecords(task, store, start_offset)
+        self._records = WantedRecords(task, store, start_offset)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for wanted in self._wanted:
-            self._check_times(wanted)
+        for selected in self._records:
+            self._check_times(selected)
             records = (
-                self._encoder.encoded(type_strings(wanted, self._task.config.records))
+                self._encoder.encoded(type_strings(selected, self._task.config.records))
                 if self._task.is_decoded
-                else wanted.records
+                else selected.records
             )
             if records.num_rows:
                 yield records
@@ -229,27 +228,27 @@ class ForeignRecords:
     @property
     def skipped(self) -> tuple[str, ...]:
         """As `WantedRecords` has it."""
-        return self._wanted.skipped
+        return self._records.skipped
 
     @property
     def skipped_count(self) -> int:
         """As `WantedRecords` has it."""
-        return self._wanted.skipped_count
+        return self._records.skipped_count
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """As `WantedRecords` has it."""
-        return self._wanted.gaps
+        return self._records.gaps
 
     @property
     def gap_count(self) -> int:
         """As `WantedRecords` has it."""
-        return self._wanted.gap_count
+        return self._records.gap_count
 
     @property
     def notes(self) -> tuple[str, ...]:
         """As `WantedRecords` has it."""
-        return self._wanted.notes
+        return self._records.notes
 
     def _check_times(self, batch: ConnectBatch) -> None:
         unsendable = np.flatnonzero(batch.timestamps == NOW)
@@ -262,7 +261,7 @@ class ForeignRecords:
 
 
 def type_strings(batch: ConnectBatch, records: RecordSettings) -> ConnectBatch:
-    """Return records with the text that their converters mean as strings.
+    """Return records with text, by their converters, as strings.
 
     Transforms then see text, and encoders leave it as it is.
     """
@@ -270,32 +269,32 @@ def type_strings(batch: ConnectBatch, records: RecordSettings) -> ConnectBatch:
 
 
 def _type_payload(payload: Payload, converter: ConverterSettings) -> Payload:
-    """Return bytes as strings where the converter takes them for text."""
+    """Return bytes as strings if the converter reads them as text."""
     if converter.format != "STRING" or payload.raw is None or payload.schemas or payload.raw_is_json:
         return payload
     return StringPayload(payload.raw, make_codes(payload.raw), (STRING_SCHEMA,))
 
 
 def fill_timestamps(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give records without a timestamp `NOW`, which the client replaces with the time of sending."""
+    """Give records without a timestamp `NOW`, replaced by the client with the time of sending."""
     times = batch.column("timestamp").cast(pa.int64())
     unknown = pc.equal(times, NO_TIMESTAMP)
     if not pc.any(unknown).as_py():
         return batch
     at = batch.schema.get_field_index("timestamp")
-    made = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
-    return batch.set_column(at, batch.schema.field(at), made)
+    filled = pc.if_else(unknown, NOW, times).cast(RECORD_SCHEMA.field("timestamp").type)
+    return batch.set_column(at, batch.schema.field(at), filled)
 
 
 def join_same_offsets(portions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join portions so that none ends between records of one source offset: a transform made them from one record."""
-    held: pa.RecordBatch | None = None
+    """Join portions so that none ends between records of one source offset, made from one record by a transform."""
+    open_portion: pa.RecordBatch | None = None
     for portion in portions:
-        if held is not None and held.column("offset")[-1] == portion.column("offset")[0]:
-            held = pa.concat_batches([held, portion])
+        if open_portion is not None and open_portion.column("offset")[-1] == portion.column("offset")[0]:
+            open_portion = pa.concat_batches([open_portion, portion])
             continue
-        if held is not None:
-            yield held
-        held = portion
-    if held is not None:
-        yield held
+        if open_portion is not None:
+            yield open_portion
+        open_portion = portion
+    if open_portion is not None:
+        yield open_portion

@@ -1,6 +1,6 @@
-"""The bad objects that one stream leaves out: decided once for a restore id, and stored beside its plan.
+"""The bad objects left out of one stream: decided once for a restore id, and stored beside its plan.
 
-Sending, resuming and verifying leave out the same objects, also if somebody mends one of them in between.
+Sending, resuming and verifying leave out the same objects, even if somebody mends one of them in between.
 """
 
 import json
@@ -23,40 +23,42 @@ MENDED = "Once mended, it is sent by a new restore under another restore id, not
 
 @dataclass(frozen=True)
 class LeftOutObjects:
-    """The document: object key -> why, and the digest of the plan that holds these objects."""
+    """The document: object key -> reason, and the digest of the plan with these objects."""
 
     plan: str
     objects: Mapping[str, str]
 
 
 def read_left_out(store: ObjectStore, key: str, plan_digest: str) -> Mapping[str, str] | None:
-    """Read what was decided. None: nothing was. IntegrityError: the document is another plan's, or was changed."""
+    """Read the decision. None: there is none. IntegrityError: the document is another plan's, or was changed."""
     try:
-        found = parse_document(store.get(key), LeftOutObjects, key)
+        document = parse_document(store.get(key), LeftOutObjects, key)
     except NotFoundError:
         return None
-    if found.plan != plan_digest:
+    if document.plan != plan_digest:
         raise IntegrityError(
-            f"{key} says what a restore of plan {found.plan} left out, this one's plan is {plan_digest}: there was "
+            f"{key} is a decision of a restore with plan {document.plan}, this one's plan is {plan_digest}: there was "
             f"another restore of this id. Take another restore id"
         )
-    return found.objects
+    return document.objects
 
 
-def save_left_out(store: ObjectStore, key: str, plan_digest: str, found: Iterable[BadObject], sent_below: int) -> None:
-    """Store which objects are left out. If another run has stored its decision first, that one counts.
+def save_left_out(
+    store: ObjectStore, key: str, plan_digest: str, bad_objects: Iterable[BadObject], sent_below: int
+) -> None:
+    """Store the objects to leave out. If another run has stored its decision first, that one counts.
 
     Raises:
-        IntegrityError: records of a bad object may be in the target: earlier runs have sent what is below `sent_below`.
+        IntegrityError: records of a bad object may be in the target: earlier runs have sent those below `sent_below`.
     """
-    bad = list(found)
-    if sent := [each for each in bad if each.start_offset < sent_below]:
+    bad = list(bad_objects)
+    if sent := [item for item in bad if item.start_offset < sent_below]:
         raise IntegrityError(
             f"{sent[0].why}. An earlier run may have sent a part of it, so it cannot be left out whole: put it back as "
             f"it was, or restore to another topic, under another restore id"
         )
     try:
-        decided = {"plan": plan_digest, "objects": {each.key: each.why for each in bad}}
+        decided = {"plan": plan_digest, "objects": {item.key: item.why for item in bad}}
         store.put_new(key, json.dumps(decided, indent=1).encode())
     except PreconditionError:
         return

@@ -13,26 +13,26 @@ from kafka_s3_platform.store.index import IndexSnapshot
 
 
 def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: Sequence[Segment]) -> None:
-    """Raise PreflightError if records must be decoded by ids that registries gave to several schemas."""
+    """Raise PreflightError if records must be decoded by ids with several schemas in registries."""
     outgoing = request.outgoing
     changes = outgoing.key or outgoing.value or not all(map(keeps_content, outgoing.transforms))
     if not (changes or outgoing.map_schema_ids):
         return
     named = set(chain.from_iterable(segment.schema_ids for segment in chosen))
-    found = find_ambiguous_ids(snapshot.state.schemas, request.config.records)
-    if both := sorted(found.keys() & named):
+    ambiguous = find_ambiguous_ids(snapshot.state.schemas, request.config.records)
+    if both := sorted(ambiguous.keys() & named):
         where = "; ".join(
-            f"{schema_id} is another schema in each of {' and '.join(found[schema_id])}" for schema_id in both
+            f"{schema_id} is another schema in each of {' and '.join(ambiguous[schema_id])}" for schema_id in both
         )
         raise PreflightError(
             f"topic {request.topic}: records name ids that registries have given to different schemas: {where}. "
-            f"Nothing tells which of them a record means. Restore without mapping schema ids, without converters and "
+            f"A record may mean any of them. Restore without mapping schema ids, without converters and "
             f"transforms of keys or values: their bytes stay as they are; or a window without these records"
         )
 
 
 def describe_missing_schemas(request: RestoreRequest, state: IndexState, chosen: Sequence[Segment]) -> Iterator[str]:
-    """Describe the schemas that the chosen segments name and the archive does not hold."""
+    """Describe the schemas of the chosen segments missing in the archive."""
     if not request.outgoing.map_schema_ids:
         return
     named = set(chain.from_iterable(s.schema_ids for s in chosen))

@@ -58,11 +58,11 @@ class Selection:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the timestamp of a record decides anything."""
+        """True if the timestamp of a record decides anything."""
         return (self.from_ms, self.to_ms) != (-FOREVER, FOREVER)
 
     def window(self, kafka_partition: int) -> OffsetWindow | None:
-        """Return the offsets that are selected of a kafka partition. None: none are."""
+        """Return the selected offsets of a kafka partition. None: there are none."""
         return self._by_number.get(kafka_partition)
 
     @cached_property
@@ -75,13 +75,13 @@ class Selection:
         return max(window.start_offset, extent.start_offset), min(window.end_offset, extent.end_offset)
 
     def overlaps(self, extent: Extent) -> bool:
-        """Whether the object may hold a record of the selection."""
+        """Return True if the object may hold a record of the selection."""
         start, end = self.bounds(extent)
         in_times = extent.max_timestamp >= self.from_ms and extent.min_timestamp < self.to_ms
         return start < end and in_times and self._touches(extent)
 
     def holds(self, extent: Extent) -> bool:
-        """Whether every record of the object belongs to the selection."""
+        """Return True if every record of the object belongs to the selection."""
         in_offsets = self.bounds(extent) == (extent.start_offset, extent.end_offset)
         in_times = self.from_ms <= extent.min_timestamp and extent.max_timestamp < self.to_ms
         return (
@@ -91,7 +91,7 @@ class Selection:
         )
 
     def within_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records of a batch whose timestamp is in one of `times`."""
+        """Return the records of a batch with a timestamp in one of `times`."""
         if not self.times:
             return batch
         times = batch.column("timestamp").cast(pa.int64()).to_numpy()
@@ -108,23 +108,23 @@ def select_records(request: RestoreRequest, kafka_partitions: Iterable[int]) -> 
     """Return the selection of `request` on a topic with these kafka partitions.
 
     Raises:
-        ConfigError: a kafka partition is named that the archive does not have, or a window of offsets is empty.
+        ConfigError: a kafka partition is not in the archive, or a window of offsets is empty.
     """
     archived = sorted(kafka_partitions)
-    wanted = archived if request.kafka_partitions is None else sorted(set(request.kafka_partitions))
-    _check_known(request, wanted, archived)
+    selected = archived if request.kafka_partitions is None else sorted(set(request.kafka_partitions))
+    _check_numbers(request, selected, archived)
     times = _join_windows((round_up_to_ms(start), round_up_to_ms(end)) for start, end in request.windows)
     first, last = (times[0][0], times[-1][1]) if times else (-FOREVER, FOREVER)
     return Selection(
         from_ms=first if request.from_time is None else max(first, round_up_to_ms(request.from_time)),
         to_ms=last if request.to_time is None else min(last, round_up_to_ms(request.to_time)),
-        windows=tuple(_make_window(request, p) for p in wanted),
+        windows=tuple(_make_window(request, p) for p in selected),
         times=times,
     )
 
 
 def _join_windows(windows: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join windows that overlap or touch. The result ascends."""
+    """Join overlapping or touching windows. The result ascends."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(windows):
         if joined and start <= joined[-1][1]:
@@ -140,16 +140,16 @@ def round_up_to_ms(moment: datetime) -> int:
     return -((EPOCH - moment) // ONE_MS)
 
 
-def _check_known(request: RestoreRequest, wanted: list[int], archived: list[int]) -> None:
+def _check_numbers(request: RestoreRequest, selected: list[int], archived: list[int]) -> None:
     named: set[int] = set()
     for offsets in (request.from_offset, request.to_offset):
         if isinstance(offsets, Mapping):
             named.update(offsets)
-    for chosen, known, what in ((set(wanted), archived, "the archive"), (named, wanted, "the selection")):
-        if unknown := sorted(chosen - set(known)):
+    for chosen, available, what in ((set(selected), archived, "the archive"), (named, selected, "the selection")):
+        if unknown := sorted(chosen - set(available)):
             raise ConfigError(
                 f"restore of {request.topic}: kafka partition {', '.join(map(str, unknown))} is not in {what}, which "
-                f"has {', '.join(map(str, known)) or 'none'}"
+                f"has {', '.join(map(str, available)) or 'none'}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The objects that earlier restores of a source connector have sent. The restore after them leaves them out."""
+"""The objects sent by earlier restores of a source connector, left out by the next one."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.documents import parse_table
 from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, order_by_name
 
-KNOWN_SCHEMA = pa.schema(
+SENT_SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
         pa.field("etag", pa.string(), nullable=False),
@@ -35,9 +35,9 @@ _AGAIN = "A restore to another topic, under another restore id and not after thi
 
 @dataclass(frozen=True)
 class Unsent:
-    """The objects of a listing that no restore has sent. `notes`, some of them doubts, are about these and others.
+    """The objects of a listing not sent by any restore. `notes`, some of them doubts, are about these and others.
 
-    `skipped` are sentences about objects whose records may be missing in the target, and that are not sent.
+    `skipped` are sentences about unsent objects with records possibly missing in the target.
     """
 
     objects: tuple[ForeignObject, ...]
@@ -49,23 +49,23 @@ _PLACE = ("to_topic", "topic_id")
 
 
 @dataclass(frozen=True)
-class Known:
-    """Objects that were sent, by key: a row of KNOWN_SCHEMA each."""
+class SentObjects:
+    """Sent objects, by key: a row of SENT_SCHEMA each."""
 
     table: pa.Table
 
     @staticmethod
-    def of(objects: Iterable[ForeignObject], targets: Mapping[str, TargetTopic] = {}) -> "Known":
-        """Return these objects of a plan as known. `targets` is source topic -> where its records were sent."""
-        own = KNOWN_SCHEMA.names[:-2]
+    def of(objects: Iterable[ForeignObject], targets: Mapping[str, TargetTopic] = {}) -> "SentObjects":
+        """Return these objects of a plan as sent. `targets` is source topic -> target of its records."""
+        columns = SENT_SCHEMA.names[:-2]
         rows = [
-            {name: getattr(o, name) for name in own} | dict(zip(_PLACE, targets.get(o.topic, ()), strict=False))
+            {name: getattr(o, name) for name in columns} | dict(zip(_PLACE, targets.get(o.topic, ()), strict=False))
             for o in objects
         ]
-        return Known(pa.Table.from_pylist(rows, KNOWN_SCHEMA).sort_by("key"))
+        return SentObjects(pa.Table.from_pylist(rows, SENT_SCHEMA).sort_by("key"))
 
-    def __or__(self, other: "Known") -> "Known":
-        return Known(pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks())
+    def __or__(self, other: "SentObjects") -> "SentObjects":
+        return SentObjects(pa.concat_tables([self.table, other.table]).sort_by("key").combine_chunks())
 
     @cached_property
     def etags(self) -> dict[str, str]:
@@ -80,21 +80,21 @@ class Known:
 
     @cached_property
     def streams(self) -> frozenset[tuple[str, int]]:
-        """The topics and kafka partitions from which anything was sent."""
+        """The topics and kafka partitions with sent objects."""
         topics, numbers = (self.table[name].to_pylist() for name in ("topic", "kafka_partition"))
         return frozenset(zip(topics, numbers, strict=True))
 
-    def unsent(self, found: Sequence[ForeignObject]) -> Unsent:
-        """Return the objects of `found` that are new, with notes on those beside, before or in place of sent ones.
+    def unsent(self, listed: Sequence[ForeignObject]) -> Unsent:
+        """Return the new objects of `listed`, with notes on those beside, before or in place of sent ones.
 
-        Keys and headers whose values were sent are left out: alone, they would be read as records without a value.
+        Keys and headers are left out if their values were sent: alone, they would be read as records without a value.
         """
-        sent = {_identify_records(o) for o in found if o.key in self.etags}
-        others = [o for o in found if o.key not in self.etags]
+        sent = {_identify_records(o) for o in listed if o.key in self.etags}
+        others = [o for o in listed if o.key not in self.etags]
         beside = [o for o in others if o.first_offset is not None and _identify_records(o) in sent]
         left_out = {o.key for o in beside}
         new = tuple(o for o in others if o.key not in left_out)
-        replaced = [o for o in found if self.etags.get(o.key, o.etag) != o.etag]
+        replaced = [o for o in listed if self.etags.get(o.key, o.etag) != o.etag]
         skipped = (
             *_describe_objects(replaced, f"{_REPLACED}. {_AGAIN}"),
             *_describe_objects(
@@ -112,7 +112,7 @@ class Known:
 
     @cached_property
     def _last(self) -> dict[tuple[str, int], tuple[int, tuple[str | int, ...]]]:
-        """First offset and key of the object that is read last, by topic and kafka partition."""
+        """First offset and key of the last object, by topic and kafka partition."""
         last: dict[tuple[str, int], tuple[int, tuple[str | int, ...]]] = {}
         columns = (self.table[name].to_pylist() for name in ("topic", "kafka_partition", "first_offset", "key"))
         for topic, kafka_partition, first_offset, key in zip(*columns, strict=True):
@@ -129,13 +129,13 @@ class Known:
         return bytes(sink.getvalue())
 
     @staticmethod
-    def from_parquet(content: bytes, key: str) -> "Known":
-        """Read what `to_parquet` wrote. IntegrityError if it is damaged."""
-        return Known(parse_table(content, KNOWN_SCHEMA, key))
+    def from_parquet(content: bytes, key: str) -> "SentObjects":
+        """Read a document of `to_parquet`. IntegrityError if it is damaged."""
+        return SentObjects(parse_table(content, SENT_SCHEMA, key))
 
 
 def _identify_records(item: ForeignObject) -> tuple[str, int, str, int | None]:
-    """Return what is equal in all objects that hold parts (key, value, headers) of the same records."""
+    """Return the common part of all objects with parts (key, value, headers) of the same records."""
     return item.topic, item.kafka_partition, item.encoded_partition, item.first_offset
 
 

@@ -22,11 +22,11 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest
 
 _PLACE = re.compile(r"[0-9a-f]{8}")
-"""The form of a place. Documents that were moved keep their old place, so only the form is checked."""
+"""The form of a place. Moved documents keep their old place, so only the form is checked."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPredicate:
+class PredicateFacts:
     """A predicate of a transform."""
 
     alias: str
@@ -35,26 +35,26 @@ class AskedPredicate:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedTransform:
+class TransformFacts:
     """A transform without secret values."""
 
     alias: str
     type: str
     options: Mapping[str, str]
-    predicate: AskedPredicate | None = None
+    predicate: PredicateFacts | None = None
     negate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AskedOutgoing:
-    """How the records were to be changed before they are sent. Fields as in `Outgoing`."""
+class OutgoingFacts:
+    """Requested changes of records before they are sent. Fields as in `Outgoing`."""
 
     partitioning: str = "source"
-    transforms: tuple[AskedTransform, ...] = ()
+    transforms: tuple[TransformFacts, ...] = ()
 
 
-class AskedRecords(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which records of the window were wanted. Fields as in `RecordFilter`, keys as text."""
+class RecordFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Requested records of the window. Fields as in `RecordFilter`, keys as text."""
 
     keys: tuple[str, ...] = ()
     key_prefixes: tuple[str, ...] = ()
@@ -65,11 +65,11 @@ class AskedRecords(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The facts of the request in a stored plan on which code depends.
+class RequestFacts:
+    """The facts of the request in a stored plan, as far as code depends on them.
 
     A plan keeps its request as the JSON of `collect_request_terms`. This class is that JSON, read once. `after` is the
-    restore that this one follows. `records` is None where every record of the window was wanted.
+    restore before this one. `records` is None if every record of the window was requested.
     """
 
     connector: str = ""
@@ -79,44 +79,44 @@ class Asked:
     to_offset: int | Mapping[str, int] | None = None
     windows: tuple[tuple[str, str], ...] | None = None
     after: str | None = None
-    records: AskedRecords | None = None
-    outgoing: AskedOutgoing | None = None
+    records: RecordFacts | None = None
+    outgoing: OutgoingFacts | None = None
 
     @staticmethod
-    def of(terms: Mapping[str, Any], plan: str) -> "Asked":
-        """Read the facts in the terms of the plan with this key. IntegrityError if they are not those of a restore."""
+    def of(terms: Mapping[str, Any], plan: str) -> "RequestFacts":
+        """Read the facts in the terms of the plan with this key. IntegrityError if they are not a restore's."""
         try:
-            return msgspec.convert(terms, Asked)
+            return msgspec.convert(terms, RequestFacts)
         except msgspec.ValidationError as err:
             raise IntegrityError(f"restore plan {plan}: its terms are none of a restore: {err}") from err
 
     @property
-    def transforms(self) -> tuple[AskedTransform, ...]:
+    def transforms(self) -> tuple[TransformFacts, ...]:
         return self.outgoing.transforms if self.outgoing else ()
 
     @property
     def partitioning(self) -> str:
-        """How records were to be distributed. `source` where the plan does not name it."""
+        """Distribution of records. `source` if the plan does not name it."""
         return self.outgoing.partitioning if self.outgoing else "source"
 
     @property
     def chooses(self) -> bool:
-        """Whether the content of a record decides if it is restored: by a filter or a transform."""
+        """True if the content of a record decides about its restore: by a filter or a transform."""
         return self.records is not None or bool(self.transforms)
 
     @property
     def keeps_numbers(self) -> bool:
-        """Whether records keep the number of their kafka partition."""
+        """True if records keep the number of their kafka partition."""
         return self.partitioning == "source"
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether each key is restored once only."""
+        """True if each key is restored only once."""
         return self.records is not None and self.records.latest_per_key
 
     @property
     def windows_named(self) -> tuple[str, ...]:
-        """The names of the terms because of which an object may have been sent in part."""
+        """Names of the terms that may have sent an object in part."""
         return tuple(name for name in _PARTLY if getattr(self, name) is not None)
 
 
@@ -126,7 +126,7 @@ _PARTLY = ("from_time", "to_time", "windows", "from_offset", "to_offset")
 def hash_place(config: ConnectorConfig) -> str:
     """Return a short hash of the place of a restore's documents.
 
-    By it, restores of one id whose documents lie in different buckets or folders differ.
+    It distinguishes restores of one id with documents in different buckets or folders.
     """
     store = config.restore_store
     where = [store.endpoint_url, store.bucket, config.archive.restore_dir]
@@ -138,23 +138,25 @@ def check_plan_place(request: RestoreRequest, place: str) -> None:
     check_plan_field(request, "place", place, place if _PLACE.fullmatch(place) else hash_place(request.config))
 
 
-def check_plan_field(request: RestoreRequest, name: str, found: object, wanted: object) -> None:
-    """Raise IntegrityError if a field of a plan differs from what a request of these terms gives."""
-    if found != wanted:
+def check_plan_field(request: RestoreRequest, name: str, planned: object, expected: object) -> None:
+    """Raise IntegrityError if a field of a plan differs from the one made of these terms."""
+    if planned != expected:
         raise IntegrityError(
-            f"restore plan {request.documents.plan}: its {name} is {found}, what is asked for makes it {wanted}: "
+            f"restore plan {request.documents.plan}: its {name} is {planned}, what is asked for makes it {expected}: "
             "somebody changed it. Restore to another topic, under another restore id"
         )
 
 
-def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mapping[str, Any], created_at: str) -> None:
-    """Check that a stored plan was made for what is asked for now.
+def check_terms(
+    request: RestoreRequest, requested: Mapping[str, Any], terms: Mapping[str, Any], created_at: str
+) -> None:
+    """Check that a stored plan was made for the same terms.
 
     Raises:
         PreflightError: the restore id was used for something else before; each difference is named.
     """
     # Both sides as JSON stores them: there tuples are lists.
-    before, now = (json.loads(json.dumps(each)) for each in (terms, asked))
+    before, now = (json.loads(json.dumps(side_terms)) for side_terms in (terms, requested))
     differences = [
         f"{name} was {before.get(name)}, is now {value}" for name, value in now.items() if before.get(name) != value
     ]
@@ -166,7 +168,7 @@ def check_terms(request: RestoreRequest, asked: Mapping[str, Any], terms: Mappin
 
 
 def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
-    """Return the terms by which two requests are the same restore, as JSON."""
+    """Return the terms that identify a restore, as JSON."""
     return {
         "connector": request.config.name,
         "topic": request.topic,
@@ -184,7 +186,7 @@ def collect_request_terms(request: RestoreRequest) -> dict[str, Any]:
 
 
 def _collect_record_terms(records: RecordFilter) -> dict[str, Any] | None:
-    """Return the fields of the filter that are set. None if none is."""
+    """Return the set fields of the filter. None if none is set."""
     terms = asdict(records) | {
         name: [_write_key(k) for k in getattr(records, name)] for name in ("keys", "key_prefixes")
     }
@@ -200,7 +202,7 @@ def _collect_outgoing_terms(outgoing: Outgoing, restore_id: str) -> dict[str, An
 
 def _make_term(value: Any, restore_id: str) -> Any:
     if isinstance(value, tuple):
-        return [_make_step_terms(each, restore_id) for each in value]
+        return [_make_step_terms(step, restore_id) for step in value]
     # Only the URL: credentials are secret, and may change between two runs.
     if isinstance(value, RegistrySettings):
         return value.url
@@ -220,7 +222,7 @@ def _make_step_terms(step: TransformSettings | PredicateSettings, restore_id: st
 
 
 def _mask_options(type_: str, options: Mapping[str, str], restore_id: str) -> dict[str, str]:
-    """Return the options, those that are not public as digests: equal values of one restore have equal digests."""
+    """Return the options, secret ones as digests: equal values of one restore have equal digests."""
     public = find_public_options(type_)
     return {name: value if name in public else _digest_secret(value, restore_id) for name, value in options.items()}
 

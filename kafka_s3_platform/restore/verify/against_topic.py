@@ -18,7 +18,7 @@ from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, StreamTask
-from kafka_s3_platform.restore.verify.target_count import TargetCount, Wanted, count_records
+from kafka_s3_platform.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
@@ -40,13 +40,13 @@ class CompareTask:
 
 @dataclass(frozen=True, slots=True)
 class KafkaPartitionComparison:
-    """How one kafka partition compares.
+    """Comparison of one kafka partition.
 
     `found_count` archived records, from the first on, are in the topic in their order. `first_missing` is the source
-    offset of the first that is not, None if all are. Of the topic's other records, `doubled_count` equal an archived
+    offset of the first missing one, None if none is. Of the topic's other records, `doubled_count` equal an archived
     one and `foreign_count` equal none (they lie outside of the window, or other writers wrote them). If a record is
-    missing, the two are not told apart, and all count as foreign. The digests are of all archived records, and of those
-    found as read from the topic. `fault` says what ended the comparison early.
+    missing, these are not distinguished, and all count as foreign. The digests are of all archived records, and of
+    those found as read from the topic. `fault` is the error that ended the comparison early.
     """
 
     kafka_partition: int
@@ -63,15 +63,15 @@ class KafkaPartitionComparison:
 
     @property
     def ok(self) -> bool:
-        """Whether every archived record is there, in order."""
+        """True if every archived record is there, in order."""
         return not self.fault and self.first_missing is None and self.found_count == self.archived_count
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the archive of `topic` compares with `to_topic`.
+    """Comparison of the archive of `topic` with `to_topic`.
 
-    `gaps` are sentences on what the archive lacks, `notes` on what of the archive or the topic was not compared.
+    `gaps` are sentences on records missing in the archive, `notes` on parts of both that were not compared.
     """
 
     topic: str
@@ -82,29 +82,29 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether every archived record that was compared is in the topic, in its order."""
+        """True if every compared archived record is in the topic, in its order."""
         return all(p.ok for p in self.kafka_partitions)
 
     @property
     def exact(self) -> bool:
-        """Whether the topic holds those records, each once, and nothing else, and all of it was compared.
+        """True if the topic holds those records, each once, and nothing else, and all of it was compared.
 
-        Of no record at all, nothing was compared.
+        It is False without any record.
         """
         others = sum(p.doubled_count + p.foreign_count for p in self.kafka_partitions)
         return self.ok and not others and not self.notes and bool(self.archived_count)
 
     @property
     def archived_count(self) -> int:
-        """How many archived records were compared."""
+        """Number of compared archived records."""
         return sum(p.archived_count for p in self.kafka_partitions)
 
 
 def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Comparison:
     """Compare the archived records of the request's window with `to_topic` on the request's target.
 
-    If the topic is the source itself, only offsets that it still holds are compared. Differences are no errors: they
-    are in the result.
+    If the topic is the source itself, only offsets still in it are compared. Differences are no errors: they are in the
+    result.
 
     Raises:
         MissingTopicError: the topic does not exist, or nothing of the source is archived.
@@ -113,10 +113,10 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         topic = admin.describe_topic(request.to_topic)
         plan = make_plan(request)
         logs = admin.frontiers(request.to_topic, topic.kafka_partitions)
-    # Objects that hold values only cannot be compared, and so are not planned.
+    # Objects of values only cannot be compared, and so are not planned.
     notes = (*plan.values_only, *_describe_uncompared(request, plan, topic, logs))
     if topic.topic_id == plan.source.topic_id:
-        plan = _cut_to_held(plan, logs)
+        plan = _limit_to_log(plan, logs)
     tasks = [_make_task(request, plan, topic, p, logs.get(p)) for p in plan.kafka_partitions]
     progress = Progress(
         logger,
@@ -124,13 +124,13 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         len(tasks),
         sum(t.stream.record_count for t in tasks),
     )
-    found = []
+    results = []
     for result in runner.run_grouped(
         compare_stream, tasks, request.config.tasks_max, lambda task: task.stream.record_count
     ):
         progress.advance(result.archived_count, result.archived_count, 0)
-        found.append(result)
-    in_order = tuple(sorted(found, key=lambda r: r.kafka_partition))
+        results.append(result)
+    in_order = tuple(sorted(results, key=lambda r: r.kafka_partition))
     return Comparison(request.topic, request.to_topic, in_order, plan.gaps, notes)
 
 
@@ -138,13 +138,13 @@ def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionCompari
     """Read both sides to their ends, and match them."""
     archived = _Digested(ArchivedStream(task.stream, ObjectStore(task.stream.store)))
     match = SubsequenceMatch(archived, _read_topic(task), task.any_timestamp)
-    found = RecordDigest()
+    digest = RecordDigest()
     places: list[int] = []
     fault = ""
     count = 0
     try:
         for _, target in match:
-            found.update(target)
+            digest.update(target)
             count += target.num_rows
             offsets = target.column("offset")
             places = [*places[:1], offsets[0].as_py(), offsets[-1].as_py()]
@@ -154,7 +154,7 @@ def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionCompari
         first_missing = None
         fault = str(err)
     if not fault and first_missing is None and match.extra_count > 0:
-        # Counting reads both sides again. It is needed only to tell repeated records from those of others.
+        # Counting reads both sides again. It is needed only to distinguish repeated records from foreign ones.
         counted = _count_topic(task)
     else:
         counted = TargetCount(foreign_count=match.extra_count)
@@ -165,7 +165,7 @@ def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionCompari
         first_missing=first_missing,
         foreign_count=counted.foreign_count,
         archived_digest=archived.digest.hexdigest(),
-        found_digest=found.hexdigest(),
+        found_digest=digest.hexdigest(),
         first_target_offset=places[0] if places else None,
         last_target_offset=places[-1] if places else None,
         fault=fault,
@@ -175,7 +175,7 @@ def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionCompari
 
 def _count_topic(task: CompareTask) -> TargetCount:
     """Count the topic's other records. All archived records are there."""
-    archived = Wanted(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.any_timestamp)
+    archived = ExpectedRecords(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.any_timestamp)
     what = f"comparing {task.stream.topic}-{task.stream.kafka_partition} with {task.to_topic}: counting equal records"
     return count_records([archived], _read_topic(task), what)
 
@@ -212,7 +212,7 @@ def _make_task(
     objects = plan.objects_of(kafka_partition)
     start, end = (log.log_start_offset, log.last_stable_offset) if log else (0, 0)
     if topic.topic_id == plan.source.topic_id:
-        # The topic is the source, so its offsets are the archive's: what lies before the window need not be read.
+        # The topic is the source, so its offsets are the archive's: the part before the window need not be read.
         start = max(start, min(plan.selection.bounds(o)[0] for o in objects))
     return CompareTask(
         stream=StreamTask(request.config.store, request.topic, kafka_partition, plan.selection, objects),
@@ -224,8 +224,8 @@ def _make_task(
     )
 
 
-def _cut_to_held(plan: ArchivePlan, logs: dict[int, Frontier]) -> ArchivePlan:
-    """Return the plan without what retention took from the source topic."""
+def _limit_to_log(plan: ArchivePlan, logs: dict[int, Frontier]) -> ArchivePlan:
+    """Return the plan without offsets removed from the source topic by retention."""
     windows = tuple(
         replace(w, start_offset=max(w.start_offset, logs[w.kafka_partition].log_start_offset))
         if w.kafka_partition in logs

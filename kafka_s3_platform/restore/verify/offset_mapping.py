@@ -1,4 +1,4 @@
-"""Records which target offset each source offset became, as runs. From it groups learn where to go on."""
+"""Records the target offset of each source offset, as runs. Groups are translated by it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ MAPPING_SCHEMA = pa.schema(
 """A row is a run: the record of source offset + i has target offset + i, for each i below count."""
 
 ROW_GROUP_RUNS = 131_072
-"""How many runs are held before they are compressed: 3 MiB."""
+"""Number of runs before they are compressed: 3 MiB."""
 
 Runs = npt.NDArray[np.int64]
 """Source offsets, target offsets and counts: three rows of one length."""
@@ -37,11 +37,11 @@ class MappingWriter:
             column_encoding=dict.fromkeys(MAPPING_SCHEMA.names, "DELTA_BINARY_PACKED"),
         )
         self._runs: list[pa.RecordBatch] = []
-        self._held = 0
+        self._run_count = 0
         self._open: tuple[int, int, int] | None = None
 
     def add(self, source: pa.RecordBatch, target: pa.RecordBatch) -> None:
-        """Add two batches of the same length, never empty, whose records are the same one by one."""
+        """Add two batches of the same length, never empty, with equal records one by one."""
         sources = source.column("offset").to_numpy()
         targets = target.column("offset").to_numpy()
         starts = np.flatnonzero((np.diff(sources) != 1) | (np.diff(targets) != 1)) + 1
@@ -53,7 +53,7 @@ class MappingWriter:
     def close(self) -> pa.Buffer:
         """Return the mapping as a Parquet file."""
         if self._open is not None:
-            self._hold(np.array(self._open, np.int64).reshape(3, 1))
+            self._buffer(np.array(self._open, np.int64).reshape(3, 1))
         self._flush()
         self._writer.close()
         return self._sink.getvalue()
@@ -69,20 +69,20 @@ class MappingWriter:
         return np.concatenate([np.array(self._open, np.int64).reshape(3, 1), runs], axis=1)
 
     def _write(self, runs: Runs) -> None:
-        """Hold all runs but the last, which the next batch may continue."""
+        """Buffer all runs but the last, which the next batch may continue."""
         self._open = (int(runs[0, -1]), int(runs[1, -1]), int(runs[2, -1]))
-        self._hold(runs[:, :-1])
+        self._buffer(runs[:, :-1])
 
-    def _hold(self, runs: Runs) -> None:
+    def _buffer(self, runs: Runs) -> None:
         if not runs.shape[1]:
             return
         self._runs.append(pa.RecordBatch.from_arrays([pa.array(row) for row in runs], schema=MAPPING_SCHEMA))
-        self._held += runs.shape[1]
-        if self._held >= ROW_GROUP_RUNS:
+        self._run_count += runs.shape[1]
+        if self._run_count >= ROW_GROUP_RUNS:
             self._flush()
 
     def _flush(self) -> None:
         if self._runs:
             self._writer.write_table(pa.Table.from_batches(self._runs).combine_chunks())
         self._runs = []
-        self._held = 0
+        self._run_count = 0

@@ -20,10 +20,10 @@ from kafka_s3_platform.store.objects import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What was found of a stream in one kafka partition of the target, in order.
+    """Records of a stream found in one kafka partition of the target, in order.
 
     `extra_count` is the number of its other records: repeated ones, and those of other streams and writers. `target`
-    does not count them yet. `leader_epoch` is that before it was read, None if it is not known.
+    does not count them yet. `leader_epoch` is the one before reading, None if it is unknown.
     """
 
     target: TargetReport
@@ -34,7 +34,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class VerifiedStream:
-    """A stream of which every record was found. `report` does not count extra records yet."""
+    """A completely found stream. `report` does not count extra records yet."""
 
     report: KafkaPartitionReport
     reached: tuple[Reached, ...]
@@ -46,11 +46,11 @@ class VerifiedStream:
 
 
 def verify_stream(task: ReplayTask, attempt: Attempt) -> VerifiedStream:  # noqa: ARG001 - reading has no attempts
-    """Match the archived stream with the target, from the offset where the restore began, and store the offset mapping.
+    """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
 
     Raises:
-        IntegrityError: an archived record is not in the target, or not in its place.
-        OpenTransactionError: one was not found, and an open transaction may hide it.
+        IntegrityError: an archived record is missing in the target, or out of order.
+        OpenTransactionError: one is missing, and an open transaction may hide it.
     """
     store = ObjectStore(task.stream.store)
     tally = _Tally()
@@ -63,25 +63,25 @@ def verify_stream(task: ReplayTask, attempt: Attempt) -> VerifiedStream:  # noqa
     return VerifiedStream(tally.report(task), reached)
 
 
-def _match_stream(given: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> Reached:
-    stream = given.sent_stream(store)
-    log = find_target_log(given.kafka, given.to_topic, kafka_partition, start)
-    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), given.any_timestamp)
+def _match_stream(task: ReplayTask, kafka_partition: int, start: int, store: ObjectStore, tally: "_Tally") -> Reached:
+    stream = task.sent_stream(store)
+    log = find_target_log(task.kafka, task.to_topic, kafka_partition, start)
+    match = SubsequenceMatch(stream.of(kafka_partition), log.read(), task.any_timestamp)
     before = tally.count
     try:
-        for source, found in match:
-            tally.add(source, found, mapped=given.keeps_number)
+        for source, target_batch in match:
+            tally.add(source, target_batch, mapped=task.keeps_number)
     except OffsetGapError as err:
         raise IntegrityError(
-            f"restore {given.where} cannot be verified: the target lost records meanwhile: {err}"
+            f"restore {task.where} cannot be verified: the target lost records meanwhile: {err}"
         ) from err
-    found = tally.count - before
+    target_batch = tally.count - before
     if (missing := match.missing()) is not None:
         if log.open_offset is not None:
             raise explain_open_transaction(log)
         raise IntegrityError(
-            f"restore {given.where} is not what was archived: the record of source offset {missing} was not found in "
-            f"{given.to_topic}-{kafka_partition} from target offset {start} on, after {found:,} that "
+            f"restore {task.where} is not what was archived: the record of source offset {missing} was not found in "
+            f"{task.to_topic}-{kafka_partition} from target offset {start} on, after {target_batch:,} that "
             f"were. Somebody deleted or changed records of the target, its retention or compaction did, or the cluster "
             f"lost them; or a function of your own (predicate, mapper, partitioner) answers otherwise each time; or, "
             f"where objects hold values alone, what is kept of their offsets (metadata, an object `_….offsets` beside) "
@@ -89,12 +89,12 @@ def _match_stream(given: ReplayTask, kafka_partition: int, start: int, store: Ob
             f"Restore to another topic, under another id"
         )
     tally.note(stream)
-    target = TargetReport(given.to_topic, kafka_partition, start, log.end_offset, open_offset=log.open_offset)
-    return Reached(target, found, match.extra_count, log.leader_epoch)
+    target = TargetReport(task.to_topic, kafka_partition, start, log.end_offset, open_offset=log.open_offset)
+    return Reached(target, target_batch, match.extra_count, log.leader_epoch)
 
 
 class _Tally:
-    """Sums up what was found of one stream so far."""
+    """Sums up the found records of one stream so far."""
 
     def __init__(self) -> None:
         self.mapping = MappingWriter()
@@ -110,7 +110,7 @@ class _Tally:
         self._skipped_count = self._gap_count = 0
 
     def note(self, stream: SentStream) -> None:
-        """Keep what the stream reports of itself once it is read to its end. It is the same after every reading."""
+        """Keep the stream's own report after it is read to its end. It is the same after every reading."""
         self._out_of_range = stream.out_of_range_count
         self._left_out = stream.left_out
         self._skipped = stream.skipped
@@ -132,13 +132,13 @@ class _Tally:
         self._first = min(self._first or first, first)
         self._last = max(self._last or last, last)
 
-    def report(self, given: ReplayTask) -> KafkaPartitionReport:
+    def report(self, task: ReplayTask) -> KafkaPartitionReport:
         """Build the report. It has offsets of the target only if the stream goes to one kafka partition."""
         first = self._first or (None, None)
         last = self._last or (None, None)
-        at_target = (first[1], last[1]) if given.keeps_number else (None, None)
+        at_target = (first[1], last[1]) if task.keeps_number else (None, None)
         return KafkaPartitionReport(
-            kafka_partition=given.kafka_partition,
+            kafka_partition=task.kafka_partition,
             record_count=self.count,
             record_bytes=self._digest.record_bytes,
             out_of_range_count=self._out_of_range,
@@ -149,9 +149,9 @@ class _Tally:
             foreign_count=0,
             altered_timestamps=self._altered,
             digest=self._digest.hexdigest(),
-            mapping_key=given.documents.mapping if self.count and given.keeps_number else None,
+            mapping_key=task.documents.mapping if self.count and task.keeps_number else None,
             left_out=self._left_out,
-            topic=given.named_topic,
+            topic=task.named_topic,
             skipped=self._skipped,
             notes=self._notes,
             gaps=self._gaps,

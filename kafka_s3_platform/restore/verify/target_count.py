@@ -1,8 +1,8 @@
-"""Counts how often one kafka partition of a target holds each record that was sent to it, and what else it holds.
+"""Counts the records of one kafka partition of a target: each sent record, and all others.
 
-`verify_stream` matches each stream by itself with the target, in order. That leaves two questions, which only counting
-answers. Equal records of two streams match the same one there: is there one for each? And of the records beside those
-that were matched: are they records of the restore once more, or of other writers?
+`verify_stream` matches each stream by itself with the target, in order. Two questions remain, answered only by
+counting. Equal records of two streams match the same one there: is there one for each? And are the unmatched records
+repeated ones of the restore, or of other writers?
 """
 
 import tempfile
@@ -28,7 +28,7 @@ _COUNTED = (
     "content, moment, count(stream) AS wanted, count(*) - count(stream) AS found, min(stream) AS stream,"
     ' arg_min("offset", stream) AS "offset"'
 )
-# A record whose timestamp the client replaced matches any record of its content. Others match their own timestamp only.
+# A record with a timestamp replaced by the client matches any record of its content. Others match their own time only.
 _LOST = """
     SELECT sum(wanted) - sum(found) AS lost, min(stream), arg_min("offset", stream) FROM counted
     GROUP BY content HAVING lost > 0
@@ -36,8 +36,8 @@ _LOST = """
     SELECT wanted - found AS lost, stream, "offset" FROM counted WHERE moment IS NOT NULL AND lost > 0
     ORDER BY ALL LIMIT 1
 """
-# For each content: `again` counts records at a wanted moment beyond the wanted number, `other` those at moments that
-# nobody wanted, `free` those that are wanted at any moment. If nothing is lost, `again` + `other` is at least `free`.
+# For each content: `again` counts records at an expected moment beyond the expected number, `other` those at moments
+# that nobody expected, `free` those expected at any moment. If nothing is lost, `again` + `other` is at least `free`.
 _EXTRA = """
     WITH of_content AS (
         SELECT coalesce(sum(found - wanted) FILTER (moment IS NOT NULL AND wanted > 0), 0) AS again,
@@ -52,7 +52,7 @@ _EXTRA = """
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedRecords:
     """Records that should be there. Those with a timestamp of `any_timestamp` (epoch ms) may have any other."""
 
     batches: Iterable[pa.RecordBatch]
@@ -61,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A content that is there `count` times less often than wanted. `stream` is an index of what was wanted."""
+    """A content that is there `count` times less often than expected. `stream` is the index of its stream."""
 
     count: int
     stream: int
@@ -80,7 +80,7 @@ class TargetCount:
     lost: Lost | None = None
 
 
-def count_records(wanted: Sequence[Wanted], target: Iterable[pa.RecordBatch], what: str) -> TargetCount:
+def count_records(expected: Sequence[ExpectedRecords], target: Iterable[pa.RecordBatch], what: str) -> TargetCount:
     """Count each content, and each content at each timestamp, on both sides. `what` names the work, for messages.
 
     DuckDB counts 64-bit hashes, and spills to temporary files.
@@ -91,7 +91,7 @@ def count_records(wanted: Sequence[Wanted], target: Iterable[pa.RecordBatch], wh
     with (
         tempfile.TemporaryDirectory(prefix="kafka-s3-counting-") as folder,
         closing(open_spilling_database(folder)) as connection,
-        read_by_duckdb(_SCHEMA, _number_rows(wanted, target), what) as reader,
+        read_by_duckdb(_SCHEMA, _number_rows(expected, target), what) as reader,
     ):
         content = connection.from_arrow(reader).project(_CONTENT)
         content.aggregate(_COUNTED, "content, moment").create("counted")
@@ -104,7 +104,7 @@ def count_records(wanted: Sequence[Wanted], target: Iterable[pa.RecordBatch], wh
 
 @dataclass(frozen=True)
 class TargetCountTask:
-    """One kafka partition of a target, its end before the restore, and all streams that were sent to it."""
+    """One kafka partition of a target, its end before the restore, and all streams sent to it."""
 
     kafka_partition: int
     start_offset: int
@@ -123,22 +123,22 @@ class TargetCountTask:
 
 def group_by_target(replays: Sequence[ReplayTask]) -> list[TargetCountTask]:
     """Group the streams by the kafka partitions of targets that they may have reached."""
-    found: dict[tuple[str, int, int], list[ReplayTask]] = defaultdict(list)
+    by_place: dict[tuple[str, int, int], list[ReplayTask]] = defaultdict(list)
     for task in replays:
         for number, start in task.reached:
-            found[task.to_topic, number, start].append(task)
-    return [TargetCountTask(number, start, tuple(tasks)) for (_, number, start), tasks in found.items()]
+            by_place[task.to_topic, number, start].append(task)
+    return [TargetCountTask(number, start, tuple(tasks)) for (_, number, start), tasks in by_place.items()]
 
 
 def count_target(task: TargetCountTask, attempt: Attempt) -> TargetReport:  # noqa: ARG001 - reading has no attempts
-    """Check that a kafka partition holds each record as often as all streams have it. Count what else it holds.
+    """Check that a kafka partition holds each record as often as all streams together. Count its other records.
 
     Raises:
         IntegrityError: it holds a record less often, so one was lost.
         OpenTransactionError: it holds a record less often, and an open transaction may hide one.
     """
     first = task.replays[0]
-    streams = [_read_wanted(given, task.kafka_partition) for given in task.replays]
+    streams = [_read_wanted(replay, task.kafka_partition) for replay in task.replays]
     what = f"restore {first.restore_id}, {first.to_topic}-{task.kafka_partition}: counting equal records"
     log = find_target_log(first.kafka, first.to_topic, task.kafka_partition, task.start_offset)
     counted = count_records(streams, log.read(), what)
@@ -156,9 +156,9 @@ def count_target(task: TargetCountTask, attempt: Attempt) -> TargetReport:  # no
     )
 
 
-def _read_wanted(given: ReplayTask, kafka_partition: int) -> Wanted:
-    store = ObjectStore(given.stream.store)
-    return Wanted(given.decided(store).sent_stream(store).of(kafka_partition), given.any_timestamp)
+def _read_wanted(replay: ReplayTask, kafka_partition: int) -> ExpectedRecords:
+    store = ObjectStore(replay.stream.store)
+    return ExpectedRecords(replay.decided(store).sent_stream(store).of(kafka_partition), replay.any_timestamp)
 
 
 def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exception:
@@ -186,9 +186,9 @@ _SCHEMA = pa.schema(
 )
 
 
-def _number_rows(wanted: Sequence[Wanted], target: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield all records: those of streams with the stream's number, and a null timestamp where any will do."""
-    for number, stream in enumerate(wanted):
+def _number_rows(expected: Sequence[ExpectedRecords], target: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield all records: a stream's with its number, and with a null timestamp if any matches."""
+    for number, stream in enumerate(expected):
         free = pa.array(sorted(stream.any_timestamp), pa.int64())
         for batch in stream.batches:
             times = batch.column("timestamp").cast(pa.int64())

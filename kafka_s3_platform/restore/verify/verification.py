@@ -1,6 +1,6 @@
-"""Verifies that the targets hold what was sent: each record once, in order, in the topics that the restore began with.
+"""Verifies that the targets hold the sent records: each once, in order, in the topics the restore began with.
 
-docs/restore.md, "Verification", says what is compared with what, and what is not.
+docs/restore.md, "Verification", describes the comparisons and their limits.
 """
 
 import logging
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.restore.preflight.goal import Goal, find_new_refusals, look_at_goals
+from kafka_s3_platform.restore.preflight.goal import Goal, find_new_refusals, observe_goals
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.restore.replay.target_log import await_settled_logs
 from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreRequest, TargetReport
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found. `notes` are sentences about parts of the targets that were not read."""
+    """Result of a verification. `notes` are sentences about unread parts of the targets."""
 
     kafka_partitions: tuple[KafkaPartitionReport, ...]
     targets: tuple[TargetReport, ...]
@@ -32,16 +32,16 @@ class Verified:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """The targets at one moment. `refusals` are sentences about configs that the preflight would refuse, by topic."""
+class _TargetStates:
+    """The targets at one moment. `refusals` are sentences about configs refused by the preflight, by topic."""
 
     logs: Mapping[str, Mapping[int, Frontier]]
     refusals: Mapping[str, Sequence[str]]
 
     def find_unchanged(self, read: Sequence[VerifiedStream]) -> list[VerifiedStream]:
-        """Return the streams whose kafka partition of the target is as it was when they were read back.
+        """Return the streams with an unchanged kafka partition of the target since they were read back.
 
-        Where configs have changed, nobody knows: compaction moves neither start nor end of a log.
+        If configs have changed, this is unknown: compaction moves neither start nor end of a log.
         """
         targets = [(stream, stream.reached[0]) for stream in read]
         return [
@@ -53,7 +53,7 @@ class _Look:
 
     @property
     def notes(self) -> list[str]:
-        """Tell what others changed."""
+        """Describe changes by others."""
         return [
             f"the configs of {topic} were changed after the first record was sent, so all of it was read back at the "
             f"end. Before a restore they are refused: {refusal}"
@@ -64,7 +64,7 @@ class _Look:
 
 @dataclass(frozen=True)
 class Verification:
-    """All streams that were sent, and the targets as they were before this run sent its first record."""
+    """All sent streams, and the targets before this run sent its first record."""
 
     request: RestoreRequest
     streams: Sequence[ReplayTask]
@@ -72,17 +72,17 @@ class Verification:
     runner: TaskRunner
 
     def run(self, sent: Sequence[ReplayResult], early: Sequence[VerifiedStream]) -> Verified:
-        """Read every target back. Of the streams that were read back `early`, only those whose targets have changed.
+        """Read every target back. Streams read back `early` are repeated only if their targets have changed.
 
         Raises:
-            IntegrityError: a record that was sent is not there, or not in order.
-            TopicRecreatedError, MissingTopicError: a target is not the topic that the restore began with.
+            IntegrityError: a sent record is missing, or out of order.
+            TopicRecreatedError, MissingTopicError: a target is another topic than the restore began with.
             PreflightError: keys choose the kafka partition, and a target has another number of them now.
-            OpenTransactionError: an open transaction hides whether all records are there.
+            OpenTransactionError: an open transaction may hide records.
         """
-        # Look before reading too: another topic of that name would only show that records are missing.
-        look = self._look(awaits_transactions=True)
-        taken = look.find_unchanged(early)
+        # Observe before reading too: another topic of that name would only show missing records.
+        states = self._observe(awaits_transactions=True)
+        taken = states.find_unchanged(early)
         read: list[VerifiedStream] = []
         while True:
             try:
@@ -91,41 +91,41 @@ class Verification:
                 targets = self._count(streams)
                 self._check_all_found(sent, streams)
             except IntegrityError as err:
-                raise err.retell("\n".join((str(err), *look.notes))) from err
-            # Look again, after everything else. A target may have been deleted, or changed, while others were read; and
-            # a single answer may be a stale one, of a broker that is behind.
-            look = self._look()
-            unchanged = look.find_unchanged(taken)
+                raise err.retell("\n".join((str(err), *states.notes))) from err
+            # Observe again, after everything else. A target may have been deleted, or changed, while others were read;
+            # and a single answer may be a stale one, of a broker that is behind.
+            states = self._observe()
+            unchanged = states.find_unchanged(taken)
             if len(unchanged) == len(taken):
                 break
             taken = unchanged
         reports = [_add_extra(s, targets) for s in streams]
         in_order = sorted(reports, key=lambda r: (r.topic, r.kafka_partition))
         hidden = [_describe_hidden(t) for t in targets.values() if t.open_offset is not None]
-        notes = (*hidden, *self._describe_unread(look), *look.notes)
+        notes = (*hidden, *self._describe_unread(states), *states.notes)
         return Verified(tuple(in_order), tuple(targets.values()), notes)
 
-    def _look(self, *, awaits_transactions: bool = False) -> _Look:
-        """Look at the targets, and check that they are those of the plan."""
+    def _observe(self, *, awaits_transactions: bool = False) -> _TargetStates:
+        """Observe the targets, and check that they are the plan's."""
         with ClusterAdmin(self.request.target_kafka) as admin:
-            now = look_at_goals(self.request, [goal.plan for goal in self.goals], admin)
+            now = observe_goals(self.request, [goal.plan for goal in self.goals], admin)
             logs = {goal.plan.to_topic: goal.target.frontiers for goal in now}
             if awaits_transactions:
                 # Once for all tasks. The cluster may still be writing the ends of our own.
                 logs = {name: await_settled_logs(admin, name, self._list_reached(name)) for name in logs}
         pairs = zip(self.goals, now, strict=True)
-        return _Look(logs, {goal.plan.to_topic: find_new_refusals(goal, found) for goal, found in pairs})
+        return _TargetStates(logs, {goal.plan.to_topic: find_new_refusals(goal, goal_now) for goal, goal_now in pairs})
 
     def _list_reached(self, to_topic: str) -> list[int]:
         return sorted({number for task in self.streams if task.to_topic == to_topic for number, _ in task.reached})
 
-    def _describe_unread(self, look: _Look) -> Iterator[str]:
-        """Tell where the targets grew that was not read."""
+    def _describe_unread(self, states: _TargetStates) -> Iterator[str]:
+        """Describe unread parts of the targets that grew."""
         for goal in sorted(self.goals, key=lambda g: g.plan.to_topic):
             name = goal.plan.to_topic
-            unread = look.logs[name].keys() - set(self._list_reached(name))
+            unread = states.logs[name].keys() - set(self._list_reached(name))
             before = dict(goal.plan.start.offsets) if goal.plan.start else {}
-            grown = [p for p in sorted(unread) if look.logs[name][p].high_watermark > before.get(p, 0)]
+            grown = [p for p in sorted(unread) if states.logs[name][p].high_watermark > before.get(p, 0)]
             if grown:
                 yield (
                     f"{name}: kafka partitions {', '.join(map(str, grown))} grew since the restore began. None of its "
@@ -134,12 +134,12 @@ class Verification:
 
     def _match(self, done: set[tuple[str, int]]) -> list[VerifiedStream]:
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
-        left = [task for place, task in tasks.items() if place not in done]
+        pending = [task for place, task in tasks.items() if place not in done]
         what = f"verify {self.request.restore_id}"
-        progress = Progress(logger, what, len(left), sum(t.stream.size for t in left))
+        progress = Progress(logger, what, len(pending), sum(t.stream.size for t in pending))
         streams: list[VerifiedStream] = []
         for stream in self.runner.run_grouped(
-            verify_stream, left, self.request.config.tasks_max, lambda t: t.stream.size
+            verify_stream, pending, self.request.config.tasks_max, lambda t: t.stream.size
         ):
             report = stream.report
             progress.advance(tasks[stream.place].stream.size, report.record_count, report.record_bytes)
@@ -147,13 +147,13 @@ class Verification:
         return streams
 
     def _count(self, streams: Sequence[VerifiedStream]) -> dict[tuple[str, int], TargetReport]:
-        """Report what was read at each place. Count its records where some may be there twice, or belong to others."""
+        """Report the records read at each place. Count them if some may be repeated, or belong to others."""
         reached: dict[tuple[str, int], Reached] = {}
         for stream in streams:
-            reached.update((found.target.place, found) for found in stream.reached)
+            reached.update((reached_place.target.place, reached_place) for reached_place in stream.reached)
         # A single stream that was matched without extra records needs no counting.
         tasks = [t for t in group_by_target(self.streams) if len(t.replays) > 1 or reached[t.place].extra_count]
-        reports = {place: found.target for place, found in reached.items()}
+        reports = {place: reached_place.target for place, reached_place in reached.items()}
         for report in self.runner.run_grouped(count_target, tasks, self.request.config.tasks_max, lambda t: t.size):
             reports[report.place] = report
         return dict(sorted(reports.items()))
@@ -164,12 +164,12 @@ class Verification:
         counts = {(r.topic, r.kafka_partition): r.found_count + r.sent_count for r in sent}
         wrong: list[str] = []
         for stream in streams:
-            found = stream.report
-            count = counts[found.topic, found.kafka_partition]
-            if count != found.record_count:
+            report = stream.report
+            count = counts[report.topic, report.kafka_partition]
+            if count != report.record_count:
                 wrong.append(
-                    f"of {found.topic or self.request.topic}-{found.kafka_partition} {count:,} were sent, and "
-                    f"{found.record_count:,} of those that would be sent now are there"
+                    f"of {report.topic or self.request.topic}-{report.kafka_partition} {count:,} were sent, and "
+                    f"{report.record_count:,} of those that would be sent now are there"
                 )
         if wrong:
             raise IntegrityError(
@@ -180,7 +180,7 @@ class Verification:
 
 
 def is_as_it_was(reached: Reached, log: Frontier) -> bool:
-    """Whether a kafka partition of a target is as it was when it was read back. What is not known may be otherwise.
+    """Return True if a kafka partition of a target has not changed since it was read back. Unknown counts as changed.
 
     It has the same end, in the same leader epoch: so its end was not lost and written again. It still has its start.
     Nothing in it was hidden, or is.
@@ -192,7 +192,7 @@ def is_as_it_was(reached: Reached, log: Frontier) -> bool:
 
 
 def _add_extra(stream: VerifiedStream, targets: Mapping[tuple[str, int], TargetReport]) -> KafkaPartitionReport:
-    """Add what else the kafka partition of the target holds, if no other stream goes there."""
+    """Add the other records of the target's kafka partition, if no other stream goes there."""
     if len(stream.reached) > 1:
         return stream.report
     [reached] = stream.reached

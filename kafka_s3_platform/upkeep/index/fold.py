@@ -77,7 +77,7 @@ def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_ru
     report = FoldReport(folded.topics, folded.hours, folded.rows)
     if row_count != sum(file.row_count for file in files):
         raise IndexDamagedError(
-            f"{index.uri}: the state of its topics has {row_count:,} rows, and its log says "
+            f"{index.uri}: the state of its topics has {row_count:,} rows, and its log has "
             f"{sum(file.row_count for file in files):,}. Nothing was folded. {DAMAGE_ADVICE}"
         )
     if dry_run or not folded.topics:

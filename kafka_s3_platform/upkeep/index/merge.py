@@ -142,7 +142,7 @@ def _merge(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
     rows = read_index_files(index.table, merge.files)
     if rows.num_rows != sum(file.row_count for file in merge.files):
         raise IndexDamagedError(
-            f"{index.uri}: the files of period {merge.period} have {rows.num_rows} rows, and its log says "
+            f"{index.uri}: the files of period {merge.period} have {rows.num_rows} rows, and its log has "
             f"{sum(file.row_count for file in merge.files)}. They were not merged. {DAMAGE_ADVICE}"
         )
     size = _choose_size(merge.period)

@@ -69,7 +69,7 @@ def test_keys_are_told_of_as_well_as_values() -> None:
     made = new_values(ValueSettings(how, source, "t", "copy", schemas=(SEAL,)))
     batch = records([MORE, KNOWN, KNOWN], [MORE, LESS, KNOWN])
     done = made.encode(made.decode(batch).batch)
-    assert [(offset, *notes.kinds) for offset, notes in done.told] == [
+    assert [(offset, *notes.kinds) for offset, notes in done.losses] == [
         (10, "lack in their key what schema 1 does not list"),
         (11, "lack in their key what schema 1 does not list"),
         (10, "lack in their value what schema 1 does not list"),

@@ -319,7 +319,7 @@ def test_rules_stand_in_plans_in_a_form_that_stays_so_that_restores_go_on(rename
         (Template("a b"), "does not allow"),
         (Template("copy_of_{name}"), "does not allow"),
         (Template(""), "does not allow"),
-        (TopicMap({"x": "y"}), "says nothing of a.b, it names x"),
+        (TopicMap({"x": "y"}), "does not have a.b, it has x"),
         (Regex("(", "x"), "the rename rule"),
         (Regex("a.*", "$1"), "no group 1"),
     ],

@@ -19,7 +19,7 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.restore.preflight.archive_checks import check_archive
-from kafka_s3_platform.restore.preflight.checks import LOOK_SECONDS, Target, inspect_target
+from kafka_s3_platform.restore.preflight.checks import OTHER_CLUSTER_SECONDS, Target, inspect_target
 from kafka_s3_platform.restore.preflight.target import TargetConfigs
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target
@@ -85,7 +85,9 @@ def test_a_sink_that_is_restored_by_its_own_file_as_a_sources_still_archives() -
 
 
 def test_a_connector_of_a_cluster_that_does_not_answer_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_s3_platform.restore.preflight.checks.LOOK_SECONDS", min(LOOK_SECONDS, 0.5))
+    monkeypatch.setattr(
+        "kafka_s3_platform.restore.preflight.checks.OTHER_CLUSTER_SECONDS", min(OTHER_CLUSTER_SECONDS, 0.5)
+    )
     other = named("far", "127.0.0.1:2", topics=("u",))
     [(refuses, text)] = told(request(connectors=(other,)), without_objects())
     assert (refuses, "connector far archives a topic named u of a cluster that does not answer" in text) == (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.model.record import RECORD_SCHEMA
-from kafka_s3_platform.restore.verify.target_count import TargetCount, Wanted, count_records
+from kafka_s3_platform.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
 
 Row = tuple[bytes, int]
 """A value and a timestamp."""
@@ -35,7 +35,7 @@ def batches(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def counted(streams: Sequence[Sequence[Row]], target: Sequence[Row], free: frozenset[int] = frozenset()) -> TargetCount:
-    return count_records([Wanted(batches(rows), free) for rows in streams], batches(target), "a test")
+    return count_records([ExpectedRecords(batches(rows), free) for rows in streams], batches(target), "a test")
 
 
 @settings(max_examples=30)

@@ -147,7 +147,7 @@ def test_what_the_log_may_take_is_held_against_its_limit_and_what_is_not_known_i
     two = replace(plan(), objects=both, terms={"to_topic": "u", **terms}, selection=select_records(request(), [0, 1]))
     if most is None:
         [(refuses, text)] = said({"retention.bytes": str(2**60)}, two, **asked)
-        assert (refuses, "is not known" in text) == (True, True)
+        assert (refuses, "are unknown" in text) == (True, True)
         return
     assert said({"retention.bytes": str(most)}, two, **asked) == []
     [(refuses, text)] = said({"retention.bytes": str(most - 1)}, two, **asked)

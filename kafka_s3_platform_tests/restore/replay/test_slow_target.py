@@ -15,7 +15,7 @@ from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.produce.pace import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
 from kafka_s3_platform.model.batches import read_offset_column
-from kafka_s3_platform.restore.outgoing.pieces import USUAL_OVERHEAD, cut_to_room
+from kafka_s3_platform.restore.outgoing.pieces import USUAL_OVERHEAD, split_to_room
 from kafka_s3_platform.restore.outgoing.sent import SentBatch
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
@@ -106,7 +106,7 @@ def test_a_batch_is_cut_to_what_there_is_room_for_and_never_inside_of_a_source_o
     room = 2 * (100 + USUAL_OVERHEAD)
     batch = SentBatch(20, ((0, records(100, 100, 100, 9000, 1)), (1, records(100, 100, 1, at=2))))
 
-    pieces = list(cut_to_room(batch, lambda: room))
+    pieces = list(split_to_room(batch, lambda: room))
 
     assert [
         [(part.kafka_partition, read_offset_column(part.records).tolist()) for part in p.parts] for p in pieces
@@ -118,7 +118,7 @@ def test_a_batch_is_cut_to_what_there_is_room_for_and_never_inside_of_a_source_o
         [(0, [8])],
     ]
     assert [p.next_source_offset for p in pieces] == [2, 4, 6, 7, 20]
-    [whole] = cut_to_room(batch, lambda: 10**6)
+    [whole] = split_to_room(batch, lambda: 10**6)
     assert whole.next_source_offset == 20
     assert tuple((part.kafka_partition, part.records) for part in whole.parts) == batch.parts
     assert whole.byte_count == 9502

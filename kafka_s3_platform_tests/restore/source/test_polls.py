@@ -9,9 +9,9 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import PredicateSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
-from kafka_s3_platform.restore.polls import Polls, read_known, save_known
+from kafka_s3_platform.restore.polls import Polls, read_sent, save_sent
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.sent_before import Known
+from kafka_s3_platform.restore.source.sent_before import SentObjects
 from kafka_s3_platform.restore.verdict import check_something_restored, judge_report, list_missing
 from kafka_s3_platform.sources.objects import MAX_LINES
 from kafka_s3_platform.sources.scan import scan_objects
@@ -169,15 +169,17 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
     restored(config, (), "{topic}-copy", restore_id="one")
     put(lab.topic, 3, numbered(3, 3))
     killed = asked(config, restore_id="two").request
-    save_known(killed, read_known(killed, "one", store), store)
+    save_sent(killed, read_sent(killed, "one", store), store)
     put(lab.topic, 6, numbered(6, 3))
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one").sent_count == 6
     assert restored(config, (), "{topic}-copy", restore_id="three", after="two").sent_count == 0
     assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
 
     left = asked(config, restore_id="four").request
-    save_known(left, read_known(killed, "one", store), store)
-    with pytest.raises(PreflightError, match=r"four\.known\.parquet .* was sent before it: .* Take another restore id"):
+    save_sent(left, read_sent(killed, "one", store), store)
+    with pytest.raises(
+        PreflightError, match=r"four\.known\.parquet lists other objects as sent before .* Take another restore id"
+    ):
         restored(config, (), "{topic}-copy", restore_id="four", after="three")
     assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
 
@@ -318,7 +320,7 @@ def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_documen
         with pytest.raises(IntegrityError, match=r"two\.known\.parquet"):
             restored(config, (), "{topic}-copy", after="two")
     s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
-    with pytest.raises(IntegrityError, match="before restore two is not known any more"):
+    with pytest.raises(IntegrityError, match="sent before restore two is missing"):
         restored(config, (), "{topic}-copy", after="two")
 
 
@@ -345,7 +347,7 @@ def test_the_newest_of_a_connectors_polls_is_found_from_any_earlier_one_and_with
 def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> None:
     keys = [f"topics/t/partition=0/t+0+{n:010d}.json" for n in range(MAX_LINES + 3)]
     found = list(scan_objects(source({"format": "json"}), store=MemoryStore(dict.fromkeys(keys, b"x"))))
-    unsent = Known.of(found[-1:]).unsent(found)
+    unsent = SentObjects.of(found[-1:]).unsent(found)
     assert (len(unsent.objects), len(unsent.notes)) == (MAX_LINES + 2, MAX_LINES + 1)
     assert unsent.notes[-1].startswith("2 more objects: each lies before")
 

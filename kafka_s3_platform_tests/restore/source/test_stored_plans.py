@@ -45,7 +45,7 @@ def test_a_plan_whose_target_ended_nowhere_is_refused() -> None:
 
 def test_what_a_stored_plan_was_asked_for_is_told_by_its_terms() -> None:
     for kind, name, after in ((ArchivePlan, "archive_plan", None), (ForeignPlan, "foreign_plan", "r0")):
-        asked = kind.from_json((STORED / f"{name}.json").read_bytes(), "k").asked
+        asked = kind.from_json((STORED / f"{name}.json").read_bytes(), "k").facts
         assert (asked.connector, asked.after) == ("c", after)
         assert (asked.chooses, asked.partitioning, asked.is_snapshot) == (True, "murmur2", True)
         assert asked.windows_named == ("windows",)

@@ -257,7 +257,7 @@ def test_a_name_that_no_data_file_has_is_never_deleted(new_config: NewConfig) ->
     remove = {"remove": {"path": victim, "deletionTimestamp": 1, "dataChange": True}}
     ObjectStore(config.store).put_new(index.table.name_log_entry(3), json.dumps(remove).encode())
     archive_hours(config, 1, 1)
-    with pytest.raises(IndexDamagedError, match="was one of its data files"):
+    with pytest.raises(IndexDamagedError, match="as one of its data files"):
         keep_up_index(config, dry_run=False, retention=NOW)
     assert live_files(config) <= data_files(config)
     assert list_log(index.table).entries.keys() >= {0, 1, 2, 3}

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_s3_platform.archive.look import MAX_OBSERVATIONS, complete_frontiers, observe_until_unchanged
+from kafka_s3_platform.archive.observation import MAX_OBSERVATIONS, complete_frontiers, observe_until_unchanged
 from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
