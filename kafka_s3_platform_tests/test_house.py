@@ -35,13 +35,13 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (2_040, 14),
     "partitioners": (1_010, 7),
     "reading": (1_220, 5),
-    "restore": (11_720, 85),
+    "restore": (11_640, 76),
     "segments": (830, 6),
     "sources": (2_860, 19),
     "spark": (1_470, 12),
     "store": (4_670, 23),
     "transforms": (1_930, 13),
-    "upkeep": (2_810, 21),
+    "upkeep": (2_810, 20),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_s3_platform.restore.streams import replay_streams
+from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.support import InProcessRunner
 

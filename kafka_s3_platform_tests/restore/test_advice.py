@@ -30,6 +30,7 @@ from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.kafka.produce.producer import ReplayProducer
 from kafka_s3_platform.restore import run
 from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.preflight import begin
 from kafka_s3_platform.restore.preflight.target import FOREVER_MS
 from kafka_s3_platform.restore.replay import transactions as marker
@@ -37,7 +38,6 @@ from kafka_s3_platform.restore.replay.transactions import Marker
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
-from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab

@@ -24,11 +24,11 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.preflight.keeping import bound_largest_log
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
-from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab

@@ -1,24 +1,169 @@
-"""Sends a stream in transactions with a progress marker."""
+"""Sends a stream in transactions with a progress marker.
+
+To resume, it reads the progress marker, and checks it against the target.
+"""
 
 import logging
 from contextlib import ExitStack, closing
 
-from kafka_s3_platform.errors import PlatformError, SupersededError, TransientError
+from kafka_s3_platform.errors import PlatformError, PreflightError, SupersededError, TransientError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
+from kafka_s3_platform.kafka.groups import has_pending_offset
+from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.record_reader import RecordReader
 from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.restore.outgoing.pieces import split_to_room
 from kafka_s3_platform.restore.outgoing.sent import SentBatch
 from kafka_s3_platform.restore.replay.bad_objects import decide_left_out
-from kafka_s3_platform.restore.replay.checkpoint import Checkpoint
+from kafka_s3_platform.restore.replay.checkpoint import Checkpoint, Position
+from kafka_s3_platform.restore.replay.position import find_position
 from kafka_s3_platform.restore.replay.read_ahead import ReadAhead
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
-from kafka_s3_platform.restore.replay.starting_marker import find_starting_marker
-from kafka_s3_platform.restore.replay.transactions import MARKED_KAFKA_PARTITION, Transactions
+from kafka_s3_platform.restore.replay.target_log import await_stable_logs, read_target
+from kafka_s3_platform.restore.replay.transactions import MARKED_KAFKA_PARTITION, Marker, Transactions
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
+
+
+def find_starting_marker(task: ReplayTask, store: ObjectStore, group: GroupOffset, checkpoint: Checkpoint) -> Marker:
+    """Find the marker to resume from. Older tries are fenced and their open transactions aborted: nothing changes."""
+    where = f"restore {task.restore_id}, {task.where}, consumer group {group.group}"
+    saved = checkpoint.load()
+    if saved is not None and saved.next_target_offset is not None:
+        raise PreflightError(
+            f"{where}: a run with delivery=at_least_once has sent some of it, counted by no progress marker. Go on "
+            f"with delivery=at_least_once"
+        )
+    try:
+        committed = group.read()
+    except TransientError:
+        if not _is_marker_hidden(task, group):
+            raise
+        why = f"the cluster hides the progress marker of {group.group}: it has lost the end of a transaction there"
+        return _find_marker_by_content(task, store, why)
+    if committed is not None:
+        marker = _check_marker(task, store, Marker.of(committed, task.plan_digest, where), saved)
+        logger.info("restore %s goes on at source offset %d", task.where, marker.next_source_offset)
+        return marker
+    if saved is not None and _holds_records(task):
+        compare = (
+            "Run it again under the same id with delivery=at_least_once, which finds out by comparing them with the "
+            "archive, or restore"
+        )
+        raise PreflightError(
+            f"{where}: it has begun before, its progress marker is gone (Kafka deletes a group's offsets after "
+            f"offsets.retention.minutes, or somebody did), and the target holds records that have come since: how many "
+            f"of them are this restore's cannot be known from there. {compare if task.keeps_number else 'Restore'} to "
+            f"another topic under another restore id"
+        )
+    return Marker(task.plan_digest, 0, 0)
+
+
+def _is_marker_hidden(task: ReplayTask, group: GroupOffset) -> bool:
+    with ClusterAdmin(task.kafka) as admin:
+        return has_pending_offset(admin, group.group, task.to_topic, MARKED_KAFKA_PARTITION)
+
+
+def _check_marker(task: ReplayTask, store: ObjectStore, marker: Marker, saved: Position | None) -> Marker:
+    """Return the marker, or a corrected one if the target holds less or more of the stream.
+
+    The cluster notes the end of a transaction, then writes it to each kafka partition: to the target's and to the
+    marker's. Brokers of Kafka 4.3 leave it out if a kafka partition has no leader at this moment (KAFKA-20734). Records
+    of a transaction without an end are hidden, and end together with the next transaction: records confirmed as
+    committed are aborted with it, or aborted ones are committed.
+
+    Raises:
+        OpenTransactionError: a transaction hides the records after the last one counted by the marker.
+    """
+    claim = f"the progress marker counts the records below source offset {marker.next_source_offset}"
+    if _lacks_records(task, marker):
+        return _find_marker_by_content(task, store, f"{claim}, and not all of them are there")
+    if not task.is_found_by_content:
+        if saved is not None and saved.next_source_offset > marker.next_source_offset:
+            return _find_marker_by_content(task, store, f"{claim}, and a run before told {saved.next_source_offset}")
+        return marker
+    end = marker.target_ends.get(task.kafka_partition, None if marker.record_count else task.target_start)
+    if end is None:
+        # The group's metadata had no room for the ends of its records.
+        return marker
+    position = find_position(task, store, Position(marker.next_source_offset, end, marker.record_count))
+    if position.next_source_offset > marker.next_source_offset:
+        logger.warning(
+            "restore %s: %s, and the target holds those below %d", task.where, claim, position.next_source_offset
+        )
+    return _make_marker(task, position)
+
+
+def _find_marker_by_content(task: ReplayTask, store: ObjectStore, why: str) -> Marker:
+    """Make a marker of the target's real content: compare all of it with the archive."""
+    if task.is_found_by_content:
+        position = find_position(task, store, Position(0, None))
+        logger.warning(
+            "restore %s: %s. It goes on behind what was found in the target: at source offset %d",
+            task.where,
+            why,
+            position.next_source_offset,
+        )
+        return _make_marker(task, position)
+    if _holds_records(task):
+        raise PreflightError(
+            f"restore {task.where}: {why}. Comparing finds the target's position only for our own objects whose "
+            f"records keep their kafka partition's number, with behavior.on.error=fail, without mappers and without "
+            f"latest_per_key. Restore to another topic under another restore id"
+        )
+    return Marker(task.plan_digest, 0, 0)
+
+
+def _make_marker(task: ReplayTask, position: Position) -> Marker:
+    ends = {} if position.next_target_offset is None else {task.kafka_partition: position.next_target_offset}
+    return Marker(task.plan_digest, position.next_source_offset, position.record_count, ends)
+
+
+def _lacks_records(task: ReplayTask, marker: Marker) -> bool:
+    """Return True if the last record in some kafka partition was truncated or aborted, as far as can be known now."""
+    if not marker.target_ends:
+        return False
+    with ClusterAdmin(task.kafka) as admin:
+        logs = await_stable_logs(admin, task.to_topic, marker.target_ends)
+    hidden = [p for p, log in logs.items() if log.last_stable_offset < marker.target_ends[p] <= log.high_watermark]
+    if hidden:
+        logger.warning(
+            "restore %s: an open transaction hides whether kafka partitions %s of %s hold the records counted by "
+            "the progress marker",
+            task.where,
+            hidden,
+            task.to_topic,
+        )
+    with new_reader(task.kafka, task.to_topic) as reader:
+        return any(
+            _is_lost(task, logs[p], reader, end) for p, end in sorted(marker.target_ends.items()) if p not in hidden
+        )
+
+
+def _is_lost(task: ReplayTask, log: Frontier, reader: RecordReader, end: int) -> bool:
+    if log.high_watermark < end:
+        return True
+    # Retention deleted the record, or compaction may have removed it: its absence proves nothing.
+    if log.log_start_offset >= end or task.sent.records.latest_per_key:
+        return False
+    last = OffsetRange(end - 1, end)
+    return not any(batch.num_rows for batch in reader.read(log.kafka_partition, last))
+
+
+def _holds_records(task: ReplayTask) -> bool:
+    """Return True if the target received committed records since this restore began."""
+    for kafka_partition, start in task.reached:
+        target = read_target(task.kafka, task.to_topic, kafka_partition, start)
+        with closing(target):
+            if next(target, None) is not None:
+                return True
+    return False
 
 
 def replay_exactly_once(task: ReplayTask, store: ObjectStore, checkpoint: Checkpoint, attempt: Attempt) -> ReplayResult:

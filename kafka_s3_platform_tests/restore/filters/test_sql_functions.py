@@ -7,9 +7,16 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from kafka_s3_platform.restore.filters.sql_functions import ALLOWED, FUNCTIONS
 from kafka_s3_platform.restore.filters.sql_process import open_duckdb
-from kafka_s3_platform.restore.filters.sql_shape import SPECIAL, UnusableError, check_shape, find_reasons, parse_select
+from kafka_s3_platform.restore.filters.sql_shape import (
+    ALLOWED,
+    FUNCTIONS,
+    SPECIAL,
+    UnusableError,
+    check_shape,
+    find_reasons,
+    parse_select,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "restore.md"
 OURS = {"text", "header"}

@@ -16,6 +16,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.group_offset import GroupOffset
 from kafka_s3_platform.kafka.groups import Committed, publish_offsets
 from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.replay.checkpoint import save_document
 from kafka_s3_platform.restore.replay.spec import ReplayTask
@@ -26,7 +27,6 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRe
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.source.terms import hash_place
-from kafka_s3_platform.restore.streams import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.restore.source.archive_gaps import describe_gaps
+from kafka_s3_platform.restore.source.archive_plan import describe_gaps
 from kafka_s3_platform.restore.source.selection import select_records
 from kafka_s3_platform_tests.model.test_state import scan
 from kafka_s3_platform_tests.restore.source.test_selection import request
