@@ -46,7 +46,8 @@ class BadRecords:
         at = np.searchsorted(read_offset_column(records), [f.offset for f in failures])
         times = records.column("timestamp").cast(pa.int64()).take(pa.array(at)).to_pylist()
         for failure, time in zip(failures, times, strict=True):
-            self.add(OffsetRange(failure.offset, failure.offset + 1), failure.stage, _describe_failure(failure), time)
+            message = f"{failure.executing_class}: {failure.exception}: {failure.message}"
+            self.add(OffsetRange(failure.offset, failure.offset + 1), failure.stage, message, time)
 
     def add(self, bad: OffsetRange, reason: str, message: str, min_timestamp: int | None = None) -> None:
         """Add a range. It starts at or after the end of all earlier ones."""
@@ -83,10 +84,6 @@ class BadRecords:
 def list_good_ranges(offsets: OffsetRange, bad: RangeSet) -> Sequence[OffsetRange]:
     """List the archived parts of a range, in order."""
     return (RangeSet([offsets]) - bad).ranges
-
-
-def _describe_failure(failure: RecordFailure) -> str:
-    return f"{failure.executing_class}: {failure.exception}: {failure.message}"
 
 
 def count_offsets(rows: Iterable[Unresolved]) -> int:

@@ -113,7 +113,7 @@ class Pipeline:
         if failures:
             rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
             batch = batch.take(rows)
-            places = _select_places(places, rows)
+            places = replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
         self._leave_out(failures)
         failed = len({f.offset for f in failures})
         passed = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
@@ -376,10 +376,6 @@ class _Placing:
             for row in np.flatnonzero(missing).tolist()
         ]
         return extracted.times.fill_null(self._task.earliest_ms).to_numpy(), failures
-
-
-def _select_places(places: _Places, rows: npt.NDArray[np.int64]) -> _Places:
-    return replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
 
 
 def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema | None], Int32s]:

@@ -228,10 +228,6 @@ def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
     return {plan.to_topic: plan.start for plan in plans if plan.start is not None}
 
 
-def _with_starts(goals: Sequence[Goal], starts: Mapping[str, TargetStart]) -> list[Goal]:
-    return [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]
-
-
 def _begin_restore(
     source: RestoreSource[P],
     request: RestoreRequest,
@@ -250,7 +246,7 @@ def _begin_restore(
         starts[goal.plan.to_topic] = read_target_start(goal.request, target)
     begun = source.with_starts(plan, starts)
     store_plan(request, store, begun.to_json())
-    return begun, _with_starts(goals, starts)
+    return begun, [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]
 
 
 def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:

@@ -40,7 +40,7 @@ def bound_largest_log(request: RestoreRequest, plan: TargetPlan, arrived: Mappin
     `arrived` is kafka partition of the target -> number of its offsets since this restore began. Aborted records of
     killed runs, read by nobody, count too.
     """
-    if not _knows_sizes(request, plan):
+    if plan.record_count is None or changes_sizes(request):
         return None
     overhead = _sum_overhead(request)
     largest = WITH_LENGTHS * max((average_record_bytes(o) for o in plan.objects), default=0) + overhead
@@ -72,10 +72,6 @@ def bound_restore_ms(request: RestoreRequest, plan: TargetPlan) -> int:
     limited = counted / request.records_per_second if request.records_per_second else 0.0
     seconds = SLOWER * max(estimate_seconds(request, plan), limited) + request.thawing.wait_seconds
     return round(seconds * 1000) + MARGIN_MS
-
-
-def _knows_sizes(request: RestoreRequest, plan: TargetPlan) -> bool:
-    return plan.record_count is not None and not changes_sizes(request)
 
 
 def _sum_overhead(request: RestoreRequest) -> int:
