@@ -255,12 +255,12 @@ class _Conversion:
     def apply(self, batch: ConnectBatch) -> Outcome:
         values = self._value.convert(batch.records)
         self._notes.join(values.notes)
-        batch = replace(batch.take(values.kept), value=values.payload)
+        batch = replace(batch.take(values.positions), value=values.payload)
         if self._key is None or not batch.num_rows:
             return Outcome(batch, values.failures)
         keys = self._key.convert(batch.records)
         self._notes.join(keys.notes)
-        return Outcome(replace(batch.take(keys.kept), key=keys.payload), (*values.failures, *keys.failures))
+        return Outcome(replace(batch.take(keys.positions), key=keys.payload), (*values.failures, *keys.failures))
 
 
 class _Writable:

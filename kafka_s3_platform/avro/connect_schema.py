@@ -140,7 +140,7 @@ class AvroSchemas:
         if kind.kind == "struct":
             return self._struct(kind)
         if kind.kind == "array" and kind.values:
-            return {"type": "array", "items": self.slot(kind.values), **_tell_meaning(kind)}
+            return {"type": "array", "items": self.slot(kind.values), **_list_properties(kind)}
         if kind.kind == "map" and kind.values and kind.key:
             return self._map(kind, kind.key, kind.values)
         if kind.kind == "union":
@@ -152,7 +152,7 @@ class AvroSchemas:
             return self._names[kind]
         name = self._new_name(kind, DEFAULT_NAME)
         self._names[kind] = kind.avro_name = name
-        if twice := [each for each, count in Counter(slot.name for slot in kind.fields).items() if count > 1]:
+        if twice := [name for name, count in Counter(slot.name for slot in kind.fields).items() if count > 1]:
             # A value would hold only the last of them.
             raise ValueError(f"{name} has two fields named {twice[0]!r}")
         named = _start_record(name, self._namespace) | ({"doc": kind.doc} if kind.doc else {})
@@ -163,8 +163,8 @@ class AvroSchemas:
 
     def _new_name(self, kind: ConnectType, otherwise: str) -> str:
         """Return an unused full name for a record. A name without a namespace has the one around it."""
-        wanted = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
-        return self._unused(qualify_name(wanted, self._namespace))
+        preferred = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
+        return self._unused(qualify_name(preferred, self._namespace))
 
     @contextmanager
     def _inside(self, name: str) -> Iterator[None]:
@@ -177,25 +177,25 @@ class AvroSchemas:
             self._namespace = outer
 
     def _field(self, slot: Slot) -> dict[str, Any]:
-        made: dict[str, Any] = {"name": slot.name, "type": self.slot(slot)}
+        field: dict[str, Any] = {"name": slot.name, "type": self.slot(slot)}
         if slot.doc:
-            made["doc"] = slot.doc
+            field["doc"] = slot.doc
         if slot.default is not MISSING:
-            return {**made, "default": encode_default(slot.default)}
-        if isinstance(made["type"], list) and made["type"][0] == "null":
-            return {**made, "default": None}
-        return made
+            return {**field, "default": encode_default(slot.default)}
+        if isinstance(field["type"], list) and field["type"][0] == "null":
+            return {**field, "default": None}
+        return field
 
     def _map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
         if has_text_keys(kind):
-            return {"type": "map", "values": self.slot(values), **_tell_meaning(kind)}
+            return {"type": "map", "values": self.slot(values), **_list_properties(kind)}
         name = self._new_name(kind, ENTRY_NAME)
         with self._inside(name):
             fields = [{"name": "key", "type": self.slot(key)}, {"name": "value", "type": self.slot(values)}]
         # Under another name, AvroData's property says what the record is.
         named = {"connect.internal.type": ENTRY_NAME} if name != f"{NAMESPACE}.{ENTRY_NAME}" else {}
         items = {**_start_record(name, self._namespace), **named, "fields": fields}
-        return {"type": "array", "items": items, **_tell_meaning(kind)}
+        return {"type": "array", "items": items, **_list_properties(kind)}
 
     def _union(self, kind: ConnectType) -> list[Any]:
         branches = [self._type(slot.type) for slot in kind.branches]
@@ -224,9 +224,9 @@ def encode_default(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Mapping):
-        return {key: encode_default(each) for key, each in value.items()}
+        return {key: encode_default(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [encode_default(each) for each in value]
+        return [encode_default(item) for item in value]
     return value
 
 
@@ -243,17 +243,17 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
     if kind.name in LOGICAL:
         physical, logical = LOGICAL[kind.name]
         return {"type": physical, "logicalType": logical}
-    told = _tell_meaning(kind)
-    return {"type": AVRO_TYPES[kind.kind], **told} if told else AVRO_TYPES[kind.kind]
+    properties = _list_properties(kind)
+    return {"type": AVRO_TYPES[kind.kind], **properties} if properties else AVRO_TYPES[kind.kind]
 
 
-def _tell_meaning(kind: ConnectType) -> dict[str, Any]:
+def _list_properties(kind: ConnectType) -> dict[str, Any]:
     """Return the properties that say what Avro's own type does not."""
     name = JSON_TEXT if kind.kind == "json" else kind.name
-    said = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
+    properties = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
     # Avro has no smaller integers: AvroData's property keeps them.
-    said |= {"connect.type": kind.kind} if kind.kind in ("int8", "int16") else {}
-    return {key: value for key, value in said.items() if value}
+    properties |= {"connect.type": kind.kind} if kind.kind in ("int8", "int16") else {}
+    return {key: value for key, value in properties.items() if value}
 
 
 def _start_record(name: str, around: str) -> dict[str, Any]:

@@ -116,14 +116,14 @@ class RecordCursor:
         self.advance(np.minimum(sizes.view(np.uint64), np.uint64(1 << 31)).view(np.int64))
         ends = np.minimum(self.pos, self.stop - 1)
         np.minimum(starts, ends, out=starts)
-        found = self._spaced(starts, ends, is_text)
+        strings = self._spaced(starts, ends, is_text)
         # Only if Arrow finds bytes that are not UTF-8, which is rare, are strings checked one by one.
-        if is_text and not _is_sound(found):
+        if is_text and not _is_sound(strings):
             wrong = np.fromiter(map(is_invalid_utf8, map(self._slice, starts, ends)), bool, len(self))
             self.fail(wrong)
             starts[wrong] = ends[wrong]
-            found = self._spaced(starts, ends, is_text)
-        return found
+            strings = self._spaced(starts, ends, is_text)
+        return strings
 
     def _spaced(self, starts: Int64s, ends: Int64s, is_text: bool) -> pa.Array:
         # The bytes between two strings become null values, so no byte is copied.
@@ -131,8 +131,8 @@ class RecordCursor:
         bounds = np.zeros(count + 1, np.int32)
         bounds[: 2 * len(starts) : 2] = starts
         bounds[1::2] = ends
-        known = np.full(count // 8 + 1, 0b01010101, np.uint8)
-        buffers = [pa.py_buffer(known), pa.py_buffer(bounds), pa.py_buffer(self.data)]
+        validity = np.full(count // 8 + 1, 0b01010101, np.uint8)
+        buffers = [pa.py_buffer(validity), pa.py_buffer(bounds), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.string() if is_text else pa.binary(), count, buffers)
 
     def _slice(self, start: int, end: int) -> memoryview:
@@ -152,9 +152,9 @@ def _pack_bits(words: Words) -> Words:
     return words
 
 
-def _is_sound(found: pa.Array) -> bool:
+def _is_sound(strings: pa.Array) -> bool:
     try:
-        found.validate(full=True)
+        strings.validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
@@ -178,7 +178,7 @@ def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions,
     if column.null_count == count:
         return
     bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: count + 1].astype(np.int64)
-    held = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)
     long_enough = (np.diff(bounds) >= skip) & column.is_valid().to_numpy(zero_copy_only=False)
     start = 0
     while start < count:
@@ -186,13 +186,13 @@ def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions,
         end = min(max(by_bytes, start + 1), start + _CHUNK_RECORDS, count)
         rows = np.flatnonzero(long_enough[start:end]) + start
         base = bounds[start]
-        yield rows, make_cursor(held[base : bounds[end]], bounds[rows] + skip - base, bounds[rows + 1] - base + 1)
+        yield rows, make_cursor(data[base : bounds[end]], bounds[rows] + skip - base, bounds[rows + 1] - base + 1)
         start = end
 
 
-def make_cursor(held: npt.NDArray[np.uint8], pos: Int64s, stop: Int64s) -> RecordCursor:
+def make_cursor(source: npt.NDArray[np.uint8], pos: Int64s, stop: Int64s) -> RecordCursor:
     """Return a cursor over a copy of the bytes, with padding: reads behind the last record stay inside."""
-    data = np.zeros(len(held) + _PAD, np.uint8)
-    data[: len(held)] = held
+    data = np.zeros(len(source) + _PAD, np.uint8)
+    data[: len(source)] = source
     words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     return RecordCursor(data, words, pos, stop)

@@ -33,21 +33,21 @@ class ItemBudget:
 
     most: int
     counts_all: bool
-    left: int = 0
+    remaining: int = 0
 
     def renew(self) -> None:
         """Start again for the next datum."""
-        self.left = self.most
+        self.remaining = self.most
 
     @property
     def spent(self) -> int:
         """The number of items since the last `renew`."""
-        return self.most - self.left
+        return self.most - self.remaining
 
     def spend(self, count: int) -> None:
         """Count further items. Raise InvalidDatumError if there are too many."""
-        self.left -= count
-        if self.left < 0:
+        self.remaining -= count
+        if self.remaining < 0:
             raise InvalidDatumError(f"a record has more than {self.most:,} items")
 
 
@@ -126,10 +126,10 @@ class BooleanNode(SchemaNode):
         return pa.array(self._bytes(at) == 1)
 
     def _bytes(self, at: RecordCursor) -> npt.NDArray[np.uint8]:
-        found = at.data[at.pos]
+        values = at.data[at.pos]
         at.advance(1)
-        at.fail(found > 1)
-        return found
+        at.fail(values > 1)
+        return values
 
 
 class IntegerNode(SchemaNode):
@@ -389,9 +389,9 @@ def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
 
 def _read_indices(at: RecordCursor, count: int) -> Int64s:
     """Read indices below `count`. A record that fails here gets `count` itself."""
-    found = at.varint(INT_BYTES)
-    wrong = found.view(np.uint64) >= np.uint64(count)
+    indices = at.varint(INT_BYTES)
+    wrong = indices.view(np.uint64) >= np.uint64(count)
     if wrong.any():
         at.fail(wrong)
-        found[wrong] = count
-    return found
+        indices[wrong] = count
+    return indices

@@ -74,19 +74,19 @@ class PlainJson:
 
     def plain(self, node: Any) -> Plain | None:
         """Return a function that converts values of the node before they are encoded. None: they need no conversion."""
-        found = self._avro.resolved(node)
-        if isinstance(found, list):
-            return self._union(found)
-        if found.get("logicalType") == "decimal" and found["type"] in ("bytes", "fixed"):
-            return self._decimal(found)
-        match found["type"]:
+        resolved = self._avro.resolved(node)
+        if isinstance(resolved, list):
+            return self._union(resolved)
+        if resolved.get("logicalType") == "decimal" and resolved["type"] in ("bytes", "fixed"):
+            return self._decimal(resolved)
+        match resolved["type"]:
             case "array":
-                return self._array(found["items"])
+                return self._array(resolved["items"])
             case "map":
-                return _convert_map_values(self.plain(found["values"]))
+                return _convert_map_values(self.plain(resolved["values"]))
             case "record":
-                return self._record(found)
-        return _PLAIN.get(found["type"])
+                return self._record(resolved)
+        return _PLAIN.get(resolved["type"])
 
     def _decimal(self, node: Mapping[str, Any]) -> Plain | None:
         scale = node.get("scale", 0)
@@ -108,15 +108,13 @@ class PlainJson:
         key = self.plain(key_type) or _keep_value
         value = self.plain(value_type) or _keep_value
         if self._is_string(key_type):
-            return lambda found: {e["key"] if e["key"] is not None else "null": value(e["value"]) for e in found}
-        return lambda found: [[key(e["key"]), value(e["value"])] for e in found]
+            return lambda entries: {e["key"] if e["key"] is not None else "null": value(e["value"]) for e in entries}
+        return lambda entries: [[key(e["key"]), value(e["value"])] for e in entries]
 
     def _is_string(self, node: Any) -> bool:
-        found = self._avro.resolved(node)
-        kinds = (
-            [self._avro.kind(m) for m in self._avro.members(found)[0]] if isinstance(found, list) else [found["type"]]
-        )
-        return kinds == ["string"]
+        resolved = self._avro.resolved(node)
+        members = self._avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
+        return [self._avro.kind(member) for member in members] == ["string"]
 
     def _record(self, node: Mapping[str, Any]) -> Plain | None:
         name = node["name"]
@@ -157,7 +155,7 @@ class PlainJson:
         """Return the name of the object's member for each type of a union."""
         full = [get_branch_name(self._avro.resolved(member)) for member in members]
         short = [name.rpartition(".")[2] for name in full]
-        return [name if short.count(name) == 1 else whole for name, whole in zip(short, full, strict=True)]
+        return [name if short.count(name) == 1 else full_name for name, full_name in zip(short, full, strict=True)]
 
 
 def is_map_entry(node: Any) -> bool:

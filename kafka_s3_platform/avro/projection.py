@@ -102,8 +102,8 @@ class _Projections:
                 item = self.between(source["items"], target["items"], f"{where}[]")
                 return lambda values: list(map(item, values))
             case "map":
-                each = self.between(source["values"], target["values"], f"{where}[]")
-                return lambda values: {key: each(value) for key, value in values.items()}
+                convert = self.between(source["values"], target["values"], f"{where}[]")
+                return lambda values: {key: convert(value) for key, value in values.items()}
             case "fixed" | "enum":
                 return _compile_named(source, target, where)
         return _keep_value
@@ -172,12 +172,12 @@ class _Projections:
             try:
                 if len(nameless) > 1 and branch in nameless:
                     others = target if isinstance(target, list) else [target]
-                    made = self._to_union(branch, others, where, is_among_nameless=True)
+                    project = self._to_union(branch, others, where, is_among_nameless=True)
                 else:
-                    made = self.between(branch, target, where)
+                    project = self.between(branch, target, where)
             except ProjectionError as err:
-                made = _compile_refusal(err)
-            projects[get_branch_name(branch)] = made
+                project = _compile_refusal(err)
+            projects[get_branch_name(branch)] = project
         null = projects.pop("null", _compile_refusal(ProjectionError(f"{_name_field(where)} is null")))
         if len(projects) == 1:
             (only,) = projects.values()
@@ -247,7 +247,7 @@ def _check_meaning(source: Definition, target: Definition, where: str) -> None:
     """Check that a value of one type stands for the same thing in the other one."""
     here, there = _read_meaning(source), _read_meaning(target)
     if here != there:
-        raise _make_mismatch_error(where, *(_describe_meaning(*each) for each in ((source, here), (target, there))))
+        raise _make_mismatch_error(where, *(_describe_meaning(*side) for side in ((source, here), (target, there))))
 
 
 def _read_meaning(schema: Definition) -> dict[str, Any]:
@@ -261,29 +261,29 @@ def _read_meaning(schema: Definition) -> dict[str, Any]:
 
 
 def _describe_meaning(schema: Definition, meaning: Mapping[str, Any]) -> str:
-    said = ", ".join(f"{name} {value}" for name, value in meaning.items())
-    return f"{schema['type']} ({said})" if said else str(schema["type"])
+    properties = ", ".join(f"{name} {value}" for name, value in meaning.items())
+    return f"{schema['type']} ({properties})" if properties else str(schema["type"])
 
 
-def _compile_promotion(kind: str, wanted: str, where: str) -> Project:
-    if wanted not in PROMOTIONS.get(kind, ()):
-        raise _make_mismatch_error(where, kind, wanted)
-    if wanted in ("float", "double"):
-        return _compile_exact_float(kind, wanted, where)
-    if wanted == "bytes":
+def _compile_promotion(kind: str, target_kind: str, where: str) -> Project:
+    if target_kind not in PROMOTIONS.get(kind, ()):
+        raise _make_mismatch_error(where, kind, target_kind)
+    if target_kind in ("float", "double"):
+        return _compile_exact_float(kind, target_kind, where)
+    if target_kind == "bytes":
         return str.encode
-    if wanted == "string":
+    if target_kind == "string":
         return _compile_decoding(where)
     return _keep_value
 
 
-def _compile_exact_float(kind: str, wanted: str, where: str) -> Project:
-    layout = struct.Struct("f" if wanted == "float" else "d")
+def _compile_exact_float(kind: str, target_kind: str, where: str) -> Project:
+    layout = struct.Struct("f" if target_kind == "float" else "d")
 
     def convert(value: Any) -> float:
         number = float(value)
         if kind != "float" and layout.unpack(layout.pack(number))[0] != value:
-            raise ProjectionError(f"{_name_field(where)} holds {value}, which a {wanted} cannot hold exactly")
+            raise ProjectionError(f"{_name_field(where)} holds {value}, which a {target_kind} cannot hold exactly")
         return number
 
     return convert

@@ -38,8 +38,8 @@ def qualify_name(name: str, namespace: str) -> str:
 
 def read_full_name(schema: Mapping[str, Any], namespace: str) -> str:
     """Return the full name of a named type inside a namespace."""
-    own = schema.get("namespace")
-    return qualify_name(schema["name"], namespace if own is None else own)
+    declared = schema.get("namespace")
+    return qualify_name(schema["name"], namespace if declared is None else declared)
 
 
 def read_namespace(name: str) -> str:
@@ -54,18 +54,18 @@ def is_record(schema: Any) -> bool:
 
 def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
     """Return the named types of a schema by full name. Each one names its namespace, so it can be moved."""
-    found: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
 
     def visit(inner: Any, around: str) -> Any:
         if isinstance(inner, Mapping) and inner.get("type") in NAMED:
             name = read_full_name(inner, around)
-            found[name] = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
+            definitions[name] = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
             around = read_namespace(name)
         for part in _list_parts(inner):
             visit(part, around)
 
     visit(schema, namespace)
-    return found
+    return definitions
 
 
 def find_invalid_name(schema: Any) -> str | None:
@@ -81,7 +81,7 @@ def find_invalid_name(schema: Any) -> str | None:
 
 def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
     """Return the schema with all types of `others` that it needs. Each is defined where it is used first."""
-    known = {**others, **collect_definitions(schema)}
+    definitions = {**others, **collect_definitions(schema)}
     done: set[str] = set()
 
     def visit(inner: Any, around: str) -> Any:
@@ -92,16 +92,16 @@ def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
             if name in done:
                 return name
             done.add(name)
-            own = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
-            return replace_parts(own, lambda part: visit(part, read_namespace(name)))
+            movable = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
+            return replace_parts(movable, lambda part: visit(part, read_namespace(name)))
         return replace_parts(inner, lambda part: visit(part, around))
 
     def use(name: str, around: str) -> Any:
         full = qualify_name(name, around)
-        full = full if full in known else name
-        if name in PRIMITIVE or full not in known:
+        full = full if full in definitions else name
+        if name in PRIMITIVE or full not in definitions:
             return name
-        return full if full in done else visit(known[full], "")
+        return full if full in done else visit(definitions[full], "")
 
     return visit(schema, "")
 
@@ -138,18 +138,18 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
 
     `resolve` returns the definition of a node: the branches of a union, else an object with its `type`.
     """
-    found = resolve(node)
-    if isinstance(found, list) and default is not None:
+    resolved = resolve(node)
+    if isinstance(resolved, list) and default is not None:
         # A default is of the first branch that it fits. Up to Avro 1.11 that had to be the first branch of all.
-        return _decode_union_default(default, [kind for kind in map(resolve, found) if kind["type"] != "null"], resolve)
+        return _decode_union_default(default, [b for b in map(resolve, resolved) if b["type"] != "null"], resolve)
     # A default that does not fit its type stays as it is: registries may hold such schemas.
-    match None if default is None else found["type"]:
+    match None if default is None else resolved["type"]:
         case "array" if isinstance(default, list):
-            return [decode_default(each, found["items"], resolve) for each in default]
+            return [decode_default(item, resolved["items"], resolve) for item in default]
         case "map" if isinstance(default, Mapping):
-            return {key: decode_default(each, found["values"], resolve) for key, each in default.items()}
+            return {key: decode_default(item, resolved["values"], resolve) for key, item in default.items()}
         case "record" | "error" if isinstance(default, Mapping):
-            return _decode_record_default(default, found["fields"], resolve)
+            return _decode_record_default(default, resolved["fields"], resolve)
         case "bytes" | "fixed" if isinstance(default, str):
             # Bytes are written as characters of code points 0 to 255.
             return default.encode("latin-1")
@@ -188,8 +188,8 @@ def _decode_record_default(
 ) -> dict[str, Any]:
     decoded: dict[str, Any] = {}
     for field in fields:
-        given = default.get(field["name"], field.get("default"))
-        decoded[field["name"]] = decode_default(given, field["type"], resolve)
+        field_default = default.get(field["name"], field.get("default"))
+        decoded[field["name"]] = decode_default(field_default, field["type"], resolve)
     return decoded
 
 
@@ -199,39 +199,39 @@ def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
     Raises:
         LookupError: a union on the path has several types, so the field depends on the value.
     """
-    known = collect_definitions(schema)
-    narrowed = _narrow_schema(schema, path, "", known)
+    definitions = collect_definitions(schema)
+    narrowed = _narrow_schema(schema, path, "", definitions)
     if narrowed is None:
         return None
-    return make_self_contained(narrowed, known)
+    return make_self_contained(narrowed, definitions)
 
 
-def _narrow_schema(schema: Any, path: Sequence[str], around: str, known: Mapping[str, Any]) -> Any:
-    schema = known.get(qualify_name(schema, around), schema) if isinstance(schema, str) else schema
+def _narrow_schema(schema: Any, path: Sequence[str], around: str, definitions: Mapping[str, Any]) -> Any:
+    schema = definitions.get(qualify_name(schema, around), schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     # A map keeps its whole values: `path` may name any key.
     if not path or kind == "map":
         return schema
     if isinstance(schema, list):
-        return _narrow_union(schema, path, around, known)
+        return _narrow_union(schema, path, around, definitions)
     if kind == "record":
-        return _narrow_record(schema, path, read_namespace(read_full_name(schema, around)), known)
+        return _narrow_record(schema, path, read_namespace(read_full_name(schema, around)), definitions)
     if kind is None or isinstance(kind, str):
         return None
-    return _narrow_schema(kind, path, around, known)
+    return _narrow_schema(kind, path, around, definitions)
 
 
-def _narrow_union(schema: Sequence[Any], path: Sequence[str], around: str, known: Mapping[str, Any]) -> Any:
+def _narrow_union(schema: Sequence[Any], path: Sequence[str], around: str, definitions: Mapping[str, Any]) -> Any:
     if sum(branch != "null" for branch in schema) != 1:
         raise LookupError(f"several types before {path[0]}")
-    parts = [part if part == "null" else _narrow_schema(part, path, around, known) for part in schema]
+    parts = [part if part == "null" else _narrow_schema(part, path, around, definitions) for part in schema]
     return None if None in parts else parts
 
 
-def _narrow_record(schema: Mapping[str, Any], path: Sequence[str], around: str, known: Mapping[str, Any]) -> Any:
+def _narrow_record(schema: Mapping[str, Any], path: Sequence[str], around: str, definitions: Mapping[str, Any]) -> Any:
     for field in schema["fields"]:
         if field["name"] == path[0]:
-            kind = _narrow_schema(field["type"], path[1:], around, known)
+            kind = _narrow_schema(field["type"], path[1:], around, definitions)
             if kind is None:
                 return None
             return {**schema, "fields": [{**field, "type": kind}]}

@@ -20,6 +20,9 @@ DATE: Mapping[str, Any] = {"type": "int", "logicalType": "date"}
 TIME: Mapping[str, Any] = {"type": "int", "logicalType": "time-millis"}
 TIMESTAMP: Mapping[str, Any] = {"type": "long", "logicalType": "timestamp-millis"}
 
+_TYPE_KEYS = ("items", "values", "type")
+"""The attributes that hold inner schemas, but for the fields of a record."""
+
 _LOGICAL = {"date": "Date", "time-millis": "Time", "timestamp-millis": "Timestamp", "decimal": "Decimal"}
 _TYPES = {
     "int": "int32",
@@ -124,7 +127,7 @@ class Avro:
         fields = definition.get("fields", [])
         _check_fields(fields)
         old, optional = self.inner(self.root)
-        names = {known: node for known, node in self.names.items() if known != old}
+        names = {other: node for other, node in self.names.items() if other != old}
         if name in names:
             raise DataError(f"the schema already has a type named {name}")
         if old in set(_find_references(fields, names, set())):
@@ -148,7 +151,7 @@ class Avro:
 
     def physical_default(self, default: Any, node: Any) -> Any:
         """Decode a default, which is JSON, to its physical form."""
-        return decode_default(default, node, lambda each: each if isinstance(each, list) else self.definition(each))
+        return decode_default(default, node, lambda part: part if isinstance(part, list) else self.definition(part))
 
 
 def make_optional(node: Any, default: Any = None) -> list[Any]:
@@ -180,36 +183,35 @@ def _replace_definitions(node: Any, namespace: str, names: dict[str, Mapping[str
         return full if full in names else node
     if node.get("type") in NAMED:
         return _define_type(node, namespace, names)
-    held = ("items", "values", "type")
-    return {key: _replace_definitions(value, namespace, names) if key in held else value for key, value in node.items()}
+    return {k: _replace_definitions(v, namespace, names) if k in _TYPE_KEYS else v for k, v in node.items()}
 
 
 def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mapping[str, Any]]) -> str:
     full = read_full_name(node, namespace)
-    own = read_namespace(full)
+    inner_namespace = read_namespace(full)
     definition = {key: full if key == "name" else value for key, value in node.items() if key != "namespace"}
     # Known before its fields, which may name the type itself.
     names[full] = definition
     if is_record(node):
-        fields = [{**field, "type": _replace_definitions(field["type"], own, names)} for field in node["fields"]]
+        fields = [{**f, "type": _replace_definitions(f["type"], inner_namespace, names)} for f in node["fields"]]
         names[full] = {**definition, "fields": fields}
     return full
 
 
-def _find_references(node: Any, names: Mapping[str, Any], seen: set[str]) -> Iterator[str]:
+def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> Iterator[str]:
     """Yield the names that a node or a list of fields refers to, directly or through other types."""
     if isinstance(node, list):
-        for each in node:
-            yield from _find_references(each, names, seen)
+        for item in node:
+            yield from _find_references(item, names, visited)
     elif isinstance(node, dict):
         for key in ("type", "items", "values", "fields"):
             if key in node:
-                yield from _find_references(node[key], names, seen)
-    elif node not in seen:
-        seen.add(node)
+                yield from _find_references(node[key], names, visited)
+    elif node not in visited:
+        visited.add(node)
         yield node
         if node in names:
-            yield from _find_references(names[node].get("fields", []), names, seen)
+            yield from _find_references(names[node].get("fields", []), names, visited)
 
 
 class _Writer:
@@ -223,18 +225,17 @@ class _Writer:
         if isinstance(node, list):
             return [self.node(branch, namespace) for branch in node]
         if isinstance(node, dict):
-            held = ("items", "values", "type")
-            return {key: self.node(value, namespace) if key in held else value for key, value in node.items()}
+            return {k: self.node(v, namespace) if k in _TYPE_KEYS else v for k, v in node.items()}
         if node not in self._names or node in self._written:
             return node
         self._written.add(node)
         return self._definition(self._names[node], namespace)
 
     def _definition(self, definition: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-        own, _, name = definition["name"].rpartition(".")
-        spelt = {"namespace": own} if own != namespace else {}
+        declared, _, name = definition["name"].rpartition(".")
+        spelt = {"namespace": declared} if declared != namespace else {}
         written = {"type": definition["type"], "name": name, **spelt}
         written |= {key: value for key, value in definition.items() if key not in written}
         if is_record(definition):
-            written["fields"] = [{**f, "type": self.node(f["type"], own)} for f in definition["fields"]]
+            written["fields"] = [{**f, "type": self.node(f["type"], declared)} for f in definition["fields"]]
         return written

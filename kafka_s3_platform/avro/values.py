@@ -52,10 +52,10 @@ class AvroSchema:
 
     def kind(self, node: Any) -> str:
         """Return the name of the node's type: `union`, `record`, `string` ..."""
-        found = self.resolved(node)
-        if isinstance(found, list):
+        resolved = self.resolved(node)
+        if isinstance(resolved, list):
             return "union"
-        return str(found["type"])
+        return str(resolved["type"])
 
     def members(self, union: Sequence[Any]) -> tuple[list[Any], bool]:
         """Return the union's types except null, and whether null is one of its types."""
@@ -86,8 +86,8 @@ class AvroSchema:
 def is_text(schema: Schema) -> bool:
     """Whether all values of a schema are text, bytes or null, but not all of them null."""
     avro = AvroSchema(schema.avro)
-    found = avro.resolved(avro.root)
-    kinds = [avro.kind(node) for node in found] if isinstance(found, list) else [avro.kind(avro.root)]
+    resolved = avro.resolved(avro.root)
+    kinds = [avro.kind(node) for node in resolved] if isinstance(resolved, list) else [avro.kind(avro.root)]
     return {"string", "bytes"}.issuperset(set(kinds) - {"null"}) and kinds != ["null"]
 
 

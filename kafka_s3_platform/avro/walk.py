@@ -83,13 +83,13 @@ def read_columns(avro: Any, column: pa.BinaryArray, skip: int) -> pa.StructArray
     node = _Compiler().root(avro)
     if not isinstance(node, RecordNode) or node.arrow is None:
         return None
-    found = [pa.array([], node.arrow)]
-    known = np.zeros(len(column), bool)
+    chunks = [pa.array([], node.arrow)]
+    is_read = np.zeros(len(column), bool)
     for rows, at in split_column(column, skip):
         values = node.fields(at)
-        found.append(pa.StructArray.from_arrays(values, type=node.arrow, mask=pa.array(~at.at_end)))
-        known[rows] = True
-    return fill_null_rows(pa.concat_arrays(found), known)
+        chunks.append(pa.StructArray.from_arrays(values, type=node.arrow, mask=pa.array(~at.at_end)))
+        is_read[rows] = True
+    return fill_null_rows(pa.concat_arrays(chunks), is_read)
 
 
 class Datum:
@@ -154,16 +154,16 @@ class _Compiler:
     def root(self, avro: Any) -> SchemaNode:
         """Compile a whole schema. Raise PermanentError if it names a type that it does not define, or is too large."""
         try:
-            found = self.node(avro, "")
+            root_node = self.node(avro, "")
         except RecursionError as err:
             raise PermanentError(f"the types of an Avro schema lie more than {self._depth} deep: correct it") from err
-        if found.depth > self._depth:
+        if root_node.depth > self._depth:
             raise PermanentError(
-                f"the types of an Avro schema lie {found.depth} deep, read are {self._depth}: correct it"
+                f"the types of an Avro schema lie {root_node.depth} deep, read are {self._depth}: correct it"
             )
-        if found.values > MAX_VALUES:
+        if root_node.values > MAX_VALUES:
             raise PermanentError(f"a record of an Avro schema has more than {MAX_VALUES:,} values: correct the schema")
-        return found
+        return root_node
 
     def one_by_one(self, node: SchemaNode, at: RecordCursor) -> None:
         """Move each record behind one datum, one record after the other, and count its items."""
@@ -190,9 +190,9 @@ class _Compiler:
         return self.node(kind, namespace)
 
     def _blocks(self, item: SchemaNode) -> SchemaNode:
-        found = BlocksNode(item, self.budget)
-        self.has_light_items |= found.is_light
-        return found
+        blocks = BlocksNode(item, self.budget)
+        self.has_light_items |= blocks.is_light
+        return blocks
 
     def _by_name(self, name: str, namespace: str) -> SchemaNode:
         if name in _PRIMITIVES:
@@ -200,9 +200,9 @@ class _Compiler:
         full = qualify_name(name, namespace)
         if full not in self._named:
             raise PermanentError(f"an Avro schema names the type {full}, which it does not define before: correct it")
-        found = self._named[full]
-        self.is_recursive |= isinstance(found, ReferenceNode)
-        return found
+        named_node = self._named[full]
+        self.is_recursive |= isinstance(named_node, ReferenceNode)
+        return named_node
 
     def _definition(self, avro: Any, name: str) -> SchemaNode:
         if avro["type"] == "enum":

@@ -51,16 +51,16 @@ def map_schema_ids(
     So do those that are `bare`: no byte of them is an id, whatever they begin with. Also return the positions of values
     whose id is not in `ids`, which stay too, and the ids of these values.
     """
-    found = read_schema_ids(raw)
+    old_ids = read_schema_ids(raw)
     if bare is not None:
-        found[bare.to_numpy(zero_copy_only=False)] = NO_ID
-    olds = np.unique(found)
+        old_ids[bare.to_numpy(zero_copy_only=False)] = NO_ID
+    olds = np.unique(old_ids)
     news = np.array([ids.get(old, NO_ID) for old in olds.tolist()], np.int64)
-    replaced = news[np.searchsorted(olds, found)]
-    unknown = np.flatnonzero((found != NO_ID) & (replaced == NO_ID))
+    replaced = news[np.searchsorted(olds, old_ids)]
+    unknown = np.flatnonzero((old_ids != NO_ID) & (replaced == NO_ID))
     if np.array_equal(olds[news != NO_ID], news[news != NO_ID]):
-        return raw, unknown, found[unknown]
-    return write_schema_ids(raw, replaced), unknown, found[unknown]
+        return raw, unknown, old_ids[unknown]
+    return write_schema_ids(raw, replaced), unknown, old_ids[unknown]
 
 
 def write_schema_ids(raw: pa.BinaryArray, ids: Int64s) -> pa.BinaryArray:

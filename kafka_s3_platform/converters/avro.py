@@ -60,8 +60,8 @@ class AvroPayload(Payload):
             return [MISSING] * len(self)
         values: list[Any] = columns.field(name).to_pylist()
         if columns.null_count:
-            known = columns.is_valid().to_pylist()
-            values = [value if there else MISSING for value, there in zip(values, known, strict=True)]
+            is_valid = columns.is_valid().to_pylist()
+            values = [value if is_row_valid else MISSING for value, is_row_valid in zip(values, is_valid, strict=True)]
         return values
 
     def _read(self, readers: Sequence[AvroObjects | None]) -> list[Any]:
@@ -82,25 +82,25 @@ class AvroConverter:
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
         bad = self._unframed(raw, ids)
-        told: dict[int, Notes] = {}
+        losses: dict[int, Notes] = {}
         for schema_id in np.unique(ids[ids != NO_ID]).tolist():
             positions = np.flatnonzero(ids == schema_id)
             try:
-                schema = open_registry(self._registry).made(schema_id, self._origin.subject, parse_avro_schema)
+                schema = open_registry(self._registry).compile_once(schema_id, self._origin.subject, parse_avro_schema)
             except BadRecordError as err:
                 bad |= dict.fromkeys(positions.tolist(), str(err))
                 continue
             codes[positions] = len(schemas)
             schemas.append(schema)
-            whole = len(positions) == len(raw)
-            valid = check_bodies(schema.avro, raw if whole else raw.take(pa.array(positions)), PREFIX_BYTES)
+            is_all = len(positions) == len(raw)
+            valid = check_bodies(schema.avro, raw if is_all else raw.take(pa.array(positions)), PREFIX_BYTES)
             if (null := encode_null(schema.avro)) is not None:
                 rows = pc.equal(raw, encode_schema_name(schema_id, null)).fill_null(fill_value=False)
                 notes = Notes({AVRO_NULL: (1, f"schema {schema_id}")})
-                told |= dict.fromkeys(np.flatnonzero(rows).tolist(), notes)
+                losses |= dict.fromkeys(np.flatnonzero(rows).tolist(), notes)
             reason = f"is not data of Avro schema {schema_id}: it is truncated, too long or damaged"
             bad |= dict.fromkeys(positions[~valid].tolist(), reason)
-        return replace(self._origin.converted(AvroPayload(raw, codes, schemas), bad, offsets), told=told)
+        return replace(self._origin.converted(AvroPayload(raw, codes, schemas), bad, offsets), losses=losses)
 
     @staticmethod
     def _unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:
@@ -147,5 +147,5 @@ def _compile_reader(text: str) -> AvroObjects:
 @lru_cache
 def _compile_field_reader(text: str, path: tuple[str, ...]) -> AvroObjects | None:
     schema = json.loads(text)
-    wanted = narrow_to_field(schema, path)
-    return None if wanted is None else AvroObjects(schema, wanted)
+    narrowed = narrow_to_field(schema, path)
+    return None if narrowed is None else AvroObjects(schema, narrowed)

@@ -77,20 +77,20 @@ def check_walkable(avro: str) -> str:
 class ConvertedPayload:
     """The payload of the converted records, their positions in the input, and the failures of all other records.
 
-    `told` has for positions in the input what the payload lacks of what the record holds.
+    `losses` has for positions in the input what the payload lacks of what the record holds.
     """
 
     payload: Payload
-    kept: Positions
+    positions: Positions
     failures: tuple[RecordFailure, ...] = ()
-    told: Mapping[int, Notes] = field(default_factory=dict)
+    losses: Mapping[int, Notes] = field(default_factory=dict)
 
     @property
     def notes(self) -> Notes:
         """All that is told, with the numbers of records."""
         notes = Notes()
-        for each in self.told.values():
-            notes.join(each)
+        for loss in self.losses.values():
+            notes.join(loss)
         return notes
 
 
@@ -137,9 +137,9 @@ class Origin:
         if not bad:
             return ConvertedPayload(payload, np.arange(len(payload)))
         wrong = sorted(bad)
-        kept = np.delete(np.arange(len(payload)), wrong)
+        positions = np.delete(np.arange(len(payload)), wrong)
         failures = tuple(self.failure(int(offsets[at]), bad[at]) for at in wrong)
-        return ConvertedPayload(payload.take(kept), kept, failures)
+        return ConvertedPayload(payload.take(positions), positions, failures)
 
 
 def spread_values(values: Sequence[Any], where: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:

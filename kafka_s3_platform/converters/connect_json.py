@@ -59,12 +59,12 @@ class Readers(threading.local):
         """Return a function that reads the whole value of a record, given the value and its number of bytes."""
         read = self.slot(slot, "")
 
-        def value(given: Any, size: int) -> Any:
+        def value(json_value: Any, size: int) -> Any:
             # A large record may have two values for each of its bytes.
             most = self._left = max(MAX_RECORD_VALUES, 2 * size)
             self.left_out = self.added = None
             try:
-                return read(given)
+                return read(json_value)
             except _SpentError:
                 raise BadRecordError(
                     f"comes to more than {most:,} values by its schema: fields and defaults that it does not hold, or "
@@ -88,15 +88,15 @@ class Readers(threading.local):
         # A long default counts as several values.
         size = len(str(absent)) // NAME_BYTES
 
-        def value(given: Any) -> Any:
-            if given is not None and given is not MISSING:
-                return read(given)
-            instead = null if given is None else absent
+        def value(json_value: Any) -> Any:
+            if json_value is not None and json_value is not MISSING:
+                return read(json_value)
+            instead = null if json_value is None else absent
             if instead is MISSING:
                 raise BadRecordError(
-                    f"{'has null for' if given is None else 'lacks'} {where or 'it'}, which is required"
+                    f"{'has null for' if json_value is None else 'lacks'} {where or 'it'}, which is required"
                 )
-            if given is MISSING and slot.default is not None:
+            if json_value is MISSING and slot.default is not None:
                 self.added = self.added or where
             if size and instead is not None:
                 self._spend(size)
@@ -124,21 +124,21 @@ class Readers(threading.local):
         listed = {slot.name for slot in kind.fields}
         keeps_others = OTHER_PROPERTIES in listed
 
-        def read(given: Any) -> Any:
-            if not isinstance(given, Mapping):
-                raise _make_misfit_error(where, given, "an object")
+        def read(json_value: Any) -> Any:
+            if not isinstance(json_value, Mapping):
+                raise _make_misfit_error(where, json_value, "an object")
             self._spend(values)
-            if keeps_others and OTHER_PROPERTIES in given:
+            if keeps_others and OTHER_PROPERTIES in json_value:
                 raise BadRecordError(f"has a property {OTHER_PROPERTIES}, whose name is that of the field for others")
-            if not given.keys() <= listed:
-                others = [name for name in given if name not in listed]
+            if not json_value.keys() <= listed:
+                others = [name for name in json_value if name not in listed]
                 if kind.is_closed:
                     raise _make_unlisted_error(where, others[0])
                 if keeps_others:
-                    given = {**given, OTHER_PROPERTIES: {name: given[name] for name in others}}
+                    json_value = {**json_value, OTHER_PROPERTIES: {name: json_value[name] for name in others}}
                 else:
                     self.left_out = self.left_out or f"{others[0][:100]!r}{where and f' of {where}'}"
-            return {name: value(given.get(name, MISSING)) for name, value in fields}
+            return {name: value(json_value.get(name, MISSING)) for name, value in fields}
 
         # Known before its fields are compiled: a struct may contain itself.
         self._structs[kind] = read
@@ -149,14 +149,14 @@ class Readers(threading.local):
         assert kind.values is not None  # noqa: S101 - a map has values
         value = self.slot(kind.values, f"a value of {where}")
 
-        def read(given: Any) -> Any:
-            if kind.is_closed and isinstance(given, Mapping) and given:
-                raise _make_unlisted_error(where, next(iter(given)))
-            if has_text_keys(kind) and isinstance(given, Mapping):
-                return {name: value(each) for name, each in given.items()}
-            if has_text_keys(kind) or not isinstance(given, list):
-                raise _make_misfit_error(where, given, "an object" if has_text_keys(kind) else "an array of pairs")
-            pairs = [_read_pair(each, where) for each in given]
+        def read(json_value: Any) -> Any:
+            if kind.is_closed and isinstance(json_value, Mapping) and json_value:
+                raise _make_unlisted_error(where, next(iter(json_value)))
+            if has_text_keys(kind) and isinstance(json_value, Mapping):
+                return {name: value(inner) for name, inner in json_value.items()}
+            if has_text_keys(kind) or not isinstance(json_value, list):
+                raise _make_misfit_error(where, json_value, "an object" if has_text_keys(kind) else "an array of pairs")
+            pairs = [_read_pair(pair, where) for pair in json_value]
             return [{"key": key(k), "value": value(v)} for k, v in pairs]
 
         return read
@@ -171,16 +171,16 @@ class Readers(threading.local):
         for branch in kind.branches:
             (structs if branch.type.kind == "struct" else simple).append((branch.type, self.slot(branch, where)))
         # A text is a text first: of bytes and decimals it might be the base64.
-        simple.sort(key=lambda each: each[0].kind != "string")
+        simple.sort(key=lambda pair: pair[0].kind != "string")
 
-        def read(given: Any) -> Any:
-            ranked = structs if isinstance(given, Mapping) else []
+        def read(json_value: Any) -> Any:
+            ranked = structs if isinstance(json_value, Mapping) else []
             if len(ranked) > 1:
-                ranked = sorted(ranked, key=lambda s: -sum(field.name in given for field in s[0].fields))
+                ranked = sorted(ranked, key=lambda s: -sum(field.name in json_value for field in s[0].fields))
             before = self.left_out, self.added
-            for branch, each in [*simple, *ranked]:
+            for branch, read_branch in [*simple, *ranked]:
                 try:
-                    value = each(given)
+                    value = read_branch(json_value)
                 except BadRecordError:
                     self.left_out, self.added = before
                     self._spend(_MISFIT)
@@ -188,7 +188,7 @@ class Readers(threading.local):
                 if branch.branch_name is None:
                     raise BadRecordError(f"has as {where} an object of one of several types, which is not supported")
                 return branch.branch_name, value
-            raise _make_misfit_error(where, given, "of any of its types")
+            raise _make_misfit_error(where, json_value, "of any of its types")
 
         return read
 
@@ -196,16 +196,16 @@ class Readers(threading.local):
 def compile_scalar(kind: ConnectType, where: str) -> ReadConnectJson:
     """Return a function that reads numbers, strings or bytes."""
     if kind.name == DECIMAL:
-        return lambda given: _read_decimal(given, kind.scale, where)
+        return lambda json_value: _read_decimal(json_value, kind.scale, where)
     if kind.kind in INT_BITS:
         return _compile_integer(INT_BITS[kind.kind], where)
     others: dict[str, ReadConnectJson] = {
         "float": _compile_float(where, 32),
         "double": _compile_float(where, 64),
-        "boolean": lambda given: _check_type(given, bool, where, "true or false"),
-        "string": lambda given: _check_type(given, str, where, "a string"),
-        "bytes": lambda given: _decode_base64(given, where),
-        "json": lambda given: _json.encode(given).decode(),
+        "boolean": lambda json_value: _check_type(json_value, bool, where, "true or false"),
+        "string": lambda json_value: _check_type(json_value, str, where, "a string"),
+        "bytes": lambda json_value: _decode_base64(json_value, where),
+        "json": lambda json_value: _json.encode(json_value).decode(),
     }
     return others[kind.kind]
 
@@ -216,43 +216,43 @@ def encode_exact_decimal(number: Decimal, scale: int, where: str) -> bytes:
         exact = number.scaleb(scale, _EXACT)
         if exact.adjusted() >= MAX_DECIMAL_DIGITS:
             raise BadRecordError(f"has in {where} a decimal of more than {MAX_DECIMAL_DIGITS:,} digits")
-        whole = int(exact)
+        unscaled = int(exact)
     except (DecimalException, ValueError, OverflowError) as err:
         raise BadRecordError(f"has in {where} {number}, which is no decimal of scale {scale}") from err
-    if whole != exact:
+    if unscaled != exact:
         raise BadRecordError(f"has in {where} {number}, which has more than {scale} digits after the point")
-    return encode_unscaled(whole)
+    return encode_unscaled(unscaled)
 
 
 def _compile_array(item: ReadConnectJson, where: str) -> ReadConnectJson:
-    def read(given: Any) -> Any:
-        if not isinstance(given, list):
-            raise _make_misfit_error(where, given, "an array")
-        return [item(each) for each in given]
+    def read(json_value: Any) -> Any:
+        if not isinstance(json_value, list):
+            raise _make_misfit_error(where, json_value, "an array")
+        return [item(element) for element in json_value]
 
     return read
 
 
-def _read_pair(given: Any, where: str) -> tuple[Any, Any]:
+def _read_pair(json_value: Any, where: str) -> tuple[Any, Any]:
     """Read an entry of a map whose keys are not strings: [key, value], or {"key": ..., "value": ...}."""
-    if isinstance(given, Mapping) and given.keys() == {"key", "value"}:
-        return given["key"], given["value"]
-    if isinstance(given, list) and len(given) == 2:
-        return given[0], given[1]
-    raise _make_misfit_error(where, given, "a pair of key and value")
+    if isinstance(json_value, Mapping) and json_value.keys() == {"key", "value"}:
+        return json_value["key"], json_value["value"]
+    if isinstance(json_value, list) and len(json_value) == 2:
+        return json_value[0], json_value[1]
+    raise _make_misfit_error(where, json_value, "a pair of key and value")
 
 
 def _compile_integer(bits: int, where: str) -> ReadConnectJson:
     least = -(1 << bits - 1)
     most = (1 << bits - 1) - 1
 
-    def read(given: Any) -> Any:
+    def read(json_value: Any) -> Any:
         # 1.0 is an integer too, as in JSON Schema. The range comes first: some decimals have a million digits.
-        if isinstance(given, float | Decimal) and least <= given <= most and given == int(given):
-            given = int(given)
-        if type(given) is not int or not least <= given <= most:
-            raise _make_misfit_error(where, given, f"an integer of {bits} bits")
-        return given
+        if isinstance(json_value, float | Decimal) and least <= json_value <= most and json_value == int(json_value):
+            json_value = int(json_value)
+        if type(json_value) is not int or not least <= json_value <= most:
+            raise _make_misfit_error(where, json_value, f"an integer of {bits} bits")
+        return json_value
 
     return read
 
@@ -265,45 +265,46 @@ def _compile_float(where: str, bits: int) -> ReadConnectJson:
     """
     most, fit, shorten = (17, float, float) if bits == 64 else (9, round_to_float32, shorten_float)
 
-    def read(given: Any) -> float:
-        if bits == 64 and (type(given) is float or (type(given) is int and -_EXACT_INTS < given < _EXACT_INTS)):
-            return float(given)
-        if type(given) not in (int, float, Decimal):
-            raise _make_misfit_error(where, given, "a number")
-        exact = _read_exactly(given)
+    def read(json_value: Any) -> float:
+        kind = type(json_value)
+        if bits == 64 and (kind is float or (kind is int and -_EXACT_INTS < json_value < _EXACT_INTS)):
+            return float(json_value)
+        if kind not in (int, float, Decimal):
+            raise _make_misfit_error(where, json_value, "a number")
+        exact = _read_exactly(json_value)
         number = fit(float(exact))
         digits = min(len(exact.as_tuple().digits), most)
         if exact not in map(Decimal, (repr(shorten(number)), f"{number:.{digits - 1}e}")):
-            raise _make_misfit_error(where, given, f"a number that a float of {bits} bits is written as")
+            raise _make_misfit_error(where, json_value, f"a number that a float of {bits} bits is written as")
         return number
 
     return read
 
 
-def _check_type(given: Any, kind: type, where: str, what: str) -> Any:
-    if type(given) is not kind:
-        raise _make_misfit_error(where, given, what)
-    return given
+def _check_type(json_value: Any, kind: type, where: str, what: str) -> Any:
+    if type(json_value) is not kind:
+        raise _make_misfit_error(where, json_value, what)
+    return json_value
 
 
-def _decode_base64(given: Any, where: str) -> bytes:
+def _decode_base64(json_value: Any, where: str) -> bytes:
     try:
-        decoded = base64.b64decode(_check_type(given, str, where, "bytes in base64"), validate=True)
+        decoded = base64.b64decode(_check_type(json_value, str, where, "bytes in base64"), validate=True)
     except ValueError as err:
-        raise _make_misfit_error(where, given, "bytes in base64") from err
+        raise _make_misfit_error(where, json_value, "bytes in base64") from err
     # Not all texts that can be decoded are what bytes are written as.
-    if base64.b64encode(decoded) != given.encode():
-        raise _make_misfit_error(where, given, "bytes in base64")
+    if base64.b64encode(decoded) != json_value.encode():
+        raise _make_misfit_error(where, json_value, "bytes in base64")
     return decoded
 
 
-def _read_decimal(given: Any, scale: int, where: str) -> bytes:
+def _read_decimal(json_value: Any, scale: int, where: str) -> bytes:
     """Read a decimal from a number, or from its bytes in base64 (`decimal.format`)."""
-    if isinstance(given, str):
-        return _decode_base64(given, where)
-    if type(given) not in (int, float, Decimal):
-        raise _make_misfit_error(where, given, "a decimal")
-    return encode_exact_decimal(_read_exactly(given), scale, where)
+    if isinstance(json_value, str):
+        return _decode_base64(json_value, where)
+    if type(json_value) not in (int, float, Decimal):
+        raise _make_misfit_error(where, json_value, "a decimal")
+    return encode_exact_decimal(_read_exactly(json_value), scale, where)
 
 
 def _read_exactly(number: Any) -> Decimal:
@@ -315,5 +316,5 @@ def _make_unlisted_error(where: str, name: str) -> BadRecordError:
     return BadRecordError(f"does not fit its schema: {what}")
 
 
-def _make_misfit_error(where: str, given: Any, what: str) -> BadRecordError:
-    return BadRecordError(f"does not fit its schema: {where or 'it'} is not {what} but {str(given)[:100]!r}")
+def _make_misfit_error(where: str, json_value: Any, what: str) -> BadRecordError:
+    return BadRecordError(f"does not fit its schema: {where or 'it'} is not {what} but {str(json_value)[:100]!r}")

@@ -39,12 +39,12 @@ _json = msgspec.json.Encoder(decimal_format="number")
 class Encoded:
     """The encoded value of each record, null for a null, and for those that could not be written: `bad` says why.
 
-    `told` has for positions what was lost.
+    `losses` has for positions what was lost.
     """
 
     column: pa.BinaryArray
     bad: Mapping[int, str] = field(default_factory=dict)
-    told: Mapping[int, Notes] = field(default_factory=dict)
+    losses: Mapping[int, Notes] = field(default_factory=dict)
 
 
 class ValueEncoder(Protocol):
@@ -83,10 +83,10 @@ def new_encoder(
     """
     side = "key" if is_key else "value"
     if settings.format in _WRITERS:
-        found = settings.registry or registry
-        if found is None:
+        target_registry = settings.registry or registry
+        if target_registry is None:
             raise ConfigError(f"{side}s of {settings.format} for topic {topic} need the registry of the target")
-        return _SchemaEncoder(settings.format, found, f"{topic}-{side}", registers)
+        return _SchemaEncoder(settings.format, target_registry, f"{topic}-{side}", registers)
     return _PlainEncoder(settings)
 
 
@@ -113,15 +113,15 @@ def _compile_avro(schema: Schema) -> _Writer:
 def _compile_json_schema(schema: Schema) -> _Writer:
     from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
 
-    made = compile_json_schema(schema.avro)
-    return _Writer("JSON", made.text, made.body)
+    compiled = compile_json_schema(schema.avro)
+    return _Writer("JSON", compiled.text, compiled.body)
 
 
 def _compile_protobuf(schema: Schema) -> _Writer:
     from kafka_s3_platform.converters.protobuf.encode import compile_protobuf
 
-    made = compile_protobuf(schema.avro)
-    return _Writer("PROTOBUF", made.descriptor, made.body)
+    compiled = compile_protobuf(schema.avro)
+    return _Writer("PROTOBUF", compiled.descriptor, compiled.body)
 
 
 _WRITERS: Mapping[str, Callable[[Schema], _Writer]] = {
@@ -174,8 +174,8 @@ class _SchemaEncoder:
         table = np.zeros(len(payload.schemas) + 1, np.int64)
         for code in codes:
             table[code] = self._id(_compile_writer(self._kind, payload.schemas[code].text))
-        each: Int64s = table[payload.codes]
-        return each
+        ids: Int64s = table[payload.codes]
+        return ids
 
     def _id(self, writer: _Writer) -> int:
         if not self._registers:
@@ -197,7 +197,7 @@ def _encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> E
     """Encode each value with the function for its schema's code."""
     rows: list[bytes | None] = [None] * len(payload)
     bad: dict[int, str] = {}
-    told: dict[int, Notes] = {}
+    losses: dict[int, Notes] = {}
     for position, (code, value) in enumerate(zip(payload.codes.tolist(), payload.objects, strict=True)):
         lost.places = {}
         try:
@@ -205,8 +205,8 @@ def _encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> E
         except VALUE_ERRORS as err:
             bad[position] = f"cannot be written as {kind}: {type(err).__name__}: {err}"
         if lost.places:
-            told[position] = Notes({what: (1, where) for what, where in lost.places.items()})
-    return Encoded(pa.array(rows, pa.binary()), bad, told)
+            losses[position] = Notes({what: (1, where) for what, where in lost.places.items()})
+    return Encoded(pa.array(rows, pa.binary()), bad, losses)
 
 
 def _refuse_all(err: Exception) -> Body:

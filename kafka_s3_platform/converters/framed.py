@@ -39,11 +39,11 @@ class FramedConverter(ABC):
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
-        known: dict[Schema, int] = {}
+        schemas: dict[Schema, int] = {}
         bad: dict[int, str] = {}
         rows = raw.to_numpy(zero_copy_only=False)
         registry = open_registry(self._settings)
-        told: dict[int, Notes] = {}
+        losses: dict[int, Notes] = {}
         for position, schema_id in enumerate(read_schema_ids(raw).tolist()):
             row = rows[position]
             if row is None:
@@ -56,8 +56,8 @@ class FramedConverter(ABC):
                 bad[position] = explain_bad_record(err)
                 continue
             if self.notes.kinds:
-                told[position], self.notes = self.notes, Notes()
+                losses[position], self.notes = self.notes, Notes()
             if objects[position] is not None:
-                codes[position] = known.setdefault(schema, len(known))
-        done = self._origin.converted(FramedPayload(raw, codes, tuple(known), objects), bad, offsets)
-        return replace(done, told=told)
+                codes[position] = schemas.setdefault(schema, len(schemas))
+        done = self._origin.converted(FramedPayload(raw, codes, tuple(schemas), objects), bad, offsets)
+        return replace(done, losses=losses)

@@ -36,18 +36,18 @@ class RecordConverter:
         if names is None:
             return self._converter.convert(raw, offsets)
         encoded = names.dictionary_encode()
-        made = [self._make_prefix(name) for name in encoded.dictionary.to_pylist()]
-        prefixes = pa.array([b"", *(each if isinstance(each, bytes) else None for each in made)], pa.binary())
+        results = [self._make_prefix(name) for name in encoded.dictionary.to_pylist()]
+        prefixes = pa.array([b"", *(prefix if isinstance(prefix, bytes) else None for prefix in results)], pa.binary())
         codes = pc.fill_null(encoded.indices, -1).to_numpy() + 1
         framed = pc.binary_join_element_wise(prefixes.take(pa.array(codes)), raw, b"")
         done = self._converter.convert(framed, offsets)
         bad = np.flatnonzero(pc.and_(framed.is_null(), raw.is_valid()).to_numpy(zero_copy_only=False))
-        kept = np.flatnonzero(~np.isin(done.kept, bad))
-        payload = done.payload.take(kept)
-        payload.bare = raw.take(pa.array(done.kept[kept]))
+        good = np.flatnonzero(~np.isin(done.positions, bad))
+        payload = done.payload.take(good)
+        payload.bare = raw.take(pa.array(done.positions[good]))
         header = f"has the header {SCHEMA_HEADERS[self._side]}, by which no schema is found: it"
-        failures = (self._origin.failure(int(offsets[at]), f"{header} {made[codes[at] - 1]!s}") for at in bad)
-        return replace(done, payload=payload, kept=done.kept[kept], failures=(*done.failures, *failures))
+        failures = (self._origin.failure(int(offsets[at]), f"{header} {results[codes[at] - 1]!s}") for at in bad)
+        return replace(done, payload=payload, positions=done.positions[good], failures=(*done.failures, *failures))
 
     def _make_prefix(self, text: bytes) -> bytes | str:
         """Return the prefix of the wire format, or why there is none."""

@@ -43,13 +43,13 @@ class JsonPayload(Payload):
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:
-            found = _read_fields(pa.array(self.raw).drop_null(), path)
+            fields = _read_fields(pa.array(self.raw).drop_null(), path)
         except msgspec.MsgspecError:
             # Rare: a value on the path is no object.
             return super().field(path)
-        if len(found) == len(self):
-            return found
-        return spread_values(found, ~self.is_null, MISSING)
+        if len(fields) == len(self):
+            return fields
+        return spread_values(fields, ~self.is_null, MISSING)
 
     def _rows(self) -> npt.NDArray[np.object_]:
         rows: npt.NDArray[np.object_] = pa.array(self.raw).to_numpy(zero_copy_only=False)
@@ -117,10 +117,10 @@ def _are_plain_lines(raw: pa.BinaryArray) -> bool:
     if not len(text) or text.min() < SPACE or find_maybe_deeper(raw, MAX_DEPTH).size or not is_utf8(raw):
         return False
     try:
-        found = _whole.decode_lines(text.data)
+        texts = _whole.decode_lines(text.data)
     except (msgspec.MsgspecError, RecursionError):
         return False
-    return len(found) == len(raw) and np.array_equal(np.fromiter(map(len, found), np.int64, len(found)), lengths)
+    return len(texts) == len(raw) and np.array_equal(np.fromiter(map(len, texts), np.int64, len(texts)), lengths)
 
 
 def _flatten_row(position: int, row: bytes | None, changed: dict[int, bytes], bad: dict[int, str]) -> None:
@@ -160,11 +160,11 @@ def _read_fields(raw: pa.BinaryArray, path: Sequence[str]) -> list[Any]:
     if not len(raw):
         return []
     starts, ends, text = read_extents(raw)
-    found = _compile_field_decoder(tuple(path)).decode_lines(text[starts[0] : ends[-1]].data)
+    wrapped = _compile_field_decoder(tuple(path)).decode_lines(text[starts[0] : ends[-1]].data)
     try:
-        return list(map(attrgetter(".".join(["value"] * len(path))), found))
+        return list(map(attrgetter(".".join(["value"] * len(path))), wrapped))
     except AttributeError:
-        return [_unwrap_value(each, len(path)) for each in found]
+        return [_unwrap_value(wrapper, len(path)) for wrapper in wrapped]
 
 
 @lru_cache
@@ -175,9 +175,9 @@ def _compile_field_decoder(path: tuple[str, ...]) -> Any:
     return msgspec.json.Decoder(kind, float_hook=read_number)
 
 
-def _unwrap_value(found: Any, depth: int) -> Any:
+def _unwrap_value(wrapper: Any, depth: int) -> Any:
     for _ in range(depth):
-        if found is None or found is MISSING:
+        if wrapper is None or wrapper is MISSING:
             return MISSING
-        found = found.value
-    return found
+        wrapper = wrapper.value
+    return wrapper

@@ -115,12 +115,12 @@ class Registry:
 
         self.url = _strip_user(url)
         self._where = f"Schema Registry at {self.url}"
-        given = {"timeout": TIMEOUT_SECONDS, **properties}
+        options = {"timeout": TIMEOUT_SECONDS, **properties}
         # Nothing is verified without TLS, and the client does not follow redirects. To load the well-known authorities
         # takes longer than all else here: 50 ms.
         unverified = {} if "https:" in url.lower() else {"ssl.ca.location": False}
-        numbers = {key: float(value) for key, value in given.items() if key in NUMBERS}
-        conf: dict[str, Any] = {**unverified, **given, **numbers}
+        numbers = {key: float(value) for key, value in options.items() if key in NUMBERS}
+        conf: dict[str, Any] = {**unverified, **options, **numbers}
         try:
             self._client = SchemaRegistryClient({"url": url, **conf})
             # Nothing public of the client leads to its session.
@@ -141,7 +141,7 @@ class Registry:
         self._registered: dict[tuple[str, NewSchema], Registration] = {}
         self._ids = {s.schema_guid: s.schema_id for s in self._archived.values() if s.schema_guid}
 
-    def made(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
+    def compile_once(self, schema_id: int, subject: str, make: Callable[[RegistrySchema], T]) -> T:
         """Return the result of `make` for the schema with this id. Call `make` only once for each schema.
 
         Raises:
@@ -159,8 +159,8 @@ class Registry:
                 why = explain_bad_record(err)
                 self._unusable[key] = why if isinstance(err, BadRecordError) else f"has schema {schema_id}, which {why}"
                 raise BadRecordError(self._unusable[key]) from err
-        made: T = self._made[key]
-        return made
+        compiled: T = self._made[key]
+        return compiled
 
     def find_id(self, guid: str) -> int:
         """Find the id of the schema with this GUID.
@@ -179,7 +179,7 @@ class Registry:
         return self._ids[guid]
 
     def _ask_id(self, guid: str) -> int:
-        with self._told(f"the schema of GUID {guid}"):
+        with self._translate_errors(f"the schema of GUID {guid}"):
             answer = dict(self._rest.get(f"schemas/guids/{guid}"))
             here = [{"context": ".", "id": answer["id"]}] if "id" in answer else None
             for place in here or self._rest.get(f"schemas/guids/{guid}/ids"):
@@ -198,7 +198,7 @@ class Registry:
             return None
 
     def _as_archived(self, schema_id: int) -> ArchivedSchema:
-        with self._told(f"schema {schema_id}"):
+        with self._translate_errors(f"schema {schema_id}"):
             answer = self._get_answer(schema_id)
             schema = _parse_schema(answer)
             places = self._client.get_schema_versions(schema_id, deleted=True)
@@ -228,18 +228,18 @@ class Registry:
         name = str(reference.name)
         subject = str(reference.subject)
         version = int(reference.version or 1)
-        found = self._client.get_version(_check_subject(subject), version, deleted=True)
-        return SchemaReference(name, subject, version, int(found.schema_id or 0))
+        registered = self._client.get_version(_check_subject(subject), version, deleted=True)
+        return SchemaReference(name, subject, version, int(registered.schema_id or 0))
 
     def read_settings(self, subject: str) -> SubjectVersion:
         """Return the settings of a subject: its own, else the registry's; no mode if the registry has none.
 
         They are those of each version: the one in the result means nothing.
         """
-        for asked in (subject, None):
+        for scope in (subject, None):
             try:
-                with self._told(f"the compatibility mode of {asked or 'all subjects'}"):
-                    path = "config" if asked is None else f"config/{_quote(asked)}"
+                with self._translate_errors(f"the compatibility mode of {scope or 'all subjects'}"):
+                    path = "config" if scope is None else f"config/{_quote(scope)}"
                     answer = dict(self._rest.get(path))
                     mode = str(answer["compatibilityLevel"])
                     return SubjectVersion(subject, 0, mode, _encode_others(answer, {"compatibilityLevel"}))
@@ -249,13 +249,13 @@ class Registry:
 
     def write_settings(self, subject: str, mode: str, other_settings: str = "{}") -> None:
         """Set the compatibility mode of a subject, and other settings of it."""
-        with self._told(f"the compatibility mode of {subject} to be {mode}"):
+        with self._translate_errors(f"the compatibility mode of {subject} to be {mode}"):
             self._rest.put(f"config/{_quote(subject)}", body={**json.loads(other_settings), "compatibility": mode})
 
     def versions(self, subject: str) -> list[int]:
         """Return the versions of a subject. Empty if the subject does not exist."""
         try:
-            with self._told(f"the versions of {subject}"):
+            with self._translate_errors(f"the versions of {subject}"):
                 return [int(v) for v in self._client.get_versions(_check_subject(subject))]
         except BadRecordError:
             return []
@@ -266,16 +266,17 @@ class Registry:
         Registries differ in what they compare: some take the text alone. So what the registry holds is looked at too.
         """
         try:
-            with self._told(f"a schema of {subject}"):
-                found = dict(self._rest.post(f"subjects/{_quote(subject)}?normalize=False", body=schema.as_request))
-                schema_id = int(found["id"])
+            with self._translate_errors(f"a schema of {subject}"):
+                path = f"subjects/{_quote(subject)}?normalize=False"
+                registered = dict(self._rest.post(path, body=schema.as_request))
+                schema_id = int(registered["id"])
                 answer = self._get_answer(schema_id)
-                held = json.loads(_encode_others(answer, TYPED_FIELDS | PLACE_FIELDS))
+                held_fields = json.loads(_encode_others(answer, TYPED_FIELDS | PLACE_FIELDS))
         except BadRecordError:
             return None
         sent = json.loads(schema.other_fields)
-        differing = tuple(name for name in sorted({*sent, *held}) if sent.get(name) != held.get(name))
-        return Registration(subject, int(found["version"]), schema_id, differing, _read_guid(answer, found))
+        differing = tuple(name for name in sorted({*sent, *held_fields}) if sent.get(name) != held_fields.get(name))
+        return Registration(subject, int(registered["version"]), schema_id, differing, _read_guid(answer, registered))
 
     def register(self, subject: str, schema: NewSchema) -> Registration:
         """Register a schema, once in a process. Leave a schema as it is if the subject has it already.
@@ -288,38 +289,38 @@ class Registry:
             raise ConfigError(f"{self._where}: {_explain_path_step(subject)}: nothing is registered in it")
         key = (subject, schema)
         if key not in self._registered:
-            found = self.find(subject, schema)
-            if found is None or found.differing:
-                with self._told(f"a new schema of {subject}"):
+            registration = self.find(subject, schema)
+            if registration is None or registration.differing:
+                with self._translate_errors(f"a new schema of {subject}"):
                     self._rest.post(f"subjects/{_quote(subject)}/versions?normalize=False", body=schema.as_request)
                 # The answer to a registration has no version.
-                found = self.find(subject, schema)
-            if found is None:
+                registration = self.find(subject, schema)
+            if registration is None:
                 raise ConfigError(f"{self._where} took a schema of {subject} and does not know it afterwards")
-            self._registered[key] = found
+            self._registered[key] = registration
         return self._registered[key]
 
     def _schema(self, schema_id: int, subject: str) -> RegistrySchema:
         if schema_id in self._archived:
             return self._from_archive(self._archived[schema_id], subject)
-        with self._told(f"schema {schema_id}"):
+        with self._translate_errors(f"schema {schema_id}"):
             # With this format, Confluent's registry returns Protobuf schemas as descriptors, which need no protoc.
             schema = _parse_schema(self._get_answer(schema_id, subject=subject, format="serialized"))
-            found, version = self._version(schema_id, subject)
+            named_subject, version = self._version(schema_id, subject)
             references: dict[str, str] = {}
             self._refer(schema, references)
         return RegistrySchema(
-            schema_id, found, version, schema.schema_type or "AVRO", schema.schema_str or "", references
+            schema_id, named_subject, version, schema.schema_type or "AVRO", schema.schema_str or "", references
         )
 
     def _from_archive(self, schema: ArchivedSchema, subject: str) -> RegistrySchema:
         pairs = [(s.subject, s.version) for s in schema.subjects]
-        found, version = _choose_version(pairs, subject)
+        registered_as = _choose_version(pairs, subject)
         references: dict[str, str] = {}
         self._refer_archived(schema, references)
-        return RegistrySchema(schema.schema_id, found, version, schema.schema_type, schema.schema_text, references)
+        return RegistrySchema(schema.schema_id, *registered_as, schema.schema_type, schema.schema_text, references)
 
-    def _refer_archived(self, schema: ArchivedSchema, found: dict[str, str], outer: tuple[int, ...] = ()) -> None:
+    def _refer_archived(self, schema: ArchivedSchema, texts: dict[str, str], outer: tuple[int, ...] = ()) -> None:
         _check_references(outer, schema.schema_id)
         for reference in schema.schema_references:
             other = self._archived.get(reference.schema_id)
@@ -327,9 +328,9 @@ class Registry:
                 raise BadRecordError(
                     f"has schema {schema.schema_id}, which refers to {reference.name}, and that was not archived"
                 )
-            if reference.name not in found:
-                self._refer_archived(other, found, (*outer, schema.schema_id))
-                found[reference.name] = other.schema_text
+            if reference.name not in texts:
+                self._refer_archived(other, texts, (*outer, schema.schema_id))
+                texts[reference.name] = other.schema_text
 
     def _version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
         """Return subject and version of an id: in the given subject, else in one of its topic, else in the first."""
@@ -337,23 +338,23 @@ class Registry:
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
         return _choose_version(pairs, subject)
 
-    def _refer(self, schema: "ClientSchema", found: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
+    def _refer(self, schema: "ClientSchema", texts: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
         _check_references(outer, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
             subject = str(reference.subject)
             version = int(reference.version or 1)
-            if name not in found:
-                _check_number("references", len(found) + 1, MOST_REFERENCES)
-                asked = _check_subject(subject)
-                other = self._client.get_version(asked, version, deleted=True, fmt="serialized").schema
-                self._refer(other, found, (*outer, schema.schema_str))
-                found[name] = other.schema_str or ""
-                if sum(map(len, found.values())) > MOST_CHARACTERS:
+            if name not in texts:
+                _check_number("references", len(texts) + 1, MOST_REFERENCES)
+                checked = _check_subject(subject)
+                other = self._client.get_version(checked, version, deleted=True, fmt="serialized").schema
+                self._refer(other, texts, (*outer, schema.schema_str))
+                texts[name] = other.schema_str or ""
+                if sum(map(len, texts.values())) > MOST_CHARACTERS:
                     raise BadRecordError(f"has a schema whose references have more than {MOST_CHARACTERS:,} characters")
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, what: str) -> Iterator[None]:
         """Translate the client's errors to the platform's."""
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
@@ -362,56 +363,55 @@ class Registry:
             with waiting_for(self._where):
                 yield
         except SchemaRegistryError as err:
-            raise self._answered(err, what) from err
+            raise self._explain_answer(err, what) from err
         except OAuthTokenError as err:
             kind = AuthorizationError if err.status_code else RegistryUnavailableError
             code = ErrorCode.REGISTRY_LOGIN if err.status_code else ErrorCode.REGISTRY_DOWN
-            said = f"{self._where}: no token to ask for {what} with: {cut_reason(err.message)}"
-            raise kind(said, code=code) from err
+            message = f"{self._where}: no token to ask for {what} with: {cut_reason(err.message)}"
+            raise kind(message, code=code) from err
         except httpx.TransportError as err:
-            raise self._unreached(err, what) from err
+            raise self._explain_silence(err, what) from err
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
-            said = cut_reason(str(err))
-            message = f"{self._where} answers for {what} what no registry does: check its URL: {said}"
+            message = f"{self._where} answers for {what} what no registry does: check its URL: {cut_reason(str(err))}"
             raise ConfigError(message, code=ErrorCode.REGISTRY_URL) from err
 
-    def _answered(self, err: "SchemaRegistryError", what: str) -> Exception:
+    def _explain_answer(self, err: "SchemaRegistryError", what: str) -> Exception:
         message = cut_reason(str(err.error_message))
-        said = f"{self._where} answers for {what}: {message} (HTTP status {err.http_status_code})"
+        summary = f"{self._where} answers for {what}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
         if err.error_code in NOT_FOUND_CODES:
             return BadRecordError(
-                f"has a schema that the registry does not know. {said}. Check that schema.registry.url is the registry "
-                f"of its producer, and whether the schema was deleted there"
+                f"has a schema that the registry does not know. {summary}. Check that schema.registry.url is the "
+                f"registry of its producer, and whether the schema was deleted there"
             )
         if err.http_status_code == CONFLICT:
-            return IncompatibleSchemaError(f"{said}: its compatibility mode does not allow the schema")
+            return IncompatibleSchemaError(f"{summary}: its compatibility mode does not allow the schema")
         if err.http_status_code in (401, 403):
             return AuthorizationError(
-                f"{said}: check schema.registry.url, basic.auth.user.info, or the rights of that user",
+                f"{summary}: check schema.registry.url, basic.auth.user.info, or the rights of that user",
                 code=ErrorCode.REGISTRY_LOGIN,
             )
         if err.http_status_code in (NOT_FOUND, NOT_ALLOWED):
-            return ConfigError(f"{said}: check schema.registry.url", code=ErrorCode.REGISTRY_URL)
+            return ConfigError(f"{summary}: check schema.registry.url", code=ErrorCode.REGISTRY_URL)
         # These errors pass by themselves. Any other answer needs somebody to act.
         if err.http_status_code in (408, 429) or err.http_status_code >= 500:
-            return RegistryUnavailableError(f"{said}: run again when it answers")
-        return ConfigError(said, code=ErrorCode.REGISTRY_SCHEMA)
+            return RegistryUnavailableError(f"{summary}: run again when it answers")
+        return ConfigError(summary, code=ErrorCode.REGISTRY_SCHEMA)
 
-    def _unreached(self, err: Exception, what: str) -> PlatformError:
-        said = f"{self._where} was asked for {what} and does not answer: {err}"
+    def _explain_silence(self, err: Exception, what: str) -> PlatformError:
+        summary = f"{self._where} was asked for {what} and does not answer: {err}"
         # The HTTP client wraps the TLS error: look for it among the causes.
         cause: BaseException | None = err
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 advice = explain_certificate(str(cause), "schema.registry.url", _UNTRUSTED)
-                return ConfigError(f"{said}. {advice}", code=ErrorCode.REGISTRY_CERT)
+                return ConfigError(f"{summary}. {advice}", code=ErrorCode.REGISTRY_CERT)
             if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
-                return ConfigError(f"{said}. {_NO_TLS}", code=ErrorCode.REGISTRY_TLS)
+                return ConfigError(f"{summary}. {_NO_TLS}", code=ErrorCode.REGISTRY_TLS)
             cause = cause.__cause__ or cause.__context__
         is_closed = type(err).__name__ in {"ReadError", "RemoteProtocolError"}
         advice = _MAYBE_TLS if is_closed and self.url.startswith("http:") else _UNREACHED
-        return RegistryUnavailableError(f"{said}. {advice}")
+        return RegistryUnavailableError(f"{summary}. {advice}")
 
 
 _UNTRUSTED = "Have schema.registry.ssl.ca.location name the authority that the registry's certificate is of"
@@ -496,5 +496,5 @@ def _open_known_registry(
 
 def _strip_user(url: str) -> str:
     """Return the addresses in `url`, which may name several registries, without user and password."""
-    parts = [urlsplit(each.strip()) for each in url.split(",")]
+    parts = [urlsplit(address.strip()) for address in url.split(",")]
     return ",".join(f"{p.scheme}://{p.netloc.rpartition('@')[2]}{p.path}" for p in parts)

@@ -169,7 +169,7 @@ def _read_archived(config: ConnectorConfig, converter: ConverterSettings, topic:
     if converter.format != "AVRO" or converter.registry is None:
         raise ConfigError(f"{where} cannot be read: the connector's value.converter is not AvroConverter")
     try:
-        return open_registry(converter.registry).made(schema_id, f"{topic}-value", parse_avro_schema)
+        return open_registry(converter.registry).compile_once(schema_id, f"{topic}-value", parse_avro_schema)
     except BadRecordError as err:
         raise ConfigError(f"{where} cannot be read: a value that names it {err}") from err
 

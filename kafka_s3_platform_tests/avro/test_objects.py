@@ -150,6 +150,6 @@ def test_a_null_that_is_avro_data_is_told_of_since_decoded_it_is_a_tombstone() -
     how = AVRO.model_copy(update={"registry": RegistrySettings(url="http://gone", archived=archived)})
     rows = [b"\0\0\0\0\x09" + encode(["string", "null"], value) for value in ("x", None)]
     done = new_converter(how, "t", is_key=False).convert(pa.array([*rows, None], pa.binary()), np.arange(3))
-    assert [*done.told] == [1]
+    assert [*done.losses] == [1]
     [said] = done.notes.sentences
     assert said.startswith("1 records hold a null that is Avro data")

@@ -154,7 +154,7 @@ def test_bad_records_fail_and_the_others_convert(
     good = framed(schema_id, b"\x04hi")
     rows = [good, good[:-1], good + b"x", b"", b"\0\0", b'{"a":1}', framed(999_999, b""), None, good]
     result = convert("AVRO", topic_name, rows)
-    assert result.kept.tolist() == [0, 7, 8]
+    assert result.positions.tolist() == [0, 7, 8]
     assert result.payload.objects == [{"a": "hi"}, None, {"a": "hi"}]
     said = {failure.offset: failure.message for failure in result.failures}
     assert list(said) == [1, 2, 3, 4, 5, 6]

@@ -143,6 +143,6 @@ def test_a_registry_that_nobody_uses_any_more_closes_its_connection() -> None:
     """A process keeps those that it used last. A socket that nobody closes is a warning, which fails a test."""
     with running(Registry(0, deep=False)) as server:
         opened = registry.Registry(f"http://127.0.0.1:{server.server_port}", {})
-        assert opened.made(1, "s", lambda schema: schema.text)
+        assert opened.compile_once(1, "s", lambda schema: schema.text)
         del opened
         gc.collect()

@@ -89,7 +89,7 @@ def test_what_is_no_json_fails_with_its_offset(row: bytes) -> None:
     result = converted(b"{}", row, b"[]")
     assert [(f.offset, f.stage) for f in result.failures] == [(101, "VALUE_CONVERTER")]
     assert "offset 101 of topic t" in result.failures[0].message
-    assert result.kept.tolist() == [0, 2]
+    assert result.positions.tolist() == [0, 2]
     assert result.payload.objects == [{}, []]
 
 

@@ -67,7 +67,7 @@ ENVELOPES = {
 
 def told(found: ConvertedPayload, rows: Sequence[bytes]) -> list[str]:
     """The reasons of all rows but the last one, which converted."""
-    assert found.kept.tolist() == [len(rows) - 1], [f.message for f in found.failures][-1]
+    assert found.positions.tolist() == [len(rows) - 1], [f.message for f in found.failures][-1]
     assert [failure.offset for failure in found.failures] == list(range(len(rows) - 1))
     return [failure.message for failure in found.failures]
 

@@ -53,7 +53,7 @@ def failure(kind: str, registry: RegistrySettings, schema_id: int, *schemas: Arc
     )
     row = b"\0" + schema_id.to_bytes(4, "big") + b'"x"'
     done = new_converter(settings, "t", is_key=False).convert(pa.array([row], pa.binary()), np.arange(1))
-    assert len(done.kept) == 0
+    assert len(done.positions) == 0
     return done.failures[0].message
 
 

@@ -50,9 +50,9 @@ class JsonEnvelopeConverter:
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
-        known: dict[Schema, int] = {}
+        schemas: dict[Schema, int] = {}
         bad: dict[int, str] = {}
-        told: dict[int, Notes] = {}
+        losses: dict[int, Notes] = {}
         for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
             if row is None:
                 continue
@@ -62,14 +62,14 @@ class JsonEnvelopeConverter:
                 bad[position] = explain_bad_record(err)
                 continue
             if readers.left_out is not None or readers.added is not None:
-                told[position] = _tell_differences(readers)
+                losses[position] = _note_differences(readers)
             if schema is not None and objects[position] is not None:
-                codes[position] = known.setdefault(schema, len(known))
-        done = self._origin.converted(Payload(None, codes, tuple(known), objects), bad, offsets)
-        return replace(done, told=told)
+                codes[position] = schemas.setdefault(schema, len(schemas))
+        done = self._origin.converted(Payload(None, codes, tuple(schemas), objects), bad, offsets)
+        return replace(done, losses=losses)
 
 
-def _tell_differences(readers: Readers) -> Notes:
+def _note_differences(readers: Readers) -> Notes:
     notes = Notes()
     if readers.left_out is not None:
         notes.note("lack fields that the schema beside their value does not list", readers.left_out)
@@ -102,11 +102,11 @@ def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Rea
 
 
 def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    given = decode_exact_json(text)
+    document = decode_exact_json(text)
     readers = Readers(replaces_nulls=replaces_nulls)
-    if given is None:
+    if document is None:
         return None, lambda value, _size: value, readers
-    slot = read_envelope_schema(given, "")
+    slot = read_envelope_schema(document, "")
     return Schema(check_walkable(write_avro_schema(slot))), readers.record(slot), readers
 
 
@@ -114,32 +114,31 @@ _compile_kept_schema = lru_cache(32)(_compile_schema)
 _compile_large_schema = lru_cache(1)(_compile_schema)
 
 
-def read_envelope_schema(given: Any, name: str) -> Slot:
+def read_envelope_schema(document: Any, name: str) -> Slot:
     """Read a Connect schema as JsonConverter writes it. Raise BadRecordError if it is no schema."""
-    if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
-        raise BadRecordError(f"has a schema without a type: {str(given)[:100]}")
+    if not isinstance(document, Mapping) or not isinstance(document.get("type"), str):
+        raise BadRecordError(f"has a schema without a type: {str(document)[:100]}")
     try:
-        kind = _read_type(given)
+        kind = _read_type(document)
     except KeyError as err:
-        raise BadRecordError(f"has a schema of type {given['type']} without {err}") from err
-    slot = Slot(kind, bool(given.get("optional")), name)
-    if given.get("default") is None:
+        raise BadRecordError(f"has a schema of type {document['type']} without {err}") from err
+    slot = Slot(kind, bool(document.get("optional")), name)
+    if document.get("default") is None:
         return slot
-    default = Readers().slot(slot, f"the default of {name}")(given["default"])
+    default = Readers().slot(slot, f"the default of {name}")(document["default"])
     return Slot(kind, slot.optional, name, default)
 
 
-def _read_type(given: Mapping[str, Any]) -> ConnectType:
-    named: dict[str, Any] = {"name": given.get("name"), "doc": given.get("doc")}
-    kind = given["type"]
+def _read_type(document: Mapping[str, Any]) -> ConnectType:
+    named: dict[str, Any] = {"name": document.get("name"), "doc": document.get("doc")}
+    kind = document["type"]
     if kind == "struct":
-        return ConnectType(kind, **named, fields=[read_envelope_schema(f, f["field"]) for f in given["fields"]])
+        return ConnectType(kind, **named, fields=[read_envelope_schema(f, f["field"]) for f in document["fields"]])
     if kind == "array":
-        return ConnectType(kind, **named, values=read_envelope_schema(given["items"], ""))
+        return ConnectType(kind, **named, values=read_envelope_schema(document["items"], ""))
     if kind == "map":
-        return ConnectType(
-            kind, **named, key=read_envelope_schema(given["keys"], ""), values=read_envelope_schema(given["values"], "")
-        )
+        key = read_envelope_schema(document["keys"], "")
+        return ConnectType(kind, **named, key=key, values=read_envelope_schema(document["values"], ""))
     if kind not in AVRO_TYPES:
         raise BadRecordError(f"has a schema of the unknown type {kind!r}")
-    return ConnectType(kind, **named, parameters=given.get("parameters") or {})
+    return ConnectType(kind, **named, parameters=document.get("parameters") or {})

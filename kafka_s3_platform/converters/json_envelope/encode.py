@@ -59,8 +59,8 @@ def compile_envelope(schema: Schema | None, decimal_format: DecimalFormat) -> Ca
             )
         )
     avro = AvroSchema(schema.avro)
-    made = _ConnectSchemas(avro, PlainJson(avro, decimal_format)).schema(avro.root)
-    prefix = b'{"schema":' + _json.encode(made) + b',"payload":'
+    connect_schema = _ConnectSchemas(avro, PlainJson(avro, decimal_format)).schema(avro.root)
+    prefix = b'{"schema":' + _json.encode(connect_schema) + b',"payload":'
     return lambda value: prefix + _json.encode(value if plain is None else plain(value)) + SUFFIX
 
 
@@ -78,23 +78,24 @@ class _ConnectSchemas:
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise ValueError(f"its Connect schema comes to more than {MAX_SCHEMA_PLACES:,} parts")
-        found = self._avro.resolved(node)
-        if isinstance(found, list):
-            return self._union(found, optional, default)
-        made = {**self._type(found), "optional": optional}
-        logical = LOGICAL_NAMES.get((found["type"], found.get("logicalType", "")))
-        is_decimal = found.get("logicalType") == "decimal"
-        name = logical or (DECIMAL if is_decimal else self._name(found))
-        version = 1 if logical or is_decimal else found.get("connect.version")
-        parameters = dict(self._parameters(found))
-        given = found.get("connect.default", MISSING) if default is MISSING else default
-        if default is not MISSING and "connect.default" not in found:
+        resolved = self._avro.resolved(node)
+        if isinstance(resolved, list):
+            return self._union(resolved, optional, default)
+        connect_schema = {**self._type(resolved), "optional": optional}
+        logical = LOGICAL_NAMES.get((resolved["type"], resolved.get("logicalType", "")))
+        is_decimal = resolved.get("logicalType") == "decimal"
+        name = logical or (DECIMAL if is_decimal else self._name(resolved))
+        version = 1 if logical or is_decimal else resolved.get("connect.version")
+        parameters = dict(self._parameters(resolved))
+        connect_default = resolved.get("connect.default", MISSING) if default is MISSING else default
+        if default is not MISSING and "connect.default" not in resolved:
             parameters[f"{NAMESPACE}.field.default"] = "true"
-        told = {"name": name, "version": version, "doc": found.get("connect.doc"), "parameters": parameters or None}
-        made |= {key: value for key, value in told.items() if value is not None}
-        if given is MISSING or given is None:
-            return made
-        return {**made, "default": self._default(node, given)}
+        doc = resolved.get("connect.doc")
+        details = {"name": name, "version": version, "doc": doc, "parameters": parameters or None}
+        connect_schema |= {key: value for key, value in details.items() if value is not None}
+        if connect_default is MISSING or connect_default is None:
+            return connect_schema
+        return {**connect_schema, "default": self._default(node, connect_default)}
 
     def _union(self, union: Sequence[Any], optional: bool, default: Any) -> dict[str, Any]:
         """Make the schema of a union: an optional type for null and one type, else a struct with a field for each type.
@@ -106,14 +107,14 @@ class _ConnectSchemas:
             return self.schema(members[0], optional=True)
         names = self._plain.member_names(members)
         fields = [{**self.schema(m, optional=True), "field": name} for m, name in zip(members, names, strict=True)]
-        made: dict[str, Any] = {"type": "struct", "fields": fields, "optional": has_null or optional}
-        made |= {"name": f"{NAMESPACE}.Union"}
+        struct: dict[str, Any] = {"type": "struct", "fields": fields, "optional": has_null or optional}
+        struct |= {"name": f"{NAMESPACE}.Union"}
         if default is MISSING:
-            return made
-        made["parameters"] = {f"{NAMESPACE}.field.default": "true"}
+            return struct
+        struct["parameters"] = {f"{NAMESPACE}.field.default": "true"}
         if default is None:
-            return made
-        return {**made, "default": self._default(union, default)}
+            return struct
+        return {**struct, "default": self._default(union, default)}
 
     def _type(self, node: Mapping[str, Any]) -> dict[str, Any]:
         match node["type"]:
@@ -140,15 +141,15 @@ class _ConnectSchemas:
         if name in self._open:
             raise ValueError(f"{name} holds itself, and JsonConverter's schema of it would have no end")
         self._open.add(name)
-        made = [
+        fields = [
             {**self.schema(f["type"], default=f.get("default", MISSING)), "field": f["name"]} for f in node["fields"]
         ]
         self._open.remove(name)
-        return made
+        return fields
 
     def _name(self, node: Mapping[str, Any]) -> str | None:
-        own = node["name"] if node["type"] in {"record", "error", "enum"} else None
-        name: str | None = node.get("connect.name", own)
+        avro_name = node["name"] if node["type"] in {"record", "error", "enum"} else None
+        name: str | None = node.get("connect.name", avro_name)
         return None if name is None or is_made_up_name(name) else name
 
     def _parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -168,7 +169,7 @@ class _ConnectSchemas:
         if kind == "record":
             yield from [(f"{NAMESPACE}.record.doc", doc)] if doc else []
             docs = ((f["name"], f["doc"]) for f in node["fields"] if f.get("doc"))
-            yield from ((f"{NAMESPACE}.field.doc.{name}", told) for name, told in docs)
+            yield from ((f"{NAMESPACE}.field.doc.{name}", field_doc) for name, field_doc in docs)
         yield from node.get("connect.parameters", {}).items()
         yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
 

@@ -77,23 +77,23 @@ class JsonSchemaConverter(FramedConverter):
         self._compile = _compile_with_others if keeps_others else _compile_json_schema
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
-        made = registry.made(schema_id, self._origin.subject, self._compile)
+        compiled = registry.compile_once(schema_id, self._origin.subject, self._compile)
         try:
             text = body.removeprefix(BYTE_ORDER_MARK)
-            value = made.read(decode_exact_json(text), len(body))
+            value = compiled.read(decode_exact_json(text), len(body))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
             raise BadRecordError(f"is no JSON behind its schema's id: {err}") from err
         side = "key" if self._origin.is_key else "value"
-        if made.readers.left_out is not None:
+        if compiled.readers.left_out is not None:
             self.notes.note(
                 f"lack properties in their {side} that schema {schema_id} does not list;"
                 f" {side}.converter.{PRESERVE_OTHERS}=true keeps them",
-                made.readers.left_out,
+                compiled.readers.left_out,
             )
-        if made.readers.added is not None:
-            told = f"lack a property in their {side} that schema {schema_id} lists: {ADDED}"
-            self.notes.note(told, made.readers.added)
-        return made.schema, value
+        if compiled.readers.added is not None:
+            sentence = f"lack a property in their {side} that schema {schema_id} lists: {ADDED}"
+            self.notes.note(sentence, compiled.readers.added)
+        return compiled.schema, value
 
 
 def _compile_with_others(registered: RegistrySchema) -> _JsonSchema:
@@ -126,23 +126,23 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
     base = resource.id() or ROOT
     resources = [(ROOT, resource)]
     for name, other in references.items():
-        found = _make_resource(json.loads(other, parse_float=Decimal))
+        referenced = _make_resource(json.loads(other, parse_float=Decimal))
         # As Confluent's clients do, a name is also what it is beside the schema's $id.
-        resources += [(name, found), (urljoin(base, name), found)]
-    known: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
+        resources += [(name, referenced), (urljoin(base, name), referenced)]
+    registry: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
         resources
     )
     # Every $id is found once here. Otherwise each $ref to one would read all schemas again. A part that is no schema
     # cannot be read so: then only a $ref to an $id fails.
     with suppress(AttributeError, LookupError, TypeError, ValueError):
-        known = known.crawl()
-    return _Types(keeps_others, _find_draft(root, DRAFT7)).slot(root, known.resolver(ROOT))
+        registry = registry.crawl()
+    return _Types(keeps_others, _find_draft(root, DRAFT7)).slot(root, registry.resolver(ROOT))
 
 
 def _make_resource(contents: Any) -> Resource[Any]:
     """Make the resource of a schema of its draft: draft 7 if it names none, as Confluent's clients take it."""
-    made: Resource[Any] = _find_draft(contents, DRAFT7).create_resource(contents)
-    return made
+    resource: Resource[Any] = _find_draft(contents, DRAFT7).create_resource(contents)
+    return resource
 
 
 def _find_draft(contents: Any, default: Any) -> Any:
@@ -167,13 +167,13 @@ class _Itself:
     The map keeps it. The id alone would soon be that of another object.
     """
 
-    kept: Mapping[str, Any]
+    schema: Mapping[str, Any]
 
     def __hash__(self) -> int:
-        return id(self.kept)
+        return id(self.schema)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.kept is self.kept
+        return isinstance(other, _Itself) and other.schema is self.schema
 
 
 @dataclass(frozen=True)
@@ -234,10 +234,10 @@ class _Types:
     def _follow(self, schema: Mapping[str, Any], resolver: Any, depth: int) -> tuple[Any, Any]:
         inner = self._enter_schema(schema, resolver, is_found=depth > 0)
         if not schema.keys() <= _BESIDE_REF and self._draft(inner) in (DRAFT201909, DRAFT202012):
-            whole = {name: each for name, each in schema.items() if name != "$ref"}
-            return {**whole, "allOf": [{"$ref": schema["$ref"]}, *schema.get("allOf", ())]}, inner
-        found = inner.lookup(schema["$ref"])
-        return self._resolved(found.contents, found.resolver, depth + 1)
+            siblings = {name: keyword for name, keyword in schema.items() if name != "$ref"}
+            return {**siblings, "allOf": [{"$ref": schema["$ref"]}, *schema.get("allOf", ())]}, inner
+        target = inner.lookup(schema["$ref"])
+        return self._resolved(target.contents, target.resolver, depth + 1)
 
     def _draft(self, resolver: Any) -> Any:
         """Find the draft of the schema whose references the resolver follows."""
@@ -249,9 +249,9 @@ class _Types:
     def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
         """Return the resolver of the references in a schema, which are relative to its $id."""
         resource = self._draft(resolver).create_resource(schema)
-        own = resource.id()
+        schema_id = resource.id()
         # Where a schema is found, its relative $id is a part of the address already.
-        if own is None or (is_found and not urlsplit(own).scheme):
+        if schema_id is None or (is_found and not urlsplit(schema_id).scheme):
             return resolver
         return resolver.in_subresource(resource)
 
@@ -264,9 +264,9 @@ class _Types:
         """Return the type, and whether null is one of its values."""
         branches = schema.get("oneOf") or schema.get("anyOf")
         if "allOf" in schema or (branches and schema.get("properties")):
-            found = self._combined(schema, resolver)
-            if found is not None:
-                return found
+            combined = self._combined(schema, resolver)
+            if combined is not None:
+                return combined
         if branches:
             return self._one_of(branches, resolver)
         types = schema.get("type")
@@ -278,9 +278,9 @@ class _Types:
     def _one_type_of(self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Return the type of a schema that lists several: it describes the values of each of them."""
         self._count_places(len(types))
-        found = [self._simple(schema, each, resolver) for each in types if each != "null"]
-        has_null = len(found) < len(types) or any(each.kind == "json" for each in found)
-        return _join_types([Slot(each) for each in found]), has_null
+        kinds = [self._simple(schema, name, resolver) for name in types if name != "null"]
+        has_null = len(kinds) < len(types) or any(kind.kind == "json" for kind in kinds)
+        return _join_types([Slot(kind) for kind in kinds]), has_null
 
     def _one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
         slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
@@ -305,7 +305,7 @@ class _Types:
                 return self._type(part.schema, part.resolver)
         return None
 
-    def _parts(self, schema: Any, resolver: Any, seen: dict[_Itself, None], is_sure: bool = True) -> Iterator[_Part]:
+    def _parts(self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True) -> Iterator[_Part]:
         """Yield the schema and the parts that it is combined of, each once.
 
         A part may have the whole as one of its parts, if it is one of several that a value may fit.
@@ -314,15 +314,15 @@ class _Types:
         if not isinstance(schema, Mapping):
             return
         itself = _Itself(schema)
-        if itself in seen:
-            if is_sure and itself == next(iter(seen)):
+        if itself in visited:
+            if is_sure and itself == next(iter(visited)):
                 raise BadRecordError("its allOf leads back to itself")
             return
-        seen[itself] = None
+        visited[itself] = None
         yield _Part(schema, resolver, is_sure)
         for name in ("allOf", "oneOf", "anyOf"):
-            for each in schema.get(name) or ():
-                yield from self._parts(*self._resolved(each, resolver), seen, is_sure and name == "allOf")
+            for inner in schema.get(name) or ():
+                yield from self._parts(*self._resolved(inner, resolver), visited, is_sure and name == "allOf")
 
     def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
         """Return the type of those values of a schema that are of the type `kind`. None: it names no type."""
@@ -367,11 +367,11 @@ class _Types:
             if not part.is_sure:
                 # A default would be added to objects that are of other parts.
                 others.setdefault(slot.name, []).append(replace(slot, optional=True, default=MISSING))
-            elif (known := fields.get(slot.name)) is None:
+            elif (earlier := fields.get(slot.name)) is None:
                 fields[slot.name] = slot
             else:
-                said = known if slot.type.kind == "json" else slot
-                fields[slot.name] = replace(said, optional=known.optional and slot.optional)
+                stricter = earlier if slot.type.kind == "json" else slot
+                fields[slot.name] = replace(stricter, optional=earlier.optional and slot.optional)
         for name, slots in others.items():
             fields.setdefault(name, replace(slots[0], type=_join_types(slots)))
         struct.fields.extend(fields.values())
@@ -418,7 +418,7 @@ def _may_be_null(parts: Sequence[_Part]) -> bool:
     types = [part.schema["type"] for part in parts if part.is_sure and "type" in part.schema]
     if not types:
         return any(_is_null_schema(part.schema) for part in parts)
-    return all(not isinstance(each, str) and "null" in each for each in types)
+    return all(not isinstance(names, str) and "null" in names for names in types)
 
 
 def _is_null_schema(schema: Any) -> bool:
@@ -441,7 +441,7 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
     types = [branch.type for branch in distinct.values()]
     if len(types) == 1:
         return types[0]
-    names = [each.branch_name or each for each in types]
+    names = [kind.branch_name or kind for kind in types]
     return ConnectType("union", branches=[*distinct.values()]) if len(set(names)) == len(names) else _make_any_type()
 
 

@@ -94,19 +94,19 @@ class _Compiler:
             raise ValueError(
                 f"its JSON Schema comes to more than {MAX_SCHEMA_PLACES:,} parts, with its types written out"
             )
-        found = self.avro.resolved(node)
-        if isinstance(found, list):
-            return self._union(found)
-        match found["type"]:
+        resolved = self.avro.resolved(node)
+        if isinstance(resolved, list):
+            return self._union(resolved)
+        match resolved["type"]:
             case "record" | "error":
-                return self._record(found)
+                return self._record(resolved)
             case "array":
-                return self._array(found)
+                return self._array(resolved)
             case "map":
-                return self._map(found)
+                return self._map(resolved)
             case "enum":
-                return _compile_enum(found)
-        return _compile_scalar(found)
+                return _compile_enum(resolved)
+        return _compile_scalar(resolved)
 
     def _union(self, union: Sequence[Any]) -> _Part:
         members, has_null = self.avro.members(union)
@@ -139,20 +139,20 @@ class _Compiler:
     def _map(self, node: Mapping[str, Any]) -> _Part:
         values = self.part(node["values"])
         document = {"type": "object", "connect.type": "map", "additionalProperties": values.document}
-        return _Part(document, lambda found: {key: values.plain(value) for key, value in found.items()})
+        return _Part(document, lambda entries: {key: values.plain(value) for key, value in entries.items()})
 
     def _record(self, node: Mapping[str, Any]) -> _Part:
         name = node["name"]
         if name in self._open:
             self._recursive.add(name)
             return _Part(_make_reference(name), _defer_conversion(self._open[name]))
-        made = self._open[name] = []
-        made.append(self._struct(node))
+        parts = self._open[name] = []
+        parts.append(self._struct(node))
         del self._open[name]
         if name not in self._recursive:
-            return made[0]
-        self.definitions[name] = made[0].document
-        return _Part(_make_reference(name), made[0].plain)
+            return parts[0]
+        self.definitions[name] = parts[0].document
+        return _Part(_make_reference(name), parts[0].plain)
 
     def _struct(self, node: Mapping[str, Any]) -> _Part:
         others = self._others(node)
@@ -163,36 +163,36 @@ class _Compiler:
         plains = [(f["name"], part.plain) for f, part in fields]
 
         def plain(value: Any) -> dict[str, Any]:
-            found = {name: each(value[name]) for name, each in plains}
+            members = {name: convert(value[name]) for name, convert in plains}
             if others is None or not value[OTHER_PROPERTIES]:
-                return found
-            return found | {name: _read_json(text) for name, text in value[OTHER_PROPERTIES].items()}
+                return members
+            return members | {name: _read_json(text) for name, text in value[OTHER_PROPERTIES].items()}
 
         return _Part(document | ({"required": required} if required else {}), plain)
 
     def _others(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Find the field of the properties that were not listed in the schema that values were read by."""
         for field in node["fields"]:
-            found = self.avro.resolved(field["type"])
-            members = self.avro.members(found)[0] if isinstance(found, list) else [found]
+            resolved = self.avro.resolved(field["type"])
+            members = self.avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
             if field["name"] == OTHER_PROPERTIES and [self.avro.resolved(m)["type"] for m in members] == ["map"]:
                 return field  # type: ignore[no-any-return]
         return None
 
     def _property(self, at: int, field: Mapping[str, Any], part: _Part) -> dict[str, Any]:
         """Describe a field. An optional field gets no default, because a null would be read as the default."""
-        made = {**part.document, **_describe_node(field), "connect.index": at}
+        document = {**part.document, **_describe_node(field), "connect.index": at}
         if "default" not in field or _may_be_null(part.document):
-            return made
+            return document
         default = part.plain(self.avro.physical_default(field["type"], field["default"]))
-        return {**made, "default": json.loads(_json.encode(default))}
+        return {**document, "default": json.loads(_json.encode(default))}
 
 
-def _defer_conversion(made: Sequence[_Part]) -> EncodeValue:
+def _defer_conversion(parts: Sequence[_Part]) -> EncodeValue:
     """Return a function that converts values of a record whose compilation has not ended yet."""
 
     def plain(value: Any) -> Any:
-        return made[0].plain(value)
+        return parts[0].plain(value)
 
     return plain
 

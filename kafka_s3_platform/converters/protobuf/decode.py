@@ -87,7 +87,7 @@ class ProtobufConverter(FramedConverter):
         )
 
     def read(self, registry: Registry, schema_id: int, body: bytes) -> tuple[Schema, Any]:
-        file = registry.made(schema_id, self._origin.subject, self._file)
+        file = registry.compile_once(schema_id, self._origin.subject, self._file)
         indexes, at = read_message_indexes(body)
         message = file.message(indexes)
         message.sizes.check(body[at:])
@@ -97,8 +97,8 @@ class ProtobufConverter(FramedConverter):
             raise BadRecordError(f"is no Protobuf message of schema {schema_id}: {err}") from err
         lost.places = {}
         value = message.read(parsed)
-        for told, place in lost.places.items():
-            self.notes.note(told.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)
+        for sentence, place in lost.places.items():
+            self.notes.note(sentence.format(side="key" if self._origin.is_key else "value", schema_id=schema_id), place)
         return message.schema, value
 
 
@@ -167,47 +167,47 @@ class _File:
     how: _NewFile
     registered: RegistrySchema
     file: FileDescriptor
-    made: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
+    messages: dict[tuple[int, ...], "_Message | str"] = field(default_factory=dict)
 
     def message(self, indexes: tuple[int, ...]) -> _Message:
-        if indexes not in self.made:
+        if indexes not in self.messages:
             named = self._named(indexes)
             try:
-                self.made[indexes] = self._make(named)
+                self.messages[indexes] = self._make(named)
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is the schema's own
-                self.made[indexes] = f"has schema {self.registered.schema_id}, which {explain_bad_record(err)}"
-        found = self.made[indexes]
-        if isinstance(found, str):
-            raise BadRecordError(found)
-        return found
+                self.messages[indexes] = f"has schema {self.registered.schema_id}, which {explain_bad_record(err)}"
+        message = self.messages[indexes]
+        if isinstance(message, str):
+            raise BadRecordError(message)
+        return message
 
     def _named(self, indexes: tuple[int, ...]) -> Descriptor:
-        found: Any = None
+        descriptor: Any = None
         inside: Sequence[Any] = list(self.file.message_types_by_name.values())
         for index in indexes:
             # Java's client leaves the entries of maps out where it normalizes schemas, all others count them.
-            both = [list(inside), [each for each in inside if not each.GetOptions().map_entry]]
-            named = {each[index].full_name: each[index] for each in both if 0 <= index < len(each)}
-            likely = [each for each in named.values() if not each.GetOptions().map_entry]
+            both = [list(inside), [other for other in inside if not other.GetOptions().map_entry]]
+            named = {siblings[index].full_name: siblings[index] for siblings in both if 0 <= index < len(siblings)}
+            likely = [candidate for candidate in named.values() if not candidate.GetOptions().map_entry]
             if not likely:
                 raise BadRecordError(f"names message {list(indexes)}, which schema {self.registered.schema_id} lacks")
             if len(likely) > 1:
-                names = " or, without maps, ".join(each.full_name for each in likely)
+                names = " or, without maps, ".join(candidate.full_name for candidate in likely)
                 raise BadRecordError(f"names message {list(indexes)}, which clients count differently: {names}")
-            [found] = likely
-            inside = found.nested_types
-        message: Descriptor = found
+            [descriptor] = likely
+            inside = descriptor.nested_types
+        message: Descriptor = descriptor
         return message
 
-    def _make(self, found: Descriptor) -> _Message:
-        kind, read = _Messages(self.how).whole(found)
+    def _make(self, descriptor: Descriptor) -> _Message:
+        kind, read = _Messages(self.how).root(descriptor)
         schema = Schema(
             check_walkable(write_avro_schema(Slot(kind))),
             self.registered.schema_id,
             self.registered.subject,
             self.registered.version,
         )
-        return _Message(GetMessageClass(found), schema, read, MessageSizes(found))
+        return _Message(GetMessageClass(descriptor), schema, read, MessageSizes(descriptor))
 
 
 class _Messages:
@@ -218,7 +218,7 @@ class _Messages:
         self._types: dict[str, ConnectType] = {}
         self._reads: dict[str, ReadField] = {}
 
-    def whole(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
+    def root(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
         """Return type and reader of a message that is a whole value. For a wrapper, return those of its content."""
         if message.full_name in WRAPPERS:
             return self._wrapped(message)
@@ -230,12 +230,12 @@ class _Messages:
             return self._types[name], self._reads[name]
         kind = self._types[name] = ConnectType("struct", _name_record(message, name))
         reads: list[tuple[str, ReadField]] = []
-        read = self._reads[name] = _tell_unlisted(
-            message, lambda value: {field_name: each(value) for field_name, each in reads}
+        read = self._reads[name] = _note_unlisted(
+            message, lambda value: {field_name: read_field(value) for field_name, read_field in reads}
         )
-        for slot, each in self._fields(message):
+        for slot, read_field in self._fields(message):
             kind.fields.append(slot)
-            reads.append((slot.name, each))
+            reads.append((slot.name, read_field))
         return kind, read
 
     def _fields(self, message: Descriptor) -> Iterator[tuple[Slot, ReadField]]:
@@ -247,17 +247,17 @@ class _Messages:
                 yield self._oneof(oneof)
         inside: set[str] = set()
         for oneof in oneofs:
-            inside.update(each.name for each in oneof.fields)
-        yield from (self._field(each) for each in message.fields if each.name not in inside)
+            inside.update(descriptor.name for descriptor in oneof.fields)
+        yield from (self._field(descriptor) for descriptor in message.fields if descriptor.name not in inside)
 
     def _oneof(self, oneof: OneofDescriptor) -> tuple[Slot, ReadField]:
         """Make a record with a field for each alternative. All fields are null except the one that is set."""
         place = oneof.containing_type.oneofs.index(oneof)
         name = f"{oneof.name}_{place}" if self._how.index else oneof.name
-        alternatives = [self._field(each) for each in oneof.fields]
+        alternatives = [self._field(alternative) for alternative in oneof.fields]
         kind = ConnectType("struct", _name_record(oneof.containing_type, oneof.full_name))
         kind.fields.extend(slot for slot, _ in alternatives)
-        reads = {slot.name: each for slot, each in alternatives}
+        reads = {slot.name: read_field for slot, read_field in alternatives}
         nulls = dict.fromkeys(reads)
 
         def read(value: Any) -> Any:
@@ -308,17 +308,17 @@ class _Messages:
 
     def _wrapped(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
         kind, read = self._one(wrapper.fields_by_name["value"])
-        return kind, _tell_unlisted(wrapper, lambda value: read(value.value))
+        return kind, _note_unlisted(wrapper, lambda value: read(value.value))
 
     @staticmethod
     def _logical(message: Descriptor, descriptor: FieldDescriptor | None) -> tuple[ConnectType, ReadField] | None:
         if message.full_name in _LOGICAL:
             kind, name, read = _LOGICAL[message.full_name]
-            return ConnectType(kind, name), _tell_unlisted(message, read)
+            return ConnectType(kind, name), _note_unlisted(message, read)
         if message.full_name != "confluent.type.Decimal":
             return None
         decimal = ConnectType("bytes", DECIMAL, parameters=_read_decimal_parameters(descriptor))
-        return decimal, _tell_unlisted(message, lambda value: _read_decimal(value, decimal.scale))
+        return decimal, _note_unlisted(message, lambda value: _read_decimal(value, decimal.scale))
 
 
 def _name_record(message: Descriptor, full_name: str) -> str:
@@ -330,7 +330,7 @@ def _find_real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
     """Find the oneofs that the file declares. proto3's `optional` adds a hidden oneof for each such field."""
     plain = DescriptorProto()
     message.CopyToProto(plain)
-    synthetic = {each.oneof_index for each in plain.field if each.proto3_optional}
+    synthetic = {descriptor.oneof_index for descriptor in plain.field if descriptor.proto3_optional}
     return [oneof for place, oneof in enumerate(message.oneofs) if place not in synthetic]
 
 
@@ -342,7 +342,7 @@ def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, st
     return {"scale": params.get("scale", "0"), **precision}
 
 
-def _tell_unlisted(message: Descriptor, read: ReadField) -> ReadField:
+def _note_unlisted(message: Descriptor, read: ReadField) -> ReadField:
     """Return `read`, which also tells what a message holds and its type does not list: nothing reads that.
 
     Numbers that a closed enum lacks count too. So do extensions, which have no place in Connect's types.
@@ -356,9 +356,9 @@ def _tell_unlisted(message: Descriptor, read: ReadField) -> ReadField:
         return read(value)
 
     def checked_with_extensions(value: Any) -> Any:
-        for given, _ in value.ListFields():
-            if given.is_extension:
-                lost.places.setdefault(UNLISTED, f"extension {given.full_name} of {name}")
+        for descriptor, _ in value.ListFields():
+            if descriptor.is_extension:
+                lost.places.setdefault(UNLISTED, f"extension {descriptor.full_name} of {name}")
         return checked(value)
 
     return checked_with_extensions if message.is_extendable else checked

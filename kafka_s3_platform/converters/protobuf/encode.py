@@ -97,8 +97,8 @@ def _write_descriptor(file: FileDescriptor) -> str:
     while messages:
         message = messages.pop()
         messages += message.nested_type
-        for each in message.field:
-            each.ClearField("json_name")
+        for descriptor in message.field:
+            descriptor.ClearField("json_name")
     return base64.standard_b64encode(plain.SerializeToString(deterministic=True)).decode()
 
 
@@ -120,13 +120,13 @@ class _Scope:
     taken: set[str]
     nested: list[str] = field(default_factory=list)
 
-    def new(self, wanted: str) -> str:
+    def new(self, preferred: str) -> str:
         """Return a name for an inner message that differs from all other names in this one."""
-        name = wanted if wanted not in self.taken else f"{wanted}Message"
+        name = preferred if preferred not in self.taken else f"{preferred}Message"
         number = 1
         while name in self.taken:
             number += 1
-            name = f"{wanted}Message{number}"
+            name = f"{preferred}Message{number}"
         self.taken.add(name)
         return name
 
@@ -141,18 +141,18 @@ class _Compiler:
 
     def message(self, record: Mapping[str, Any], name: str, path: str) -> tuple[list[str], Fill]:
         """Return the lines of a record's message, whose full name is `path`, and a function that fills it."""
-        made: list[Fill] = []
+        fillers: list[Fill] = []
         # Known before its fields are compiled: they may name the record itself.
-        self._messages[record["name"]] = path, made
+        self._messages[record["name"]] = path, fillers
         scope = _Scope(path, {f["name"] for f in record["fields"]})
         fields = [self._field(f, tag, scope) for tag, f in enumerate(record["fields"], 1)]
         fills = [(f["name"], fill) for f, (_, fill) in zip(record["fields"], fields, strict=True)]
 
         def fill(message: Any, value: Any) -> None:
-            for each, put in fills:
-                put(message, value[each])
+            for field_name, put in fills:
+                put(message, value[field_name])
 
-        made.append(fill)
+        fillers.append(fill)
         return _write_block("message", name, [*scope.nested, *(line for line, _ in fields)]), fill
 
     def _field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
@@ -180,25 +180,25 @@ class _Compiler:
 
     def _single(self, node: Any, name: str, scope: _Scope) -> _Kind:
         """Return the kind of a single value: a field's, an item's, or a map's."""
-        found = self.avro.resolved(node)
-        if isinstance(found, list):
-            members, _ = self.avro.members(found)
+        resolved = self.avro.resolved(node)
+        if isinstance(resolved, list):
+            members, _ = self.avro.members(resolved)
             if len(members) == 1:
                 return self._single(members[0], name, scope)
             return self._union(members, name, scope)
-        if found["type"] == "record":
-            return self._record(found, scope)
-        if found["type"] in {"array", "map", "null"}:
-            raise ValueError(f"field {name} holds {found['type']}s inside a list or a map, which Protobuf has not")
-        return self._logical(found) or _compile_scalar(found)
+        if resolved["type"] == "record":
+            return self._record(resolved, scope)
+        if resolved["type"] in {"array", "map", "null"}:
+            raise ValueError(f"field {name} holds {resolved['type']}s inside a list or a map, which Protobuf has not")
+        return self._logical(resolved) or _compile_scalar(resolved)
 
     def _record(self, record: Mapping[str, Any], scope: _Scope) -> _Kind:
         if record["name"] not in self._messages:
             name = scope.new(record["name"].rpartition(".")[2])
             lines, _ = self.message(record, name, f"{scope.path}.{name}")
             scope.nested += lines
-        path, made = self._messages[record["name"]]
-        return _Kind(path, fill=_defer_fill(made))
+        path, fillers = self._messages[record["name"]]
+        return _Kind(path, fill=_defer_fill(fillers))
 
     def _union(self, members: Sequence[Any], name: str, scope: _Scope) -> _Kind:
         """Make a message with a oneof. Each alternative has the name of its type."""
@@ -208,10 +208,10 @@ class _Compiler:
         names = [f"{n}_{at}" if names.count(n) > 1 else n for at, n in enumerate(names)]
         # `value` is the name of the oneof.
         inner.taken.update((*names, "value"))
-        kinds = [self._single(member, each, inner) for member, each in zip(members, names, strict=True)]
+        kinds = [self._single(member, alternative, inner) for member, alternative in zip(members, names, strict=True)]
         lines = [f"{k.name} {n} = {tag}{k.options};" for tag, (n, k) in enumerate(zip(names, kinds, strict=True), 1)]
         scope.nested += _write_block("message", title, [*inner.nested, *_write_block("oneof", "value", lines)])
-        puts = [_put_single(each, kind) for each, kind in zip(names, kinds, strict=True)]
+        puts = [_put_single(alternative, kind) for alternative, kind in zip(names, kinds, strict=True)]
 
         choose = self.avro.compile_choice(members)
 
@@ -234,11 +234,11 @@ class _Compiler:
         return _Kind(path, fill=fill)
 
 
-def _defer_fill(made: Sequence[Fill]) -> Fill:
+def _defer_fill(fillers: Sequence[Fill]) -> Fill:
     """Return a function that fills a message whose compilation may not have ended yet."""
 
     def fill(message: Any, value: Any) -> None:
-        made[0](message, value)
+        fillers[0](message, value)
 
     return fill
 
@@ -328,12 +328,12 @@ def _compile_scalar(node: Mapping[str, Any]) -> _Kind:
 
 def _compile_decimal(node: Mapping[str, Any]) -> _Kind:
     scale = node.get("scale", 0)
-    given = {"precision": node.get("precision"), "scale": scale}
-    params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in given.items() if value is not None)
+    parameters = {"precision": node.get("precision"), "scale": scale}
+    params = ", ".join(f'{{key: "{key}", value: "{value}"}}' for key, value in parameters.items() if value is not None)
 
     def fill(message: Any, value: bytes) -> None:
-        whole = int.from_bytes(value, "big", signed=True)
-        message.value = encode_unscaled(whole)
+        unscaled = int.from_bytes(value, "big", signed=True)
+        message.value = encode_unscaled(unscaled)
         message.precision = len(decode_decimal(value, 0).as_tuple().digits)
         message.scale = scale
 

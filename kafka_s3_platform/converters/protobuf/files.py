@@ -61,14 +61,14 @@ def compile_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
         OSError: this machine has no space for files, or cannot start processes.
     """
     files = {**references, MAIN: text}
-    given = {name: _parse_descriptor(name, each) for name, each in files.items()}
-    sources = {name: files[name] for name, descriptor in given.items() if descriptor is None}
-    descriptors = {name: descriptor for name, descriptor in given.items() if descriptor is not None}
+    parsed = {name: _parse_descriptor(name, content) for name, content in files.items()}
+    sources = {name: files[name] for name, descriptor in parsed.items() if descriptor is None}
+    descriptors = {name: descriptor for name, descriptor in parsed.items() if descriptor is not None}
     if sources:
-        wanted: set[str] = set()
+        imports: set[str] = set()
         for source in sources.values():
-            wanted.update(_imports.findall(source))
-        descriptors = _compile_sources(sources, {**_find_built_in(wanted), **descriptors})
+            imports.update(_imports.findall(source))
+        descriptors = _compile_sources(sources, {**_find_built_in(imports), **descriptors})
     pool = descriptor_pool.DescriptorPool()
     try:
         for descriptor in _order_files(MAIN, descriptors):
@@ -90,28 +90,28 @@ def _parse_descriptor(name: str, text: str) -> FileDescriptorProto | None:
 
 def _find_built_in(names: set[str]) -> dict[str, FileDescriptorProto]:
     """Find Google's and Confluent's own files among `names`, with their imports. These need no reference."""
-    found: dict[str, FileDescriptorProto] = {}
+    built_in: dict[str, FileDescriptorProto] = {}
     for name in names:
         try:
             file = descriptor_pool.Default().FindFileByName(name)
         except KeyError:
             continue
-        found |= _find_built_in({other.name for other in file.dependencies})
-        found[name] = FileDescriptorProto.FromString(file.serialized_pb)
-    return found
+        built_in |= _find_built_in({other.name for other in file.dependencies})
+        built_in[name] = FileDescriptorProto.FromString(file.serialized_pb)
+    return built_in
 
 
-def _order_files(name: str, known: Mapping[str, FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
+def _order_files(name: str, descriptors: Mapping[str, FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
     """Return the files, each one once and after all files that it imports."""
-    found: dict[str, FileDescriptorProto] = {}
-    wanted = [name]
-    while wanted:
-        each = wanted.pop()
-        if each not in found:
-            found[each] = known.get(each) or _find_built_in({each})[each]
-            wanted += found[each].dependency
-    order = TopologicalSorter({each: tuple(file.dependency) for each, file in found.items()})
-    return (found[each] for each in order.static_order())
+    needed: dict[str, FileDescriptorProto] = {}
+    names = [name]
+    while names:
+        file_name = names.pop()
+        if file_name not in needed:
+            needed[file_name] = descriptors.get(file_name) or _find_built_in({file_name})[file_name]
+            names += needed[file_name].dependency
+    order = TopologicalSorter({file_name: tuple(file.dependency) for file_name, file in needed.items()})
+    return (needed[file_name] for file_name in order.static_order())
 
 
 def _compile_sources(
@@ -119,17 +119,17 @@ def _compile_sources(
 ) -> dict[str, FileDescriptorProto]:
     """Compile `sources` and all their imports to descriptors with protoc."""
     with tempfile.TemporaryDirectory() as made_here:
-        folder, known, made = (Path(made_here, name) for name in ("sources", "known.bin", "made.bin"))
+        folder, imports_path, output_path = (Path(made_here, name) for name in ("sources", "known.bin", "made.bin"))
         folder.mkdir()
         for name, source in sources.items():
             _write_source(folder, name, source)
         # The command line names only this file: protoc could take the name of a reference for an option.
         imports = "".join(f'import "{name}";\n' for name in sources)
         Path(folder, ALL).write_text(f'syntax = "proto3";\n{imports}')
-        known.write_bytes(FileDescriptorSet(file=descriptors.values()).SerializeToString())
+        imports_path.write_bytes(FileDescriptorSet(file=descriptors.values()).SerializeToString())
         google = Path(grpc_tools.__file__).with_name("_proto")
-        options = [f"--proto_path={folder}", f"--proto_path={google}", f"--descriptor_set_in={known}"]
-        ran = _run_protoc([*options, "--include_imports", f"--descriptor_set_out={made}", ALL])
+        options = [f"--proto_path={folder}", f"--proto_path={google}", f"--descriptor_set_in={imports_path}"]
+        ran = _run_protoc([*options, "--include_imports", f"--descriptor_set_out={output_path}", ALL])
         if ran.returncode == -signal.SIGKILL:
             # The limits that we set end it in other ways.
             raise TransientError(
@@ -137,9 +137,9 @@ def _compile_sources(
                 "memory to spare, and run again"
             )
         if ran.returncode != 0:
-            said = ran.stderr.strip().replace(str(folder), "") or f"it ended with {ran.returncode}"
-            raise BadRecordError(f"protoc refuses it: {said}")
-        compiled = FileDescriptorSet.FromString(made.read_bytes()).file
+            reason = ran.stderr.strip().replace(str(folder), "") or f"it ended with {ran.returncode}"
+            raise BadRecordError(f"protoc refuses it: {reason}")
+        compiled = FileDescriptorSet.FromString(output_path.read_bytes()).file
         return {file.name: file for file in compiled if file.name != ALL}
 
 

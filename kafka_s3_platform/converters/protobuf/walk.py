@@ -39,10 +39,10 @@ class MessageSizes:
     def _find(self, message: Descriptor) -> None:
         todo = [message]
         while todo:
-            found = todo.pop()
-            if found.full_name not in self._values:
-                self._values[found.full_name] = 1 + sum(1 + len(f.name) // NAME_BYTES for f in found.fields)
-                todo += [f.message_type for f in found.fields if f.message_type is not None]
+            descriptor = todo.pop()
+            if descriptor.full_name not in self._values:
+                self._values[descriptor.full_name] = 1 + sum(1 + len(f.name) // NAME_BYTES for f in descriptor.fields)
+                todo += [f.message_type for f in descriptor.fields if f.message_type is not None]
 
 
 class _Walk:

@@ -161,8 +161,8 @@ class _Side:
         if self._converter is None:
             self._converter = RecordConverter(self._archived(), self._settings.topic, self.name)
         done: ConvertedPayload = self._converter.convert(batch.records)
-        self._loss_notes = {int(batch.offsets[at]): notes for at, notes in done.told.items()}
-        passed = batch.take(done.kept)
+        self._loss_notes = {int(batch.offsets[at]): notes for at, notes in done.losses.items()}
+        passed = batch.take(done.positions)
         passed = replace(passed, key=done.payload) if self._is_key else replace(passed, value=done.payload)
         return Outcome(passed, done.failures)
 
@@ -193,7 +193,7 @@ class _Side:
         if raw is not None and not raw.equals(done.column):
             self.framed_count += int((read_schema_ids(raw) > 0).sum())
         offsets = batch.offsets.tolist()
-        losses = [(offsets[at], notes) for at, notes in done.told.items()]
+        losses = [(offsets[at], notes) for at, notes in done.losses.items()]
         if done.column is not payload.bytes_read:
             losses += (
                 (offset, self._loss_notes[offset]) for offset in dict.fromkeys(offsets) if offset in self._loss_notes

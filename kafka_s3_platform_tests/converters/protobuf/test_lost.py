@@ -65,7 +65,7 @@ def test_the_number_of_records_is_told_with_the_first_place_and_their_side() -> 
     done = converted(SHIPS, bare, crew, bare, note, note, is_key=True)
     place = "field 2 of p.Ship.Crew"
     assert done.notes.sentences == [f"3 records lack in their key what schema 1 does not list (the first one: {place})"]
-    assert list(done.told) == [1, 3, 4]
+    assert list(done.losses) == [1, 3, 4]
 
 
 def test_a_record_that_fails_is_not_told_of_too() -> None:

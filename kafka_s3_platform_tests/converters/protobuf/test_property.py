@@ -45,9 +45,9 @@ def convert(drawn: Drawn) -> tuple[ConvertedPayload, list[Any]]:
     text, messages, options = drawn
     done = converted(text, *(b"\0" + message.SerializePartialToString() for message in messages), **options)
     assert [f.message for f in done.failures if not any(reason in f.message for reason in REASONS)] == []
-    kept = [keep_listed(messages[at]) for at in done.kept]
-    for at, (_, lost) in zip(done.kept.tolist(), kept, strict=True):
-        said = " ".join(done.told[at].kinds if at in done.told else ())
+    kept = [keep_listed(messages[at]) for at in done.positions]
+    for at, (_, lost) in zip(done.positions.tolist(), kept, strict=True):
+        said = " ".join(done.losses[at].kinds if at in done.losses else ())
         assert {name for name, words in TOLD.items() if words in said} == lost
     return done, [message for message, _ in kept]
 
@@ -95,7 +95,7 @@ def test_any_message_of_an_envelope_is_read_or_restored_or_told_or_refused(drawn
     stream, sent = restore_with_another_field(drawn)
     assert stream.failed_count == len(drawn[1]) - len(sent)
     if sent:
-        assert (len(sent), stream.incomplete_count) == (len(expected), len(done.told))
+        assert (len(sent), stream.incomplete_count) == (len(expected), len(done.losses))
         back = read_anew(done.payload.schemas[0], sent)
         assert [value.pop("added") for value in back] == ["x"] * len(back)
         check(expected, back)
@@ -103,7 +103,7 @@ def test_any_message_of_an_envelope_is_read_or_restored_or_told_or_refused(drawn
 
 def read_decoded(drawn: Drawn, done: ConvertedPayload) -> list[Any]:
     """What `kafka_s3_platform.read` makes of the messages."""
-    raw = [framed(b"\0" + text(drawn[1][at])) for at in done.kept]
+    raw = [framed(b"\0" + text(drawn[1][at])) for at in done.positions]
     decoder = ValueDecoder("t", done.payload.schemas[0], settings(archived(drawn[0]), **drawn[2]))
     batch = came(raw)
     column = decoder.decode(batch.value, batch.records)
