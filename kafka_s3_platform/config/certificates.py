@@ -7,17 +7,17 @@ _TIME = re.compile(r"expired|not yet valid|not valid (after|before|until)", re.I
 _NAME = re.compile(r"hostname|host name|IP address mismatch|not valid for name|doesn't match", re.IGNORECASE)
 
 
-def explain_certificate(said: str, address: str, authority: str) -> str:
+def explain_certificate(message: str, address: str, authority: str) -> str:
     """Return what to do, as a sentence without its full stop.
 
     Args:
-        said: the client's message.
+        message: the client's message.
         address: the key that holds the server's name.
         authority: what to do if the client does not know the certificate's authority.
     """
-    if _TIME.search(said):
+    if _TIME.search(message):
         return "Have the server's certificate renewed, or set this machine's clock if it is the clock that is wrong"
-    if _NAME.search(said):
+    if _NAME.search(message):
         return (
             f"Call the server in {address} by a name that its certificate holds, or give it a certificate of its name"
         )

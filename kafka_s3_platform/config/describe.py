@@ -115,20 +115,20 @@ def _describe_key(key: Key, dialect: Dialect) -> DescribedKey:
     is_compressed = layout.format.partition(".")[0] in {"json", "bytes", "aiven"}
     if "compression" in key.name and not is_compressed:
         return DescribedKey(key.name, general, key.doc)
-    own = _DEFAULTS[key.name](layout)
-    return DescribedKey(key.name, "none" if own in (None, "") else str(own), key.doc)
+    dialect_default = _DEFAULTS[key.name](layout)
+    return DescribedKey(key.name, "none" if dialect_default in (None, "") else str(dialect_default), key.doc)
 
 
 @cache
 def _resolve_smallest(dialect: Dialect) -> LayoutSettings:
     """Return the layout of the smallest file of this class, which sets only the required keys."""
-    own = {"connector.class": dialect.class_name, **_SMALLEST, **_MORE.get(dialect, {})}
-    entries = {name: SecretStr(value) for name, value in own.items() if value}
+    texts = {"connector.class": dialect.class_name, **_SMALLEST, **_MORE.get(dialect, {})}
+    entries = {name: SecretStr(value) for name, value in texts.items() if value}
     nothing: Mapping[Scope, Mapping[str, SecretStr]] = {"common": {}, "consumer": {}, "producer": {}, "admin": {}}
     worker = Worker(Path("worker.properties"), exists=False, bootstrap_servers="", properties=nothing, findings=())
-    found = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
-    assert found is not None  # noqa: S101 - a class whose smallest file is refused is a fault of these tables
-    return found.layout
+    config = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
+    assert config is not None  # noqa: S101 - a class whose smallest file is refused is a fault of these tables
+    return config.layout
 
 
 def _find_doc(name: str) -> str:

@@ -215,7 +215,7 @@ def read_as(dialect: Dialect, keys: Container[str]) -> Dialect:
     """
     if dialect is not CONNECT_SOURCE or any(key in keys for key in _SAID):
         return dialect
-    return next((sink for own, sink in _READ_AS if any(key in keys for key in own)), dialect)
+    return next((sink for key_names, sink in _READ_AS if any(key in keys for key in key_names)), dialect)
 
 
 CONNECTOR_CLASS: values.Parser[Dialect] = values.expect_class(_BY_CLASS)

@@ -149,10 +149,10 @@ def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
     raise ConfigError(suggest_name(f"no connector file declares {name}", name, list(configs)) + files.reservation)
 
 
-def suggest_name(what: str, name: str, known: Sequence[str]) -> str:
+def suggest_name(what: str, name: str, names: Sequence[str]) -> str:
     """Return the sentence with the known name that is nearest, or with all of them."""
-    near = find_nearest(name, known)
-    return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(known) or 'none'}")
+    near = find_nearest(name, names)
+    return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(names) or 'none'}")
 
 
 def guess_name(path: Path) -> str:
@@ -188,8 +188,8 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
     if any(finding.key_class is KeyClass.REFUSED for finding in worker.findings):
         # The path may lead to a wrong file, whose lines may be secret: name an unknown key by its line only.
         lines = find_property_lines(path)
-        told = [f if f.is_known else replace(f, key=f"line {lines[f.key]}") for f in worker.findings]
-        raise ConfigError(_explain_refused_keys(path, told))
+        shown = [f if f.is_known else replace(f, key=f"line {lines[f.key]}") for f in worker.findings]
+        raise ConfigError(_explain_refused_keys(path, shown))
     return worker
 
 
@@ -254,11 +254,11 @@ def _advise_restoring(file: ConnectorFile, cluster: Worker, env: Mapping[str, st
         sink = CONNECTOR_CLASS(file.entries[CLASS.name].get_secret_value().strip())
     except (KeyError, ValueError):
         return
-    source = next((each for each in DIALECTS if each.is_source and each.name == sink.name), CONNECT_SOURCE)
-    kept = {name: value for name, value in file.entries.items() if not name.startswith(("transforms", "predicates"))}
-    changed = replace(file, entries={**kept, CLASS.name: SecretStr(source.class_name)})
+    source = next((dialect for dialect in DIALECTS if dialect.is_source and dialect.name == sink.name), CONNECT_SOURCE)
+    entries = {name: value for name, value in file.entries.items() if not name.startswith(("transforms", "predicates"))}
+    changed = replace(file, entries={**entries, CLASS.name: SecretStr(source.class_name)})
     if not sink.is_source and resolve_connector(changed, cluster, env).config is not None:
-        without = ", and leave its transforms out" if len(kept) < len(file.entries) else ""
+        without = ", and leave its transforms out" if len(entries) < len(file.entries) else ""
         yield f"To restore what another tool wrote by this file, change {CLASS.name} to {source.class_name}{without}"
 
 

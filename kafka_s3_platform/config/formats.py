@@ -142,13 +142,13 @@ class Format:
     def extension(self, codec: str, bytes_extension: str) -> str:
         """Return the extension of an object with this codec, without its first dot."""
         # A source's file may not name the codec of objects that name it themselves.
-        found = self.extensions.get(codec, self.extensions[self.default_codec])
-        return found.replace(BYTES_EXTENSION, bytes_extension.removeprefix("."))
+        template = self.extensions.get(codec, self.extensions[self.default_codec])
+        return template.replace(BYTES_EXTENSION, bytes_extension.removeprefix("."))
 
     def readable_extensions(self, bytes_extension: str) -> set[str]:
         """Return the extensions that objects may have with any codec, without their first dot."""
-        found = {self.extension(codec, bytes_extension) for codec in self.extensions}
-        return found.union(self.other_extensions)
+        extensions = {self.extension(codec, bytes_extension) for codec in self.extensions}
+        return extensions.union(self.other_extensions)
 
     def kinds(self, codec: str) -> set[str]:
         """Return Dagster's tags of an asset whose objects have this codec."""
@@ -168,8 +168,8 @@ class Format:
             raise ConfigError(f"the format {self.name} has no codec '{codec}'; it has {', '.join(self.codecs)}")
         if level is None or level in row.levels:
             return
-        known = f"its levels are {row.levels.start} to {row.levels.stop - 1}" if row.levels else "it has no levels"
-        raise ConfigError(f"the codec {codec} of the format {self.name} cannot have the level {level}: {known}")
+        levels = f"its levels are {row.levels.start} to {row.levels.stop - 1}" if row.levels else "it has no levels"
+        raise ConfigError(f"the codec {codec} of the format {self.name} cannot have the level {level}: {levels}")
 
 
 def _line_extensions(start: str) -> dict[str, str]:

@@ -38,10 +38,10 @@ def parse_statements(text: str) -> list[Statement]:
     pieces = _PIECE.findall(text)
     ends = [at for at, piece in enumerate(pieces) if piece == ";"]
     parts = [pieces[start:end] for start, end in zip([0, *(at + 1 for at in ends)], [*ends, len(pieces)], strict=True)]
-    found = [_parse_statement(part) for part in parts if part]
-    if not found:
+    statements = [_parse_statement(part) for part in parts if part]
+    if not statements:
         raise ValueError(f"holds no statement; write {_FORM}")
-    return found
+    return statements
 
 
 def _parse_statement(pieces: Sequence[str]) -> Statement:
@@ -66,24 +66,24 @@ def _join_name(pieces: Sequence[str]) -> str:
 
 
 def _strip_quotes(piece: str) -> str:
-    return _QUOTED.sub(lambda found: found[1] or found[2] or "", piece)
+    return _QUOTED.sub(lambda match: match[1] or match[2] or "", piece)
 
 
 def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    clauses: dict[str, Any] = {}
     starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
     for start, end in pairwise([*starts, len(pieces)]):
         rest = pieces[start + 1 : end]
         match pieces[start].upper():
             case "STOREAS":
-                found["format"] = _take_one(rest, "STOREAS").upper()
+                clauses["format"] = _take_one(rest, "STOREAS").upper()
             case "NOPARTITION":
-                found["partition_by"] = ()
+                clauses["partition_by"] = ()
             case "PARTITIONBY":
-                found["partition_by"] = tuple(_strip_quotes(name) for name in "".join(rest).split(","))
+                clauses["partition_by"] = tuple(_strip_quotes(name) for name in "".join(rest).split(","))
             case "PROPERTIES":
-                found["properties"] = _parse_properties(rest)
-    return found
+                clauses["properties"] = _parse_properties(rest)
+    return clauses
 
 
 def _take_one(pieces: Sequence[str], clause: str) -> str:
@@ -96,11 +96,11 @@ def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:
     if not pieces or pieces[0] != "(" or pieces[-1] != ")":
         raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
     inner = list(pieces[1:-1])
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     while inner:
         name, sign, value, comma = [*inner, ","][:4] if len(inner) >= 3 else (*inner, "", "", "")[:4]
         if sign != "=" or comma != ",":
             raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
-        found[_strip_quotes(name).casefold()] = _strip_quotes(value)
+        properties[_strip_quotes(name).casefold()] = _strip_quotes(value)
         inner = inner[4:]
-    return found
+    return properties

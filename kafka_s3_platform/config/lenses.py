@@ -44,23 +44,23 @@ class Expansion:
 def expand_lenses(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> Expansion:
     """Translate Lenses' keys in the entries of a file. Files of other classes stay unchanged."""
     try:
-        given = {
+        settings = {
             name: substitute_variables(entries[name].get_secret_value(), env).strip()
             for name in _list_read_keys(entries)
         }
     except ValueError:
         return Expansion(entries)  # the sheet reports it with its key
-    is_source = given.get("connector.class") == LENSES_SOURCE.class_name
-    if not is_source and given.get("connector.class") != LENSES.class_name:
+    is_source = settings.get("connector.class") == LENSES_SOURCE.class_name
+    if not is_source and settings.get("connector.class") != LENSES.class_name:
         return Expansion(entries)
     try:
-        found = dict(_expand_source(given) if is_source else _expand_sink(given))
+        translated = dict(_expand_source(settings) if is_source else _expand_sink(settings))
     except ValueError as err:
         return Expansion(entries, (str(err),))
-    said = [n for n in found if n in entries and n != "transforms" and entries[n].get_secret_value().strip()]
-    if said:
-        return Expansion(entries, (f"says what {' and '.join(said)} says as well; keep one",))
-    return Expansion({**entries, **{name: SecretStr(value) for name, value in found.items()}})
+    doubled = [n for n in translated if n in entries and n != "transforms" and entries[n].get_secret_value().strip()]
+    if doubled:
+        return Expansion(entries, (f"says what {' and '.join(doubled)} says as well; keep one",))
+    return Expansion({**entries, **{name: SecretStr(value) for name, value in translated.items()}})
 
 
 _EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
@@ -72,52 +72,52 @@ def _list_read_keys(entries: Mapping[str, SecretStr]) -> Iterator[str]:
     return (name for name in names if name in entries)
 
 
-def _expand_source(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the keys for `INSERT INTO topic SELECT * FROM bucket:prefix`, or for what the sink's own file says."""
-    found = parse_statements(given.get(KCQL, ""))
-    if all(_is_of_sink(statement, given) for statement in found):
-        yield from _expand_sink_to_read(found, given)
+    statements = parse_statements(settings.get(KCQL, ""))
+    if all(_is_of_sink(statement, settings) for statement in statements):
+        yield from _expand_sink_to_read(statements, settings)
         return
-    if len(found) > 1:
+    if len(statements) > 1:
         raise ValueError("holds several statements: write a file for each")
-    [statement] = found
+    [statement] = statements
     _refuse_unknown_properties(statement, (*_FIELDS, _ENVELOPE), _explain_unread)
     if statement.partition_by is not None:
         raise ValueError("PARTITIONBY belongs to the sink: names tell the kafka partition")
-    yield from _expand_place(statement.source, given)
+    yield from _expand_place(statement.source, settings)
     yield "archive.key.layout", "lenses"
     yield from _expand_source_format(statement)
     # In Connect, transforms get records that have the target's topic already. So this router is the first one.
-    yield "transforms", ",".join(filter(None, (_TRANSFORM, given.get("transforms", ""))))
+    yield "transforms", ",".join(filter(None, (_TRANSFORM, settings.get("transforms", ""))))
     yield f"transforms.{_TRANSFORM}.type", "org.apache.kafka.connect.transforms.RegexRouter"
     yield f"transforms.{_TRANSFORM}.regex", ".*"
     yield f"transforms.{_TRANSFORM}.replacement", statement.target.replace("\\", "\\\\").replace("$", "\\$")
 
 
-def _is_of_sink(statement: Statement, given: Mapping[str, str]) -> bool:
+def _is_of_sink(statement: Statement, settings: Mapping[str, str]) -> bool:
     """Whether a statement in a source's file is its sink's, which writes a topic into a bucket."""
     if ":" in statement.source:
         return False
-    topics = [name.strip() for name in given.get("topics", "").split(",")]
+    topics = [name.strip() for name in settings.get("topics", "").split(",")]
     is_topic = statement.source == "*" or statement.source in topics
     has_own = any(name.startswith((*_OF_SINKS, *_OF_NAMES)) for name in statement.properties)
     return ":" in statement.target or is_topic or has_own or statement.partition_by is not None
 
 
-def _expand_sink_to_read(found: list[Statement], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_sink_to_read(statements: list[Statement], settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the keys to read what `INSERT INTO bucket:prefix SELECT * FROM topic` has written, of the same topics."""
-    first = _find_same(found)
+    first = _find_same(statements)
     _refuse_unknown_properties(first, (*_OF_SINKS, *_OF_NAMES, *_FIELDS, _ENVELOPE), _explain_unread)
-    yield from _expand_place(first.target, given)
-    yield from _expand_topics(found, given)
+    yield from _expand_place(first.target, settings)
+    yield from _expand_topics(statements, settings)
     yield "archive.key.layout", "lenses"
     yield from _expand_source_format(first)
 
 
-def _find_same(found: list[Statement]) -> Statement:
+def _find_same(statements: list[Statement]) -> Statement:
     """Return the first of statements that differ in their topic only."""
-    first = found[0]
-    if any(replace(statement, source=first.source) != first for statement in found):
+    first = statements[0]
+    if any(replace(statement, source=first.source) != first for statement in statements):
         raise ValueError("holds statements that differ in more than their topic: write a file for each")
     return first
 
@@ -139,10 +139,10 @@ def _expand_source_format(statement: Statement) -> Iterator[tuple[str, str]]:
     yield "format.output.fields", ",".join([*promised, *(["offset", "timestamp"] if has_metadata else [])]) or "key"
 
 
-def _expand_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_sink(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the keys for `INSERT INTO bucket:prefix SELECT * FROM topic` and its properties."""
-    found = parse_statements(given.get(KCQL, ""))
-    first = _find_same(found)
+    statements = parse_statements(settings.get(KCQL, ""))
+    first = _find_same(statements)
     _refuse_unknown_properties(first, (*_OF_SINKS, *_FIELDS, _ENVELOPE), _explain_unwritten)
     if values.parse_boolean(first.properties.get(_ENVELOPE, "false")):
         raise ValueError(
@@ -154,25 +154,25 @@ def _expand_sink(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             "PARTITIONBY and NOPARTITION: leave the clause out, and set partitioner.class=FieldPartitioner with"
             " partition.field.name, or an hourly or daily one, and archive.key.layout=connect"
         )
-    yield from _expand_place(first.target, given)
-    yield from _expand_topics(found, given)
+    yield from _expand_place(first.target, settings)
+    yield from _expand_topics(statements, settings)
     yield "format.class", LENSES_WORDS[_find_format_word(first)].short_class_name
-    yield from _expand_sink_properties(first, given)
+    yield from _expand_sink_properties(first, settings)
 
 
-def _expand_topics(found: list[Statement], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    named = [statement.source for statement in found]
+def _expand_topics(statements: list[Statement], settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    named = [statement.source for statement in statements]
     if "*" in named:
         return
-    if "topics.regex" in given:
+    if "topics.regex" in settings:
         raise ValueError("names its topics: with topics.regex write FROM `*`")
-    if not given.get("topics"):
+    if not settings.get("topics"):
         yield "topics", ",".join(named)
-    elif set(named) != set(values.parse_topics(given["topics"])):
-        raise ValueError(f"is of {', '.join(named)}, topics are {given['topics']}: name the same")
+    elif set(named) != set(values.parse_topics(settings["topics"])):
+        raise ValueError(f"is of {', '.join(named)}, topics are {settings['topics']}: name the same")
 
 
-def _expand_sink_properties(statement: Statement, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_sink_properties(statement: Statement, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     of = statement.properties
     topic, number = (
         ("topic=", "partition=") if values.parse_boolean(of.get("partition.include.keys", "false")) else ("", "")
@@ -181,7 +181,7 @@ def _expand_sink_properties(statement: Statement, given: Mapping[str, str]) -> I
     yield "archive.key.layout", "template"
     yield "file.name.template", name
     # Lenses' own defaults: an object ends after 50,000 records or 500 MB.
-    if not values.parse_boolean(given.get(f"{_PREFIX}disable.flush.count", "false")):
+    if not values.parse_boolean(settings.get(f"{_PREFIX}disable.flush.count", "false")):
         yield "flush.size", of.get("flush.count", "50000")
     yield "archive.segment.bytes", of.get("flush.size", "500000000")
     if "flush.interval" in of:
@@ -190,12 +190,12 @@ def _expand_sink_properties(statement: Statement, given: Mapping[str, str]) -> I
         yield "json.decimal.format", "NUMERIC"
     if statement.format == "TEXT":
         yield "format.bytearray.extension", "text"
-    elif codec := _find_codec(statement.format, given):
+    elif codec := _find_codec(statement.format, settings):
         yield LENSES_WORDS[statement.format].codec_key, codec
 
 
-def _find_codec(format_name: str, given: Mapping[str, str]) -> str:
-    written = given.get(f"{_PREFIX}compression.codec", "UNCOMPRESSED").casefold()
+def _find_codec(format_name: str, settings: Mapping[str, str]) -> str:
+    written = settings.get(f"{_PREFIX}compression.codec", "UNCOMPRESSED").casefold()
     if written == "uncompressed":
         return "null" if format_name == "AVRO" else "none"
     return written
@@ -210,17 +210,17 @@ def _find_format_word(statement: Statement) -> str:
     return statement.format
 
 
-def _expand_place(text: str, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _expand_place(text: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     bucket, _, prefix = text.partition(":")
     yield "s3.bucket.name", bucket
     yield "topics.dir", prefix or "/"
-    if f"{_PREFIX}vhost.bucket" in given:
-        yield "s3.path.style.access.enabled", str(not values.parse_boolean(given[f"{_PREFIX}vhost.bucket"])).lower()
+    if f"{_PREFIX}vhost.bucket" in settings:
+        yield "s3.path.style.access.enabled", str(not values.parse_boolean(settings[f"{_PREFIX}vhost.bucket"])).lower()
 
 
-def _refuse_unknown_properties(statement: Statement, known: tuple[str, ...], why: Callable[[str], str]) -> None:
+def _refuse_unknown_properties(statement: Statement, allowed: tuple[str, ...], why: Callable[[str], str]) -> None:
     for name in statement.properties:
-        if name not in known and not name.startswith(_NO_MEANING):
+        if name not in allowed and not name.startswith(_NO_MEANING):
             raise ValueError(f"'{name}': {why(name)}")
 
 

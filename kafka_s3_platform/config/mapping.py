@@ -41,13 +41,13 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
     if not words.refusals:
         sheet.require("s3.bucket.name", "name the bucket")
     dialect = read_as(sheet.value(CLASS), file.entries)
-    found = _resolve(sheet, dialect, file, worker, env)
-    config = found.config
+    resolution = _resolve(sheet, dialect, file, worker, env)
+    config = resolution.config
     if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:
-        return found
+        return resolution
     read = _read_back(config, dialect, replace(file, entries=words.entries), worker, env)
     refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.key_class is KeyClass.REFUSED)
-    return replace(found, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
+    return replace(resolution, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
 
 
 def _explain_topics(config: ConnectorConfig) -> str:
@@ -71,21 +71,21 @@ def _read_back(
     keys of sources, which have no meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
-    left = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
-    kept = {name: value for name, value in file.entries.items() if not name.startswith(done) and name not in left}
+    source_names = {key.name for key in SOURCE_KEYS}.union(OF_HEADERS)
+    entries = {n: value for n, value in file.entries.items() if not n.startswith(done) and n not in source_names}
     source = replace(dialect, is_source=True, has_dead_letters=False)
-    found = _resolve(Sheet(CONNECTOR_KEYS, kept, env), source, replace(file, entries=kept), worker, env)
-    if found.config is None or found.config.source is None:
-        return found
+    resolution = _resolve(Sheet(CONNECTOR_KEYS, entries, env), source, replace(file, entries=entries), worker, env)
+    if resolution.config is None or resolution.config.source is None:
+        return resolution
     # A source knows the codec of lines alone: other objects tell theirs.
-    codec = found.config.layout.codec
-    own = {
+    codec = resolution.config.layout.codec
+    changes = {
         "topics": tuple(route_topic(config.records.transforms, topic) for topic in config.topics),
         "unnamed_topics": _explain_topics(config),
         "layout": _name_whole(config.layout).model_copy(update={"codec": codec}),
-        "source": found.config.source.model_copy(update={"cluster": config.kafka.bootstrap_servers}),
+        "source": resolution.config.source.model_copy(update={"cluster": config.kafka.bootstrap_servers}),
     }
-    return replace(found, config=found.config.model_copy(update=own))
+    return replace(resolution, config=resolution.config.model_copy(update=changes))
 
 
 def _name_whole(layout: LayoutSettings) -> LayoutSettings:

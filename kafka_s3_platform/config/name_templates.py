@@ -122,24 +122,24 @@ class NameTemplate:
         they end.
         """
         touching = self._touching()
-        found: list[str] = []
+        pieces: list[str] = []
         named: set[str] = set()
         for at, part in enumerate(self.parts):
             if isinstance(part, str):
                 # Where the text between two `any` is found first, it is found for good: the second `any` takes what
                 # else the first could take. A pattern that tried all places, for many `any`, would never end.
                 if self.parts[at - 1 : at] == (_ANY,) and self.parts[at + 1 : at + 2] == (_ANY,):
-                    found[-1] = f"(?>{found[-1]}?{re.escape(part)})"
+                    pieces[-1] = f"(?>{pieces[-1]}?{re.escape(part)})"
                 else:
-                    found.append(re.escape(part))
+                    pieces.append(re.escape(part))
                 continue
             if part == _ANY and self.parts[at - 1 : at] == (_ANY,):
                 continue
-            found.append(_in_group(part, part.pattern(is_exact=is_exact or at in touching), named))
+            pieces.append(_in_group(part, part.pattern(is_exact=is_exact or at in touching), named))
             named.add(part.group)
             if at == self.last_offset:
-                found.append(REWRITTEN)
-        return "".join(found)
+                pieces.append(REWRITTEN)
+        return "".join(pieces)
 
     @property
     def is_wide(self) -> bool:
@@ -147,50 +147,49 @@ class NameTemplate:
         wide = [part for part in self.parts if isinstance(part, Variable) and part.name in _WIDE]
         return len(wide) > _MAX_WIDE and wide != [_ANY] * len(wide)
 
-    def linear_pattern(self, known: Mapping[str, str]) -> str:
+    def linear_pattern(self, texts: Mapping[str, str]) -> str:
         """Return what `pattern` returns, as a regular expression without references, and so for RE2.
 
-        The text of a variable that is `known` is that text. A variable that occurs again has a group of its own there,
-        which `list_again` names.
+        A variable in `texts` (group -> text) matches that text only. `list_again` names the groups of repeated ones.
         """
         touching = self._touching()
-        found: list[str] = []
+        pieces: list[str] = []
         named: set[str] = set()
         for at, part in enumerate(self.parts):
             if isinstance(part, str):
-                found.append(re.escape(part))
+                pieces.append(re.escape(part))
                 continue
             text = part.pattern(is_exact=at in touching)
-            if part.group in known and part.group in named and part.name not in _NUMBERS:
-                text = re.escape(known[part.group])
+            if part.group in texts and part.group in named and part.name not in _NUMBERS:
+                text = re.escape(texts[part.group])
             name = part.group if part.group not in named else f"{part.group}{at}"
-            found.append(f"(?P<{name}>{text})")
+            pieces.append(f"(?P<{name}>{text})")
             named.add(part.group)
             if at == self.last_offset:
-                found.append(REWRITTEN)
-        return "".join(found)
+                pieces.append(REWRITTEN)
+        return "".join(pieces)
 
     def list_again(self) -> tuple[tuple[str, str], ...]:
         """List the groups of `linear_pattern` that must have the text of an earlier group, with that group."""
-        found: list[tuple[str, str]] = []
+        repeated: list[tuple[str, str]] = []
         named: set[str] = set()
         for at, part in enumerate(self.parts):
             if isinstance(part, Variable) and part.name not in {*_NUMBERS, "any"}:
-                found += [(f"{part.group}{at}", part.group)] if part.group in named else []
+                repeated += [(f"{part.group}{at}", part.group)] if part.group in named else []
                 named.add(part.group)
-        return tuple(found)
+        return tuple(repeated)
 
     def _touching(self) -> set[int]:
         """Find the indexes of variables of any length with nothing but digits between them."""
-        found: set[int] = set()
+        indexes: set[int] = set()
         run: list[int] = []
         for at, part in enumerate((*self.parts, "/")):
             if isinstance(part, Variable):
                 run += [] if part.name == "timestamp" else [at]
             elif not part.isdecimal():
-                found.update(run if len(run) > 1 else [])
+                indexes.update(run if len(run) > 1 else [])
                 run = []
-        return found
+        return indexes
 
 
 def _in_group(variable: Variable, text: str, named: set[str]) -> str:
@@ -261,14 +260,14 @@ def check_delimiters(directory_delim: str, file_delim: str) -> None:
         raise ValueError(f"file.delim {file_delim!r} cannot hold digits or '/'; use '+'")
 
 
-def _parse(text: str, names: frozenset[str], known: str) -> Iterator[TemplatePart]:
-    """Parse a template with variables of these names. `known` lists them for messages."""
+def _parse(text: str, names: frozenset[str], listed: str) -> Iterator[TemplatePart]:
+    """Parse a template with variables of these names. `listed` lists them for messages."""
     start = 0
     for match in _VARIABLE.finditer(text):
         yield from _parse_literal(text[start : match.start()])
         variable = _parse_variable(match)
         if variable is None or variable.name not in names:
-            raise ValueError(f"{match[0]!r} is not known; {known}")
+            raise ValueError(f"{match[0]!r} is not known; {listed}")
         yield variable
         start = match.end()
     yield from _parse_literal(text[start:])

@@ -62,7 +62,7 @@ def find_property_lines(path: Path) -> dict[str, int]:
 
 
 def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
-    found: dict[str, tuple[int, str]] = {}
+    properties: dict[str, tuple[int, str]] = {}
     line = 1
     try:
         for element in javaproperties.parse(_decode_text(_read_bytes(path))):
@@ -73,14 +73,15 @@ def _parse_properties(path: Path) -> dict[str, tuple[int, str]]:
                         f"{path}, line {line}: a PEM text over several lines, each of which would be a key. Write it "
                         f"on one line, with \\n where its lines end, or into a file that a key names"
                     )
-                if element.key in found:
+                if element.key in properties:
                     # The path may lead to a wrong file, whose lines may be secret: the message shows none of them.
-                    raise ConfigError(f"{path}, line {line}: the key of line {found[element.key][0]} again; keep one")
-                found[element.key] = (line, element.value)
+                    first, _ = properties[element.key]
+                    raise ConfigError(f"{path}, line {line}: the key of line {first} again; keep one")
+                properties[element.key] = (line, element.value)
             line += element.source.count("\n")
     except javaproperties.InvalidUEscapeError:
         raise ConfigError(f"{path}, line {line}: a malformed \\u escape; it takes four hexadecimal digits") from None
-    return found
+    return properties
 
 
 def _read_json(path: Path) -> tuple[dict[str, SecretStr], str | None]:
@@ -133,12 +134,12 @@ def _read_text(path: Path, key: str, value: Any) -> SecretStr:
 
 
 def _refuse_twice(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in entries:
             raise ConfigError(f"{where}: the key {key} is set twice; keep one")
-        found[key] = value
-    return found
+        entries[key] = value
+    return entries
 
 
 def _find_name(path: Path, outer: str | None, inner: SecretStr | None) -> str:
@@ -162,12 +163,12 @@ def _decode_text(content: bytes) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        found = path.stat()
+        status = path.stat()
         # reading a pipe would wait for a writer, and with it all connectors
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path}: cannot be read: it is no regular file; put one there, or take it away")
-        if found.st_size > MAX_BYTES:
-            raise ConfigError(f"{path}: has {found.st_size:,} bytes; {MAX_BYTES:,} at most are read")
+        if status.st_size > MAX_BYTES:
+            raise ConfigError(f"{path}: has {status.st_size:,} bytes; {MAX_BYTES:,} at most are read")
         return path.read_bytes()
     except OSError as err:
         advice = "let this user read it" if isinstance(err, PermissionError) else "put it there, or take its link away"

@@ -36,9 +36,9 @@ class Kind:
     key: str
     contracts: tuple[tuple[str, ...], ...]
 
-    def is_met_by(self, found: type) -> bool:
+    def is_met_by(self, class_: type) -> bool:
         """Whether a class has all methods of one of the contracts."""
-        return any(all(callable(getattr(found, name, None)) for name in names) for names in self.contracts)
+        return any(all(callable(getattr(class_, name, None)) for name in names) for names in self.contracts)
 
     @property
     def methods(self) -> str:
@@ -72,12 +72,12 @@ def load_class(dotted: str, kind: Kind) -> Any:
         ConfigError: it is not allowed, cannot be imported, is no class, or is a plug-in of another kind.
     """
     where = f"'{dotted}', named by {kind.key}"
-    found = _find_attribute(dotted, where)
-    if not isinstance(found, type):
-        raise ConfigError(f"{where}: {_find_place(dotted, found, 'class')}")
-    if not kind.is_met_by(found):
+    attribute = _find_attribute(dotted, where)
+    if not isinstance(attribute, type):
+        raise ConfigError(f"{where}: {_find_place(dotted, attribute, 'class')}")
+    if not kind.is_met_by(attribute):
         raise ConfigError(f"{where}, is no class for that key: it has to have {kind.methods}")
-    return found
+    return attribute
 
 
 def load_function(dotted: str, option: str) -> Callable[..., Any]:
@@ -87,12 +87,12 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
         ConfigError: it is not allowed, cannot be imported, or is no such function.
     """
     where = f"'{dotted}', named by {option}"
-    found = _find_attribute(dotted, where)
-    if isinstance(found, type) or not callable(found):
-        raise ConfigError(f"{where}: {_find_place(dotted, found, 'function')}")
-    if not _takes_one_argument(found):
+    attribute = _find_attribute(dotted, where)
+    if isinstance(attribute, type) or not callable(attribute):
+        raise ConfigError(f"{where}: {_find_place(dotted, attribute, 'function')}")
+    if not _takes_one_argument(attribute):
         raise ConfigError(f"{where}, is no function for that: it has to take one argument, a pyarrow.RecordBatch")
-    return cast("Callable[..., Any]", found)
+    return cast("Callable[..., Any]", attribute)
 
 
 @contextmanager
@@ -123,8 +123,8 @@ def mask_options(text: str, options: Iterable[str]) -> str:
 
 def choose_cause(error: BaseException, options: Iterable[str]) -> BaseException | None:
     """Return a plug-in's error as a cause. None: its traceback shows the value of an option, which may be a secret."""
-    told = "".join(traceback.format_exception(error))
-    return error if mask_options(told, options) == told else None
+    shown = "".join(traceback.format_exception(error))
+    return error if mask_options(shown, options) == shown else None
 
 
 def _takes_one_argument(function: Callable[..., object]) -> bool:
@@ -157,14 +157,14 @@ def _find_attribute(dotted: str, where: str) -> object:
             f"{where}: cannot import the module {module_name}: {type(error).__name__}: {error}; it must be on the "
             "Python path of the driver and of each Spark executor"
         ) from error
-    found = getattr(module, name, None)
-    home = getattr(found, "__module__", None)
+    attribute = getattr(module, name, None)
+    home = getattr(attribute, "__module__", None)
     # An allowed module may import other things for itself, such as Popen. These are not allowed by that.
-    if callable(found) and dotted not in allowed and not (isinstance(home, str) and _is_within(home, allowed)):
+    if callable(attribute) and dotted not in allowed and not (isinstance(home, str) and _is_within(home, allowed)):
         raise ConfigError(
             f"{where}, is of the module {home}, which this installation does not allow: {_explain_allowance(allowed)}"
         )
-    return found
+    return attribute
 
 
 def _is_within(dotted: str, allowed: tuple[str, ...]) -> bool:
@@ -179,9 +179,9 @@ def _explain_allowance(allowed: tuple[str, ...]) -> str:
     )
 
 
-def _find_place(dotted: str, found: object, wanted: str) -> str:
+def _find_place(dotted: str, attribute: object, kind: str) -> str:
     module_name, _, name = dotted.rpartition(".")
-    wrong = "has no" if found is None else f"has {type(found).__name__}, not a {wanted}, as its"
+    wrong = "has no" if attribute is None else f"has {type(attribute).__name__}, not a {kind}, as its"
     return f"the module {module_name} {wrong} attribute {name}"
 
 

@@ -132,10 +132,10 @@ class _WorkerKeys(KeyTable):
     """The worker's own keys. Every other key is a property of all clients."""
 
     def find(self, name: str) -> Key | None:
-        found = super().find(name)
-        if found is None and CLIENT_KEYS.find(name) is not None:
+        key = super().find(name)
+        if key is None and CLIENT_KEYS.find(name) is not None:
             return Key(name, Support.HONOURED, "A property of every client.")
-        return found
+        return key
 
     def nearest(self, name: str) -> str | None:
         return super().nearest(name) or CLIENT_KEYS.nearest(name)

@@ -127,24 +127,24 @@ def _convert_extension(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _convert_optional(env: Mapping[str, str]) -> dict[str, str]:
-    found = {}
+    entries = {}
     if env.get("S3_ACCESS_KEY") and env.get("S3_SECRET_KEY"):
-        found["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"
-        found["aws.secret.access.key"] = "${env:S3_SECRET_KEY}"
+        entries["aws.access.key.id"] = "${env:S3_ACCESS_KEY}"
+        entries["aws.secret.access.key"] = "${env:S3_SECRET_KEY}"
     if env.get("S3_ENDPOINT"):
         # if it holds a password, the file refers to the variable, as for other secrets
-        found["store.url"] = "${env:S3_ENDPOINT}" if "@" in env["S3_ENDPOINT"] else env["S3_ENDPOINT"]
+        entries["store.url"] = "${env:S3_ENDPOINT}" if "@" in env["S3_ENDPOINT"] else env["S3_ENDPOINT"]
     if env.get("SKIP_CORRUPTED_MESSAGES", "").casefold() == "true":
-        found["errors.tolerance"] = "all"
-        found[DEAD_LETTER_TOPIC] = f"{env['SOURCE_KAFKA_TOPIC']}.dead-letters"
-        found["errors.deadletterqueue.context.headers.enable"] = "true"
-    return found
+        entries["errors.tolerance"] = "all"
+        entries[DEAD_LETTER_TOPIC] = f"{env['SOURCE_KAFKA_TOPIC']}.dead-letters"
+        entries["errors.deadletterqueue.context.headers.enable"] = "true"
+    return entries
 
 
 def _list_left_out(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    found = [(name, why) for name, why in _NO_COUNTERPART.items() if env.get(name)]
+    reasons = [(name, why) for name, why in _NO_COUNTERPART.items() if env.get(name)]
     if env.get("LOADING_MODULE", "").endswith(".DefaultLoader"):
-        found = [(name, why) for name, why in found if name != "LOADING_MODULE"]
+        reasons = [(name, why) for name, why in reasons if name != "LOADING_MODULE"]
     if env.get("DEFAULT_KAFKA_STARTPOINT"):
-        return [*found, ("DEFAULT_KAFKA_STARTPOINT", _START)]
-    return found
+        return [*reasons, ("DEFAULT_KAFKA_STARTPOINT", _START)]
+    return reasons

@@ -31,18 +31,18 @@ def parse_texts(texts: pa.StringArray, zone: ZoneInfo) -> pa.Int64Array:
     has_offset = pc.match_substring_regex(texts, _COMMON_UTC).to_numpy(zero_copy_only=False)
     is_local = pc.match_substring_regex(texts, _COMMON_LOCAL).to_numpy(zero_copy_only=False)
     times = np.zeros(len(texts), np.int64)
-    known = np.ones(len(texts), bool)
+    is_parsed = np.ones(len(texts), bool)
     for common, unit in ((has_offset, pa.timestamp("us", "UTC")), (is_local, pa.timestamp("us"))):
         if common.any():
-            found = _cast_texts(texts.filter(common), unit)
-            times[common] = found.cast(pa.int64()).fill_null(0).to_numpy() // 1000
-            known[common] = found.is_valid().to_numpy(zero_copy_only=False)
+            parsed_times = _cast_texts(texts.filter(common), unit)
+            times[common] = parsed_times.cast(pa.int64()).fill_null(0).to_numpy() // 1000
+            is_parsed[common] = parsed_times.is_valid().to_numpy(zero_copy_only=False)
     for i in np.flatnonzero(~has_offset & ~is_local).tolist():
         parsed = _parse_text(texts[i].as_py())
         times[i], is_local[i] = parsed or (0, False)
-        known[i] = parsed is not None
+        is_parsed[i] = parsed is not None
     times[is_local] = convert_local_times(times[is_local], zone)
-    return pa.array(times, mask=~known)
+    return pa.array(times, mask=~is_parsed)
 
 
 def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampArray:
@@ -74,16 +74,16 @@ def _parse_text(text: str) -> tuple[int, bool] | None:
         return None
 
 
-def _read_day(found: dict[str, str | None]) -> date:
-    year = int(found["year"] or 0)
-    if found["week"]:
-        return date.fromisocalendar(year, int(found["week"]), int(found["weekday"] or 1))
-    if found["day_of_year"]:
-        day = date(year, 1, 1) + timedelta(days=int(found["day_of_year"]) - 1)
+def _read_day(parts: dict[str, str | None]) -> date:
+    year = int(parts["year"] or 0)
+    if parts["week"]:
+        return date.fromisocalendar(year, int(parts["week"]), int(parts["weekday"] or 1))
+    if parts["day_of_year"]:
+        day = date(year, 1, 1) + timedelta(days=int(parts["day_of_year"]) - 1)
         if day.year != year:
             raise ValueError("no such day")
         return day
-    return date(year, int(found["month"] or 1), int(found["day"] or 1))
+    return date(year, int(parts["month"] or 1), int(parts["day"] or 1))
 
 
 def _read_time_of_day(match: re.Match[str]) -> timedelta:

@@ -40,8 +40,8 @@ def truncate_float(value: float, bits: int) -> int:
     if math.isnan(value):
         return 0
     limit = 1 << (max(bits, 32) - 1)
-    whole = (limit if value > 0 else -limit) if math.isinf(value) else int(value)
-    return wrap_int(min(max(whole, -limit), limit - 1), bits)
+    truncated = (limit if value > 0 else -limit) if math.isinf(value) else int(value)
+    return wrap_int(min(max(truncated, -limit), limit - 1), bits)
 
 
 def round_to_float32(value: float) -> float:
@@ -59,10 +59,10 @@ def parse_java_int(text: str, bits: int) -> int:
 
 def parse_java_float(text: str) -> float:
     """Parse as `Double.parseDouble` does. DataError: not a number."""
-    found = _FLOAT.fullmatch(text.strip())
-    if found is None:
+    match = _FLOAT.fullmatch(text.strip())
+    if match is None:
         raise DataError(f"Value ({text}) was out of range for requested data type")
-    return float(found[1])
+    return float(match[1])
 
 
 def parse_java_decimal(text: str) -> Decimal:
@@ -83,9 +83,9 @@ def encode_decimal(number: Decimal, scale: int, size: int | None) -> bytes:
     unscaled = int("".join(map(str, digits))) * 10 ** max(shift, 0)
     if shift < 0 and unscaled % 10**-shift:
         raise DataError(f"{number} has more than {scale} digits behind the point")
-    whole: int = unscaled // 10 ** max(-shift, 0) * (-1 if sign else 1)
+    scaled: int = unscaled // 10 ** max(-shift, 0) * (-1 if sign else 1)
     try:
-        return encode_unscaled(whole, size)
+        return encode_unscaled(scaled, size)
     except OverflowError as error:
         raise DataError(f"{number} is too large for its type") from error
 

@@ -29,14 +29,14 @@ FOLDER = Path(sys.prefix, "share", "kafka-s3")
 """Where class data is: in this Python's environment, which only those may write whose code it runs anyway."""
 
 
-def choose_options(given: str, class_data: Path | None = None) -> list[str]:
-    """Return the options of a quick start, without those of a kind that the text `given` chooses.
+def choose_options(user_options: str, class_data: Path | None = None) -> list[str]:
+    """Return the options of a quick start, without those of a kind that the text `user_options` chooses.
 
     `class_data` is left out as well if this user cannot read it, or if Java would take its path for two.
     """
-    chosen = [option for kind, options in _KINDS if not re.search(kind, given) for option in options.split()]
+    chosen = [option for kind, options in _KINDS if not re.search(kind, user_options) for option in options.split()]
     usable = class_data is not None and os.access(class_data, os.R_OK) and os.pathsep not in str(class_data)
-    if usable and not _OWN_CLASS_DATA.search(given):
+    if usable and not _OWN_CLASS_DATA.search(user_options):
         chosen.append(f"-XX:SharedArchiveFile={class_data}")
     return chosen
 
@@ -56,12 +56,12 @@ def _describe_file(path: Path) -> str:
     """Return what Java compares of a file. An image keeps times in whole seconds."""
     if not path.exists():
         return f"{path} is missing"
-    found = path.stat()
-    return f"{path} {found.st_size} {int(found.st_mtime)}"
+    status = path.stat()
+    return f"{path} {status.st_size} {int(status.st_mtime)}"
 
 
-def remove_others(kept: Path) -> None:
+def remove_others(current: Path) -> None:
     """Remove the program's class data that was made of something else."""
-    for path in kept.parent.glob(f"{kept.name.partition('-')[0]}-*.jsa"):
-        if path != kept:
+    for path in current.parent.glob(f"{current.name.partition('-')[0]}-*.jsa"):
+        if path != current:
             path.unlink(missing_ok=True)

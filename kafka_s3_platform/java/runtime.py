@@ -20,19 +20,19 @@ def find_java() -> Path:
         ConfigError: there is none, or it is older than `LEAST_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home, "bin")) if home else None)
-    if found is None:
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ConfigError(
             f"no java in {where}: install Java {LEAST_VERSION} or newer, or set JAVA_HOME", code=ErrorCode.JAVA
         )
-    version = read_version(Path(found))
+    version = read_version(Path(java))
     if version < LEAST_VERSION:
         raise ConfigError(
-            f"{found} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME",
+            f"{java} is Java {version}: Kafka and Spark need Java {LEAST_VERSION} or newer; set JAVA_HOME",
             code=ErrorCode.JAVA,
         )
-    return Path(found)
+    return Path(java)
 
 
 def find_pyspark_jars() -> Path:
@@ -46,9 +46,9 @@ def find_pyspark_jars() -> Path:
 def read_version(java: Path) -> int:
     """Return the major version of a `java`. Raises ConfigError if it does not tell."""
     release = java.resolve().parents[1] / "release"
-    told = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE) if release.is_file() else None
-    if told is not None:
-        return int(told[1])
+    text = release.read_text() if release.is_file() else ""
+    if declared := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE):
+        return int(declared[1])
     # to ask Java itself takes as long as to start it
     shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', shown)

@@ -78,25 +78,25 @@ class SimpleDateFormat:
 
     def parse(self, text: str) -> int:
         """Parse a text to epoch ms. ValueError: the text does not match the pattern."""
-        found: dict[str, int] = {}
+        fields: dict[str, int] = {}
         at = 0
         for index, (letter, token) in enumerate(self._tokens):
-            at = self._parse_token(text, at, index, letter, token, found)
-        return _resolve_fields(found)
+            at = self._parse_token(text, at, index, letter, token, fields)
+        return _resolve_fields(fields)
 
-    def _parse_token(self, text: str, at: int, index: int, letter: str, token: str, found: dict[str, int]) -> int:
+    def _parse_token(self, text: str, at: int, index: int, letter: str, token: str, fields: dict[str, int]) -> int:
         if not letter:
             if not text.startswith(token, at):
                 raise self._mismatch(text)
             return at + len(token)
         read = _parse_zone if letter in "zZX" else _parse_name if _is_text_field(letter, len(token)) else None
-        parsed = read(text, at, letter) if read else self._parse_number(text, at, index, found)
+        parsed = read(text, at, letter) if read else self._parse_number(text, at, index, fields)
         if parsed is None:
             raise self._mismatch(text)
-        found[letter], end = parsed
+        fields[letter], end = parsed
         return end
 
-    def _parse_number(self, text: str, at: int, index: int, found: dict[str, int]) -> tuple[int, int] | None:
+    def _parse_number(self, text: str, at: int, index: int, fields: dict[str, int]) -> tuple[int, int] | None:
         letter, token = self._tokens[index]
         digits = _match_number(text, at, len(token) if self._abuts(index) else None)
         if digits is None:
@@ -106,7 +106,7 @@ class SimpleDateFormat:
                 f"'{self.pattern}' reads '{text}' with a two-digit year, whose century Java takes from today's date; "
                 "use yyyy"
             )
-        found.pop(letter, None)
+        fields.pop(letter, None)
         return int(digits["sign"] + digits["number"]), digits.end()
 
     def _abuts(self, index: int) -> bool:
@@ -120,7 +120,7 @@ class SimpleDateFormat:
 
 def _split_pattern(pattern: str) -> list[tuple[str, str]]:
     """Return for each token the letter and its run, or an empty letter and the literal text."""
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     for token in _TOKEN.finditer(pattern):
         letter = token[1]
         quoted = token[2]
@@ -132,8 +132,8 @@ def _split_pattern(pattern: str) -> list[tuple[str, str]]:
                 f"'{letter}' in '{pattern}' is not honoured; letters: {' '.join(sorted([*_NUMBERS, *'yLEaGzZX']))}"
             )
         literal = "'" if token[0] == "''" else token[0] if quoted is None else quoted.replace("''", "'")
-        found.append((letter.replace("L", "M"), token[0]) if letter else ("", literal))
-    return found
+        tokens.append((letter.replace("L", "M"), token[0]) if letter else ("", literal))
+    return tokens
 
 
 def _fold_instant(epoch_ms: int) -> tuple[datetime, int]:
@@ -197,34 +197,32 @@ def _parse_zone(text: str, at: int, _: str) -> tuple[int, int] | None:
     return sign * (int(zone[2] or 0) * 60 + int(zone[3] or 0)), zone.end()
 
 
-def _resolve_fields(found: dict[str, int]) -> int:
+def _resolve_fields(fields: dict[str, int]) -> int:
     """Return the epoch ms of the fields. Values beyond their range carry over to the next unit."""
-    if found.get("G") == 0:
+    if fields.get("G") == 0:
         raise ValueError("years before Christ are not honoured")
-    zone = sum(found.get(letter, 0) for letter in "zZX")
-    time_ms = (
-        (_resolve_hour(found) * 60 + found.get("m", 0) - zone) * 60_000 + found.get("s", 0) * 1000 + found.get("S", 0)
-    )
-    return _resolve_day(found) * DAY_MS + time_ms
+    zone = sum(fields.get(letter, 0) for letter in "zZX")
+    minutes = _resolve_hour(fields) * 60 + fields.get("m", 0) - zone
+    return _resolve_day(fields) * DAY_MS + minutes * 60_000 + fields.get("s", 0) * 1000 + fields.get("S", 0)
 
 
-def _resolve_hour(found: dict[str, int]) -> int:
-    if "H" in found:
-        return found["H"]
-    if "k" in found:
-        return found["k"] % 24
-    half = found.get("K", found.get("h", 0) % 12)
-    return half + 12 * found.get("a", 0)
+def _resolve_hour(fields: dict[str, int]) -> int:
+    if "H" in fields:
+        return fields["H"]
+    if "k" in fields:
+        return fields["k"] % 24
+    half = fields.get("K", fields.get("h", 0) % 12)
+    return half + 12 * fields.get("a", 0)
 
 
-def _resolve_day(found: dict[str, int]) -> int:
+def _resolve_day(fields: dict[str, int]) -> int:
     """Return the day of the fields, in days since 1970-01-01."""
-    if "D" in found and "d" not in found:
+    if "D" in fields and "d" not in fields:
         months = 0
-        days = found["D"]
+        days = fields["D"]
     else:
-        months = found.get("M", 1) - 1
-        days = found.get("d", 1)
-    cycles, year = divmod(found.get("y", 1970) + months // 12 - 1970, 400)
+        months = fields.get("M", 1) - 1
+        days = fields.get("d", 1)
+    cycles, year = divmod(fields.get("y", 1970) + months // 12 - 1970, 400)
     first = datetime(1970 + year, months % 12 + 1, 1, tzinfo=timezone.utc).toordinal() - _EPOCH_DAY
     return cycles * _CYCLE_DAYS + first + days - 1

@@ -27,11 +27,11 @@ def find_utc_offsets(times: Int64s, zone: ZoneInfo) -> Int64s | int:
     first = int(cells.min())
     last = int(cells.max())
     if last - first < _FEW_CELLS:
-        found = {_find_hour_offsets(zone, cell) for cell in range(first, last + 1)}
-        offsets_before = {before for before, _, _ in found}
-        offsets_after = {after for _, _, after in found}
+        hour_offsets = {_find_hour_offsets(zone, cell) for cell in range(first, last + 1)}
+        offsets_before = {before for before, _, _ in hour_offsets}
+        offsets_after = {after for _, _, after in hour_offsets}
         if len(offsets_before | offsets_after) == 1:
-            return found.pop()[0]
+            return hour_offsets.pop()[0]
     hours, codes = factorize_values(cells)
     before, change, after = np.array([_find_hour_offsets(zone, cell) for cell in hours], np.int64).T
     offsets: Int64s = np.where(times < change[codes], before[codes], after[codes])

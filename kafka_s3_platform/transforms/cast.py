@@ -76,8 +76,8 @@ class Cast(Edit):
         defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
-            known = fill_nulls(value, defaults)
-            return {**known, **{name: cast(known.get(name)) for name, cast in casters.items()}}
+            filled = fill_nulls(value, defaults)
+            return {**filled, **{name: cast(filled.get(name)) for name, cast in casters.items()}}
 
         declared = zip(fields, avro.raw_fields(PURPOSE), strict=True)
         return Plan(change, avro.with_fields(self._field(f, raw, casters) for f, raw in declared).schema())
@@ -87,8 +87,8 @@ class Cast(Edit):
             return raw
         node = NODES[self._casts[field.name]]
         default = casters[field.name](field.default)
-        given = {"default": default} if "default" in raw else {}
-        return {**raw, "type": make_optional(node, default) if field.optional else node, **given}
+        declared_default = {"default": default} if "default" in raw else {}
+        return {**raw, "type": make_optional(node, default) if field.optional else node, **declared_default}
 
 
 def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
@@ -112,9 +112,9 @@ def _compile_schemaless(target: str) -> Caster:
     def cast(value: Any) -> Any:
         if value is None:
             return None
-        known = casters.get(type(value))
-        if known:
-            return known(value)
+        caster = casters.get(type(value))
+        if caster:
+            return caster(value)
         return _refuse_type("ARRAY" if isinstance(value, list) else "MAP")(value)
 
     return cast

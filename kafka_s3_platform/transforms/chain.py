@@ -129,7 +129,7 @@ def _fail_whole_records(outcome: Outcome) -> Outcome:
         return outcome
     # Reversed, so that the first failure of each offset is kept.
     first = {failure.offset: failure for failure in reversed(outcome.failures)}
-    kept = ~np.isin(outcome.batch.offsets, list(first))
+    is_good = ~np.isin(outcome.batch.offsets, list(first))
     return replace(
-        outcome, batch=outcome.batch.take(np.flatnonzero(kept)), failures=tuple(first[o] for o in sorted(first))
+        outcome, batch=outcome.batch.take(np.flatnonzero(is_good)), failures=tuple(first[o] for o in sorted(first))
     )

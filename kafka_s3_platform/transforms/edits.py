@@ -95,10 +95,10 @@ class Edit(ABC):
     def apply(self, source: Payload, target: Payload, columns: Columns, selected: Mask | None) -> Changed:
         """Change the selected objects of `source`, and put the results in place of the objects of `target`."""
         changed = Changed(list(target.objects), target.codes.copy(), list(target.schemas), {})
-        known = {schema: code for code, schema in enumerate(changed.schemas)}
+        schema_codes = {schema: code for code, schema in enumerate(changed.schemas)}
         for code, positions in self._groups(source, selected):
             schema = None if code == NO_SCHEMA else source.schemas[code]
-            self._apply_plan(self._plan(schema), source.objects, columns, positions, changed, known)
+            self._apply_plan(self._plan(schema), source.objects, columns, positions, changed, schema_codes)
         return _prune_schemas(changed)
 
     def outcome(self, batch: ConnectBatch, faults: Mapping[int, Exception]) -> Outcome:
@@ -110,9 +110,9 @@ class Edit(ABC):
             RecordFailure(int(offsets[at]), "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, str(faults[at]))
             for at in sorted(faults)
         )
-        kept = np.ones(batch.num_rows, bool)
-        kept[list(faults)] = False
-        return Outcome(batch.take(np.flatnonzero(kept)), failures)
+        is_good = np.ones(batch.num_rows, bool)
+        is_good[list(faults)] = False
+        return Outcome(batch.take(np.flatnonzero(is_good)), failures)
 
     def _groups(self, source: Payload, selected: Mask | None) -> Iterable[tuple[int, RowNumbers]]:
         """Yield each schema's code and the positions of its selected records. A null has no schema."""
@@ -127,13 +127,13 @@ class Edit(ABC):
     def _plan(self, schema: Schema | None) -> Plan | DataError:
         if schema not in self._plans:
             try:
-                made: Plan | DataError = (
+                plan: Plan | DataError = (
                     self.schemaless() if schema is None else self.with_schema(Avro.of(schema), schema)
                 )
             except DataError as error:
                 # Kept like a plan: each record of this schema fails with it.
-                made = error
-            self._plans[schema] = made
+                plan = error
+            self._plans[schema] = plan
         return self._plans[schema]
 
     def _apply_plan(
@@ -143,13 +143,13 @@ class Edit(ABC):
         columns: Columns,
         positions: RowNumbers,
         changed: Changed,
-        known: dict[Schema, int],
+        schema_codes: dict[Schema, int],
     ) -> None:
         if isinstance(plan, DataError):
             changed.faults.update(dict.fromkeys(positions.tolist(), plan))
             return
         results = _apply_change(plan.change, objects, columns, positions, changed.faults)
-        code = NO_SCHEMA if plan.schema is None else known.setdefault(plan.schema, len(known))
+        code = NO_SCHEMA if plan.schema is None else schema_codes.setdefault(plan.schema, len(schema_codes))
         if code == len(changed.schemas) and plan.schema is not None:
             changed.schemas.append(plan.schema)
         changed.codes[positions] = code

@@ -67,15 +67,15 @@ class InsertField(Edit):
 
     def schemaless(self) -> Plan:
         def change(value: Any, *inserted: Any) -> dict[str, Any]:
-            known = {name: each for name, each in zip(self._names, inserted, strict=True) if each is not None}
-            return {**require_map(value, self.PURPOSE), **known}
+            pairs = zip(self._names, inserted, strict=True)
+            return {**require_map(value, self.PURPOSE), **{name: v for name, v in pairs if v is not None}}
 
         return Plan(change)
 
     def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         names = self._names
         required = {inserted.name for _, inserted in self._inserted if inserted.required}
-        added = [declare_field(each.name, self.NODES[o], optional=not each.required) for o, each in self._inserted]
+        added = [declare_field(new.name, self.NODES[o], optional=not new.required) for o, new in self._inserted]
         updated = avro.with_fields([*avro.raw_fields(self.PURPOSE), *added]).schema()
         fields = avro.fields(avro.root, self.PURPOSE)
         defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
@@ -97,8 +97,8 @@ class InsertField(Edit):
 
 
 def _refuse_missing(required: set[str], names: Sequence[str], inserted: Sequence[Any]) -> None:
-    for name, each in zip(names, inserted, strict=True):
-        if each is None and name in required:
+    for name, field_value in zip(names, inserted, strict=True):
+        if field_value is None and name in required:
             raise DataError(f"Invalid value: null used for required field: {name}")
 
 
@@ -116,18 +116,17 @@ class ReplaceField(Edit):
 
     def schemaless(self) -> Plan:
         renamed = self._renames.get
-        kept = self._keeps
 
         def change(value: Any) -> dict[str, Any]:
             fields = require_map(value, self.PURPOSE).items()
-            return {renamed(name, name): each for name, each in fields if kept(name)}
+            return {renamed(name, name): field_value for name, field_value in fields if self._keeps(name)}
 
         return Plan(change)
 
     def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
-        kept = [field for field in avro.raw_fields(self.PURPOSE) if self._keeps(field["name"])]
-        pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in kept]
-        fields = [{**field, "name": new} for field, (_, new) in zip(kept, pairs, strict=True)]
+        declarations = [field for field in avro.raw_fields(self.PURPOSE) if self._keeps(field["name"])]
+        pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
+        fields = [{**field, "name": new} for field, (_, new) in zip(declarations, pairs, strict=True)]
         defaults = collect_defaults(avro.fields(avro.root, self.PURPOSE), replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
@@ -154,13 +153,13 @@ class ExtractField(Edit):
         *outer, last = self._path
 
         def change(value: Any) -> Any:
-            held = require_map(value, self.PURPOSE)
+            fields = require_map(value, self.PURPOSE)
             for name in outer:
-                inner = held.get(name)
+                inner = fields.get(name)
                 if inner is None:
                     return None
-                held = require_map(inner, "nested field access")
-            return held.get(last)
+                fields = require_map(inner, "nested field access")
+            return fields.get(last)
 
         return Plan(change)
 
@@ -175,14 +174,14 @@ class ExtractField(Edit):
             node = field.node
 
         def change(value: Any) -> Any:
-            held = value
+            inner = value
             for name, default in steps:
-                held = held.get(name)
-                if held is None:
-                    held = default
-                if held is None:
+                inner = inner.get(name)
+                if inner is None:
+                    inner = default
+                if inner is None:
                     return None
-            return held
+            return inner
 
         return Plan(change, replace(avro, root=node).schema())
 

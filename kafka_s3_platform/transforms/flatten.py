@@ -54,12 +54,12 @@ class Flatten(Edit):
         return Plan(change, updated.schema())
 
     def _flatten_map(self, value: dict[str, Any], prefix: str, out: dict[str, Any]) -> None:
-        for name, each in value.items():
+        for name, inner in value.items():
             flat_name = self._joined(prefix, name)
-            if isinstance(each, dict):
-                self._flatten_map(each, flat_name, out)
+            if isinstance(inner, dict):
+                self._flatten_map(inner, flat_name, out)
             else:
-                out[flat_name] = each
+                out[flat_name] = inner
 
     def _joined(self, prefix: str, name: str) -> str:
         return f"{prefix}{self._delimiter}{name}" if prefix else name
@@ -122,8 +122,8 @@ def _flatten_field(
 
 def _flatten_record(value: Mapping[str, Any] | None, branches: tuple[_Branch, ...], out: dict[str, Any]) -> None:
     for branch in branches:
-        each = None if value is None else value.get(branch.name)
+        inner = None if value is None else value.get(branch.name)
         if branch.branches is None:
-            out[branch.flat_name] = each
+            out[branch.flat_name] = inner
         else:
-            _flatten_record(each, branch.branches, out)
+            _flatten_record(inner, branch.branches, out)

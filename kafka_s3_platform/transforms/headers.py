@@ -50,10 +50,10 @@ class BatchHeaders:
         column = pa.ListArray.from_arrays(offsets, elements, type=HEADERS, mask=pa.array(counts == 0))
         return replace_column(records, "headers", column)
 
-    def kept(self, kept: Mask) -> "BatchHeaders":
+    def select(self, selected: Mask) -> "BatchHeaders":
         """Return the headers that the mask selects."""
-        mask = pa.array(kept)
-        return BatchHeaders(self.rows[kept], self.keys.filter(mask), self.values.filter(mask))
+        mask = pa.array(selected)
+        return BatchHeaders(self.rows[selected], self.keys.filter(mask), self.values.filter(mask))
 
     def appended(self, name: str, rows: Rows, values: pa.BinaryArray) -> "BatchHeaders":
         """Add one header to each of the records `rows`, behind its other headers."""
@@ -92,7 +92,7 @@ class DropHeaders:
             dropped = dropped & selected[headers.rows]
         if not dropped.any():
             return Outcome(batch)
-        return Outcome(replace(batch, records=headers.kept(~dropped).put_into(batch.records)))
+        return Outcome(replace(batch, records=headers.select(~dropped).put_into(batch.records)))
 
 
 class InsertHeader:
@@ -148,12 +148,12 @@ class HeaderFrom(Edit):
         return Plan(change)
 
     def with_schema(self, avro: Avro, schema: Schema) -> Plan:
-        known = avro.fields(avro.root, self._purpose)
-        by_name = {field.name: field for field in known}
+        declared = avro.fields(avro.root, self._purpose)
+        by_name = {field.name: field for field in declared}
         if missing := [name for name in self._fields if name not in by_name]:
             raise DataError(f"Unknown field: {', '.join(missing)}")
         texts = [(name, _compile_header_writer(avro, by_name[name].node)) for name in self._fields]
-        defaults = collect_defaults(known, replace_nulls=self._replace_nulls)
+        defaults = collect_defaults(declared, replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> tuple[Any, list[bytes | None]]:
             fields = fill_nulls(value, defaults)
@@ -166,7 +166,7 @@ class HeaderFrom(Edit):
 
     def _rest(self, fields: dict[str, Any]) -> dict[str, Any]:
         if self._moves:
-            return {name: each for name, each in fields.items() if name not in self._fields}
+            return {name: field_value for name, field_value in fields.items() if name not in self._fields}
         return fields
 
 

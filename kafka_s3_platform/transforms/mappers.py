@@ -87,12 +87,12 @@ class RecordMapper(ABC):
         mapped: list[MappedRecord] = []
         failures: list[RecordFailure] = []
         for position, record in enumerate(_iterate_records(batch)):
-            made = self._map(record)
-            if isinstance(made, RecordFailure):
-                failures.append(made)
+            results = self._map(record)
+            if isinstance(results, RecordFailure):
+                failures.append(results)
             else:
-                sources += [position] * len(made)
-                mapped += made
+                sources += [position] * len(results)
+                mapped += results
         return Outcome(_build_batch(batch, np.array(sources, np.intp), mapped), tuple(failures))
 
     def _map(self, record: MappedRecord) -> list[MappedRecord] | RecordFailure:
@@ -122,8 +122,8 @@ class MapperStep:
             self._mapper = new()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        given = batch if selected is None else batch.take(np.flatnonzero(selected))
-        outcome = self._applied(given)
+        chosen = batch if selected is None else batch.take(np.flatnonzero(selected))
+        outcome = self._applied(chosen)
         if selected is None:
             return outcome
         merged = _merge_batches(batch.take(np.flatnonzero(~selected)), outcome.batch)
@@ -152,8 +152,8 @@ class MapperStep:
             kind = TransientError if isinstance(error, TransientError) else PermanentError
             raise kind(mask_options(str(error), self._secrets)) from None
         except Exception as error:  # noqa: BLE001 - a user's code
-            said = mask_options(f"{_qualify_class(type(error))}: {error}", self._secrets)
-            raise PermanentError(f"{where} failed: {said}; {advice}") from choose_cause(error, self._secrets)
+            message = mask_options(f"{_qualify_class(type(error))}: {error}", self._secrets)
+            raise PermanentError(f"{where} failed: {message}; {advice}") from choose_cause(error, self._secrets)
 
 
 def number_ordinals(offsets: Sequence[int] | Any) -> Int32s:
@@ -209,9 +209,9 @@ def _build_batch(batch: ConnectBatch, sources: RowNumbers, mapped: list[MappedRe
     taken = batch.take(sources)
     records = replace_column(taken.records, "topic", pa.array([record.topic for record in mapped], pa.string()))
     headers = pa.array([list(map(_make_header, record.headers)) or None for record in mapped], HEADERS)
-    made = replace(taken, records=replace_column(records, "headers", headers), ordinals=number_ordinals(taken.offsets))
-    made = _replace_mapped(made, "key", [(record.key, record.key_schema) for record in mapped])
-    return _replace_mapped(made, "value", [(record.value, record.value_schema) for record in mapped])
+    built = replace(taken, records=replace_column(records, "headers", headers), ordinals=number_ordinals(taken.offsets))
+    built = _replace_mapped(built, "key", [(record.key, record.key_schema) for record in mapped])
+    return _replace_mapped(built, "value", [(record.value, record.value_schema) for record in mapped])
 
 
 def _make_header(header: tuple[str, bytes | None]) -> dict[str, Any]:
@@ -221,20 +221,20 @@ def _make_header(header: tuple[str, bytes | None]) -> dict[str, Any]:
 def _replace_mapped(batch: ConnectBatch, side: Side, mapped: list[tuple[Any, Schema | None]]) -> ConnectBatch:
     """Replace a payload if a record changed it. If not, it keeps the bytes that it was read as."""
     source: Payload = getattr(batch, side)
-    before = zip(source.objects, _list_schemas(source), strict=True)
-    if all(new is old and schema == known for (new, schema), (old, known) in zip(mapped, before, strict=True)):
+    pairs = zip(mapped, _pair_schemas(source), strict=True)
+    if all(new is old and schema == old_schema for (new, schema), (old, old_schema) in pairs):
         return batch
     return replace_payload(batch, side, _build_payload(mapped))
 
 
 def _build_payload(objects: Iterable[tuple[Any, Schema | None]]) -> Payload:
-    known: dict[Schema, int] = {}
+    schemas: dict[Schema, int] = {}
     values = []
     codes = []
     for value, schema in objects:
         values.append(value)
-        codes.append(NO_SCHEMA if schema is None or value is None else known.setdefault(schema, len(known)))
-    return Payload(None, np.array(codes, np.int32), list(known), values)
+        codes.append(NO_SCHEMA if schema is None or value is None else schemas.setdefault(schema, len(schemas)))
+    return Payload(None, np.array(codes, np.int32), list(schemas), values)
 
 
 def _merge_batches(one: ConnectBatch, other: ConnectBatch) -> ConnectBatch:
@@ -261,18 +261,18 @@ def _pair_schemas(payload: Payload) -> Iterable[tuple[Any, Schema | None]]:
     return zip(payload.objects, _list_schemas(payload), strict=True)
 
 
-def _find_flaw(given: ConnectBatch, made: ConnectBatch) -> str | None:
+def _find_flaw(source: ConnectBatch, result: ConnectBatch) -> str | None:
     """Find what is wrong with the result of a user's class for a batch."""
-    if made.records.schema != RECORD_SCHEMA:
+    if result.records.schema != RECORD_SCHEMA:
         return "records of another schema"
-    if not len(made.key) == len(made.value) == made.num_rows == len(_read_ordinals(made)):
-        return f"not as many keys, values and ordinals as records ({made.num_rows})"
-    offsets = made.offsets
-    ordinals = _read_ordinals(made)
+    if not len(result.key) == len(result.value) == result.num_rows == len(_read_ordinals(result)):
+        return f"not as many keys, values and ordinals as records ({result.num_rows})"
+    offsets = result.offsets
+    ordinals = _read_ordinals(result)
     steps = np.diff(offsets)
     within = np.diff(ordinals)
     if not np.all((steps > 0) | ((steps == 0) & (within > 0))):
         return "records that do not ascend by offset and ordinal"
-    if not np.isin(offsets, given.offsets).all():
+    if not np.isin(offsets, source.offsets).all():
         return "offsets that it was not given"
     return None

@@ -39,8 +39,8 @@ class MaskField(Edit):
         defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
-            known = fill_nulls(value, defaults)
-            return {**known, **{name: mask(known.get(name)) for name, mask in masks.items()}}
+            filled = fill_nulls(value, defaults)
+            return {**filled, **{name: mask(filled.get(name)) for name, mask in masks.items()}}
 
         return Plan(change, schema)
 

@@ -28,8 +28,8 @@ def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
         # Each distinct topic is matched once.
         topics = pc.dictionary_encode(batch.records.column("topic"))
         matched = np.array([pattern.fullmatch(topic) is not None for topic in topics.dictionary.to_pylist()], bool)
-        found: Mask = matched[topics.indices.to_numpy()]
-        return found
+        selected: Mask = matched[topics.indices.to_numpy()]
+        return selected
 
     return mask
 
@@ -39,9 +39,9 @@ def _match_header_key(values: Mapping[str, Any]) -> Predicate:
 
     def mask(batch: ConnectBatch) -> Mask:
         headers = BatchHeaders.of(batch.records)
-        found = pc.equal(headers.keys, pa.scalar(name)).to_numpy(zero_copy_only=False)
+        is_named = pc.equal(headers.keys, pa.scalar(name)).to_numpy(zero_copy_only=False)
         with_name = np.zeros(batch.num_rows, bool)
-        with_name[headers.rows[found]] = True
+        with_name[headers.rows[is_named]] = True
         return with_name
 
     return mask

@@ -40,8 +40,8 @@ class Filter:
         self.executing_class = executing_class
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        kept = np.zeros(batch.num_rows, bool) if selected is None else ~selected
-        return Outcome(batch.take(np.flatnonzero(kept)))
+        passing = np.zeros(batch.num_rows, bool) if selected is None else ~selected
+        return Outcome(batch.take(np.flatnonzero(passing)))
 
 
 class RegexRouter:
@@ -143,17 +143,17 @@ class ExtractTopic:
     def _topic(self, source: Any) -> str | None:
         """Return the new topic, None if it stays as it is."""
         require_exact(source)
-        found = source
+        content = source
         for step in self._path:
-            found = _take_step(found, step)
+            content = _take_step(content, step)
         what = f"{self._side.lower()}{f' field {self._field}' if self._field else ''}"
-        if found is None:
+        if content is None:
             if self._skips_missing:
                 return None
             raise DataError(f"{what} is missing or null, and names no topic")
-        topic = _decode_text(found)
+        topic = _decode_text(content)
         if not topic:
-            raise DataError(f"{what} is no text that could name a topic, but {type(found).__name__}")
+            raise DataError(f"{what} is no text that could name a topic, but {type(content).__name__}")
         if not is_topic_name(topic):
             raise DataError(f"{what} is {topic[:_SHOWN]!r}, which no topic can be named")
         return topic

@@ -56,11 +56,11 @@ class TimestampConverter(Edit):
             return Plan(self._converter(avro, avro.root), replace(avro, root=root).schema())
         fields = avro.fields(avro.root, PURPOSE)
         defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
-        found = next((field for field in fields if field.name == self._field), None)
-        if found is None:
+        converted_field = next((field for field in fields if field.name == self._field), None)
+        if converted_field is None:
             return Plan(lambda value: fill_nulls(value, defaults), schema)
-        convert = self._converter(avro, found.node)
-        updated = avro.with_fields(self._fields(avro, found)).schema()
+        convert = self._converter(avro, converted_field.node)
+        updated = avro.with_fields(self._fields(avro, converted_field)).schema()
         return Plan(lambda value: self._with_field(fill_nulls(value, defaults), convert), updated)
 
     def _with_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class TimestampConverter(Edit):
 
     def _updated(self, raw: Mapping[str, Any], field: Field) -> dict[str, Any]:
         """Return the field's new declaration. It has no default, as in Connect."""
-        rest = {key: each for key, each in raw.items() if key != "default"}
+        rest = {key: attribute for key, attribute in raw.items() if key != "default"}
         node = NODES[self._target]
         if not field.optional:
             return {**rest, "type": node}

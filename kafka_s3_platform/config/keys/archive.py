@@ -29,9 +29,9 @@ _NO_INDEX_FOLDER = re.compile(r"[^A-Za-z0-9!$&'()+,./:;=@_-]")
 
 def _parse_index_folder(text: str) -> str:
     folder = values.parse_folder(text)
-    if found := _NO_INDEX_FOLDER.search(folder):
+    if refused := _NO_INDEX_FOLDER.search(folder):
         raise ValueError(
-            f"{text!r} holds {found[0]!r}, and the index's library takes the folder as a part of a URL: use letters "
+            f"{text!r} holds {refused[0]!r}, and the index's library takes the folder as a part of a URL: use letters "
             f"from a to z, digits and any of !$&'()+,-./:;=@_"
         )
     return folder
@@ -168,14 +168,15 @@ ARCHIVE_KEYS = (START_HOUR, *keys_by_field(ArchiveSettings).values())
 
 def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
     """Read how to archive a topic. `folders` are those of objects, which must not hold the index or restores."""
-    found = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone))
-    if found.risk_retention_fail > found.risk_retention_warn:
+    settings = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone))
+    if settings.risk_retention_fail > settings.risk_retention_warn:
         sheet.refuse("archive.risk.retention.fail", "it is above archive.risk.retention.warn: what fails warns first")
-    if found.risk_age_fail_ms < found.risk_age_warn_ms:
+    if settings.risk_age_fail_ms < settings.risk_age_warn_ms:
         sheet.refuse("archive.risk.age.fail.ms", "it is below archive.risk.age.warn.ms: what fails warns first")
-    _keep_apart(sheet, "archive.index.dir", found.index_dir, folders)
-    _keep_apart(sheet, "archive.restore.dir", found.restore_dir, {**folders, "archive.index.dir": found.index_dir})
-    return found
+    _keep_apart(sheet, "archive.index.dir", settings.index_dir, folders)
+    folders = {**folders, "archive.index.dir": settings.index_dir}
+    _keep_apart(sheet, "archive.restore.dir", settings.restore_dir, folders)
+    return settings
 
 
 def _read_start_hour(sheet: Sheet, zone: ZoneInfo) -> datetime:

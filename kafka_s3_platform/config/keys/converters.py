@@ -186,29 +186,29 @@ def read_converter(
         schemas_enable: the default of that option.
     """
     outcome = ClientOutcome()
-    known = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
-    own = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in known}
-    enable = _read_boolean(outcome, known, "schemas.enable", default=schemas_enable)
+    accepted = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
+    short_names = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in accepted}
+    enable = _read_boolean(outcome, accepted, "schemas.enable", default=schemas_enable)
     is_json = format_name == "JSON"
-    if PRESERVE_OTHERS in known and format_name != "JSON_SR":
+    if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
         outcome.without_meaning[PRESERVE_OTHERS] = "Belongs to JsonSchemaConverter."
         outcome.honoured.pop(PRESERVE_OTHERS, None)
-    for name in {DECIMAL_FORMAT, REPLACE_NULLS} & known.keys() if not is_json else ():
+    for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if not is_json else ():
         outcome.without_meaning[name] = "Belongs to JsonConverter."
         outcome.honoured.pop(name, None)
     if format_name in WITH_REGISTRY:
-        registry = _read_registry(outcome, {name: known[written] for name, written in own.items()}, own)
-        kept = {name: known[name] for name in PROTOBUF_OPTIONS if name in known}
-        if format_name == "JSON_SR" and _read_boolean(outcome, known, PRESERVE_OTHERS, default=False):
-            kept[PRESERVE_OTHERS] = "true"
-        settings = {"format": format_name, "registry": registry, "options": kept}
+        registry = _read_registry(outcome, {n: accepted[written] for n, written in short_names.items()}, short_names)
+        chosen = {name: accepted[name] for name in PROTOBUF_OPTIONS if name in accepted}
+        if format_name == "JSON_SR" and _read_boolean(outcome, accepted, PRESERVE_OTHERS, default=False):
+            chosen[PRESERVE_OTHERS] = "true"
+        settings = {"format": format_name, "registry": registry, "options": chosen}
         return ConverterSettings.model_validate(settings), outcome
-    for name in known:
+    for name in accepted:
         if name not in {"schemas.enable", DECIMAL_FORMAT, REPLACE_NULLS, PRESERVE_OTHERS}:
             outcome.without_meaning[name] = f"{format_name} needs no registry."
             outcome.honoured.pop(name, None)
-    options = _judge_decimals(outcome, known) if is_json else {}
-    if is_json and _read_boolean(outcome, known, REPLACE_NULLS, default=False):
+    options = _judge_decimals(outcome, accepted) if is_json else {}
+    if is_json and _read_boolean(outcome, accepted, REPLACE_NULLS, default=False):
         options[REPLACE_NULLS] = "true"
     plain = {"format": format_name, "schemas_enable": enable and is_json, "options": options}
     return ConverterSettings.model_validate(plain), outcome
@@ -217,18 +217,19 @@ def read_converter(
 def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[str, str]:
     """Read how decimals are written. The default is left out."""
     try:
-        found = expect_one_of(("BASE64", "NUMERIC"))(options.get(DECIMAL_FORMAT) or "BASE64")
+        decimal_format = expect_one_of(("BASE64", "NUMERIC"))(options.get(DECIMAL_FORMAT) or "BASE64")
     except ValueError as err:
         outcome.refused[DECIMAL_FORMAT] = str(err)
         return {}
-    return {} if found == "BASE64" else {DECIMAL_FORMAT: found}
+    return {} if decimal_format == "BASE64" else {DECIMAL_FORMAT: decimal_format}
 
 
 def is_known_option(name: str) -> bool:
     """Whether an option, without its converter's prefix, is known by its full name. Others may hold a secret."""
-    own = name.removeprefix(_PREFIX)
-    found = (_KEYS.find(name), _KEYS.find(own), CLIENT_KEYS.find(own) if own.startswith("ssl.") else None)
-    return any(key is not None and not key.is_family for key in found)
+    short_name = name.removeprefix(_PREFIX)
+    client_key = CLIENT_KEYS.find(short_name) if short_name.startswith("ssl.") else None
+    keys = (_KEYS.find(name), _KEYS.find(short_name), client_key)
+    return any(key is not None and not key.is_family for key in keys)
 
 
 def is_registry_option(name: str) -> bool:
@@ -303,19 +304,19 @@ def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written:
     source = options.get(_SOURCE, "").upper()
     if source not in {"", "URL", "USER_INFO"}:
         outcome.refused[written[_SOURCE]] = f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL"
-    found = options.get(_USER_INFO, "")
-    if source == "USER_INFO" and ":" not in found:
+    user_info = options.get(_USER_INFO, "")
+    if source == "USER_INFO" and ":" not in user_info:
         outcome.refused[written.get(_USER_INFO, _USER_INFO)] = "required: `user:password`, as USER_INFO says"
-    return found
+    return user_info
 
 
 def _read_tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
     """Read the TLS properties under the names that librdkafka and the registry's client share."""
-    found = translate_properties({name: value for name, value in options.items() if name.startswith("ssl.")}, "common")
-    unusable = found.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
+    translated = translate_properties({n: value for n, value in options.items() if n.startswith("ssl.")}, "common")
+    unusable = translated.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
     for name in options:
-        if name in found.without_meaning:
-            outcome.without_meaning[written[name]] = found.without_meaning[name]
-        elif name in found.refused or (unusable and name in found.honoured):
-            outcome.refused[written[name]] = found.refused.get(name, _REGISTRY_PEM)
-    return {name: value for name, value in found.properties.items() if name in _SSL_PROPERTIES}
+        if name in translated.without_meaning:
+            outcome.without_meaning[written[name]] = translated.without_meaning[name]
+        elif name in translated.refused or (unusable and name in translated.honoured):
+            outcome.refused[written[name]] = translated.refused.get(name, _REGISTRY_PEM)
+    return {name: value for name, value in translated.properties.items() if name in _SSL_PROPERTIES}

@@ -50,9 +50,9 @@ _CHAIN_OF: Mapping[str, tuple[str, ...]] = {
 """The classes of AWS's chain and of its members, each with the names of its members in botocore. Empty: all members."""
 
 _KNOWN = {
-    known: name
+    alias: name
     for name in (*_CHAIN_OF, _ASSUME_ROLE)
-    for known in (name, name.rpartition(".")[2], name.replace("com.amazonaws.", "com.amazon."))
+    for alias in (name, name.rpartition(".")[2], name.replace("com.amazonaws.", "com.amazon."))
 }
 _SYSTEM_PROPERTIES = re.compile(r"(.*\.)?SystemProper(ties|ty)CredentialsProvider")
 # The first parts of common Java packages, or a class without a package.
@@ -237,8 +237,8 @@ def refuse_two_methods(
 
 
 def _refuse_without_role(sheet: Sheet) -> None:
-    own = ("sts.role.session.name", "sts.role.external.id", "sts.region")
-    for name in (*own, "aws.sts.role.session.duration", "aws.sts.config.endpoint"):
+    of_role = ("sts.role.session.name", "sts.role.external.id", "sts.region")
+    for name in (*of_role, "aws.sts.role.session.duration", "aws.sts.config.endpoint"):
         if name in sheet:
             sheet.refuse(name, "there is no role to assume; set sts.role.arn")
 

@@ -125,12 +125,12 @@ def read_stack_secret() -> str:
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with NamedTemporaryFile("w", dir=path.parent) as made:
-                made.write(token_hex())
-                made.flush()
+            with NamedTemporaryFile("w", dir=path.parent) as new_file:
+                new_file.write(token_hex())
+                new_file.flush()
                 # Of two processes, both use what the first one made.
                 with suppress(FileExistsError):
-                    os.link(made.name, path)
+                    os.link(new_file.name, path)
         return path.read_text()
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}; set {LOCAL_SECRET} where no home can be written") from err

@@ -55,20 +55,20 @@ class KafkaSettings(Settings):
 
     def properties(self, client: Literal["admin", "consumer", "producer"]) -> dict[str, str]:
         """Return the librdkafka properties for one kind of client as plain text. Never log them."""
-        own = {"admin": self.admin, "consumer": self.consumer, "producer": self.producer}[client]
-        secret = {**self.common, **own}
+        of_client = {"admin": self.admin, "consumer": self.consumer, "producer": self.producer}[client]
+        secret = {**self.common, **of_client}
         return {"bootstrap.servers": self.bootstrap_servers} | {k: v.get_secret_value() for k, v in secret.items()}
 
 
 def find_cluster(worker: Worker) -> KafkaSettings:
     """Return the cluster of worker.properties alone. Admin clients connect like consumers."""
-    own = worker.properties
+    properties = worker.properties
     return KafkaSettings(
         bootstrap_servers=worker.bootstrap_servers,
-        common=own["common"],
-        consumer=own["consumer"],
-        producer=own["producer"],
-        admin={**select_security(own["consumer"]), **own["admin"]},
+        common=properties["common"],
+        consumer=properties["consumer"],
+        producer=properties["producer"],
+        admin={**select_security(properties["consumer"]), **properties["admin"]},
     )
 
 
@@ -79,7 +79,7 @@ def read_kafka(sheet: Sheet, worker: Worker) -> KafkaSettings:
         there = "" if worker.exists else ", which does not exist"
         sheet.refuse("bootstrap.servers", f"required: name the cluster's brokers in {worker.path}{there}")
     api_key = _read_api_key(sheet)
-    base = {scope: _drop_login(own) if api_key else own for scope, own in worker.properties.items()}
+    base = {scope: _drop_login(texts) if api_key else texts for scope, texts in worker.properties.items()}
     consumer = {**base["consumer"], **_read_override(sheet, "consumer")}
     producer = {**base["producer"], **_read_override(sheet, "producer")}
     # In Connect, consumers look up offsets. Here the admin client does, so it connects like consumers.

@@ -317,18 +317,18 @@ class LayoutSettings(Settings):
 
 def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
     """Read the layout of a connector file. A refused key has its default."""
-    found = read_output(sheet, dialect)
-    naming = read_names(sheet, dialect, found)
-    default = "Hourly" if find_format(found["format"]).is_envelope else "Default"
+    output = read_output(sheet, dialect)
+    naming = read_names(sheet, dialect, output)
+    default = "Hourly" if find_format(output["format"]).is_envelope else "Default"
     partitioner = _read_partitioner(sheet, dialect.partitioner or _OF_LAYOUTS.get(naming["key_layout"], default))
     layout = sheet.fill(
         LayoutSettings,
-        **found,
+        **output,
         **naming,
         **_read_folders(sheet, partitioner, naming),
         **_read_time(sheet, dialect, partitioner, naming),
         **_read_rotation(sheet, dialect, partitioner),
-        schema_compatibility=_read_compatibility(sheet, found["format"]),
+        schema_compatibility=_read_compatibility(sheet, output["format"]),
     )
     _check_out_of_range_folder(sheet, layout)
     return layout
@@ -347,11 +347,11 @@ def _check_out_of_range_folder(sheet: Sheet, layout: LayoutSettings) -> None:
 
 
 def _read_compatibility(sheet: Sheet, format_name: str) -> Compatibility:
-    found = sheet.value(COMPATIBILITY)
+    compatibility = sheet.value(COMPATIBILITY)
     if find_format(format_name).is_envelope and COMPATIBILITY.name in sheet:
         sheet.without_meaning(COMPATIBILITY.name, "The envelope has one schema, whatever the values are.")
         return "NONE"
-    return found
+    return compatibility
 
 
 def _read_partitioner(sheet: Sheet, default: str) -> str:

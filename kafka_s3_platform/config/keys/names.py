@@ -105,20 +105,20 @@ _CONNECT_KEYS = (DIRECTORY_DELIM.name, FILE_DELIM.name, PAD_WIDTH.name)
 def read_names(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dict[str, Any]:
     """Read the layout of keys, their folder and their parts. `output` holds the format and the codec of objects."""
     layout = sheet.value_or(KEY_LAYOUT, dialect.key_layout)
-    own = sheet.text(SOURCE_TEMPLATE.name) if dialect.is_source else ""
+    source_template = sheet.text(SOURCE_TEMPLATE.name) if dialect.is_source else ""
     # In files of Connect's own connectors, a template is enough to choose the layout.
-    if own or (layout == dialect.key_layout == "connect" and TEMPLATE.name in sheet):
+    if source_template or (layout == dialect.key_layout == "connect" and TEMPLATE.name in sheet):
         layout = "template"
     if layout == "lenses" and not dialect.is_source:
         sheet.refuse(KEY_LAYOUT.name, "only read: names there hold the last offset, known when an object has ended")
-    if own or layout != "template":
-        whose = SOURCE_TEMPLATE.name if own else f"The layout {layout}"
+    if source_template or layout != "template":
+        whose = SOURCE_TEMPLATE.name if source_template else f"The layout {layout}"
         sheet.leave((TEMPLATE.name,), f"{whose} names objects its own way.")
     if layout != "connect":
         sheet.leave(_CONNECT_KEYS, f"The layout {layout} names objects its own way.")
     return {
         "key_layout": layout,
-        **_read_folder(sheet, dialect, layout, own),
+        **_read_folder(sheet, dialect, layout, source_template),
         "extension": sheet.value_or(EXTENSION, _find_default_extension(sheet, dialect, output)),
         **_read_delimiters(sheet),
     }
@@ -149,7 +149,7 @@ def _read_delimiters(sheet: Sheet) -> dict[str, Any]:
     return {"directory_delim": folders, "file_delim": parts}
 
 
-def _read_folder(sheet: Sheet, dialect: Dialect, layout: str, own: str) -> dict[str, Any]:
+def _read_folder(sheet: Sheet, dialect: Dialect, layout: str, source_template: str) -> dict[str, Any]:
     """Read the folder and the template. The part of Aiven's prefix after its last slash begins the file's name."""
     parse = values.parse_folder if layout == "connect" and not dialect.is_source else values.parse_folder_or_root
     folder = sheet.read(TOPICS_DIR.name, parse, dialect.topics_dir)
@@ -160,7 +160,7 @@ def _read_folder(sheet: Sheet, dialect: Dialect, layout: str, own: str) -> dict[
     elif prefix:
         folder = prefix.rpartition("/")[0].strip("/")
     if layout == "template":
-        template = own or _read_template(sheet, prefix.rpartition("/")[2], dialect)
+        template = source_template or _read_template(sheet, prefix.rpartition("/")[2], dialect)
     return {"topics_dir": folder, "file_name_template": template}
 
 

@@ -211,9 +211,9 @@ def read_output(sheet: Sheet, dialect: Dialect) -> dict[str, Any]:
 
 
 def _read_format(sheet: Sheet, dialect: Dialect) -> str:
-    given = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in sheet]
-    for other in given[1:]:
-        sheet.refuse(other, f"{given[0]} says the same; keep one")
+    written = [key.name for key in (FORMAT, CLOUD_FORMAT, AIVEN_TYPE) if key.name in sheet]
+    for other in written[1:]:
+        sheet.refuse(other, f"{written[0]} says the same; keep one")
     by_class = sheet.value_or(FORMAT, None)
     by_word = CLOUD_WORDS.get(sheet.value(CLOUD_FORMAT))
     if by_class or by_word:
@@ -303,11 +303,11 @@ def _read_part(sheet: Sheet, store: TypedKey[bool], by_class: TypedKey[str], by_
 
 
 def _read_nulls(sheet: Sheet, *, is_envelope: bool) -> Nulls:
-    found = sheet.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
-    if is_envelope and found != "write":
+    nulls = sheet.value_or(NULL_VALUES, NULL_VALUES.unset if is_envelope else "fail")
+    if is_envelope and nulls != "write":
         sheet.refuse(NULL_VALUES.name, "an envelope archives records without a value, which is `write`")
-    elif not is_envelope and found == "write" and not sheet.value(STORE_KEYS):
+    elif not is_envelope and nulls == "write" and not sheet.value(STORE_KEYS):
         sheet.refuse(STORE_KEYS.name, "required: behavior.on.null.values=write writes keys, for want of values")
-    if is_envelope or found != "write":
+    if is_envelope or nulls != "write":
         sheet.leave((TOMBSTONE_FOLDER.name,), "Only behavior.on.null.values=write has such a folder.")
-    return found
+    return nulls

@@ -246,9 +246,9 @@ def _read_converter(
     if not layout.is_envelope and not _names_a_registry(sheet, side):
         _leave_converter(sheet, side, _UNREAD)
         return None
-    found, refused = sheet.attempt(lambda: _read_named_converter(sheet, worker, side))
+    converter, refused = sheet.attempt(lambda: _read_named_converter(sheet, worker, side))
     if not refused:
-        return found
+        return converter
     _leave_converter(sheet, side, f"The envelope keeps the bytes of {side}s unchanged.", refused)
     return ConverterSettings(unread=", ".join(refused))
 
@@ -282,12 +282,12 @@ def _read_own_converter(
         return None
     prefix = f"{side}.converter."
     shared = _read_shared(sheet) if format_name in WITH_REGISTRY else {}
-    own = sheet.under(prefix)
-    found, outcome = read_converter(format_name, {**shared, **own}, schemas_enable=schemas_enable)
-    sheet.take(prefix, outcome.only(own))
-    sheet.take("", outcome.only(shared.keys() - own.keys()))
-    sheet.take(prefix, outcome.missing(own.keys() | shared.keys()))
-    return found
+    options = sheet.under(prefix)
+    converter, outcome = read_converter(format_name, {**shared, **options}, schemas_enable=schemas_enable)
+    sheet.take(prefix, outcome.only(options))
+    sheet.take("", outcome.only(shared.keys() - options.keys()))
+    sheet.take(prefix, outcome.missing(options.keys() | shared.keys()))
+    return converter
 
 
 def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> ConverterSettings | None:
@@ -297,13 +297,13 @@ def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> Conver
         return None
     options = {name.removeprefix(prefix): value for name, value in entries.items() if name.startswith(prefix)}
     try:
-        found, outcome = read_converter(CONVERTER_CLASS(class_name), options, schemas_enable=True)
+        converter, outcome = read_converter(CONVERTER_CLASS(class_name), options, schemas_enable=True)
     except ValueError as err:
         sheet.refuse(f"{side}.converter", f"that of {worker.path}: {err}")
         return None
     for name, reason in outcome.refused.items():
         sheet.refuse(f"{side}.converter", f"{prefix}{name} of {worker.path}: {reason}")
-    return found
+    return converter
 
 
 def _read_shared(sheet: Sheet) -> dict[str, str]:
@@ -316,18 +316,18 @@ def _leave_shared(sheet: Sheet, converters: Iterable[ConverterSettings | None]) 
     shared = _read_shared(sheet)
     sheet.show(name for name in shared if is_known_option(name))
     if not any(converter and converter.registry for converter in converters):
-        left = [name for name in shared if not sheet.is_refused(name)]
-        sheet.leave(left, "No converter of this file needs a registry.")
+        unused = [name for name in shared if not sheet.is_refused(name)]
+        sheet.leave(unused, "No converter of this file needs a registry.")
 
 
 def _leave_converter(sheet: Sheet, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
     """Report that the converter of this side changes nothing. `refused` is key -> why restores cannot use it."""
-    own = [name for name in sheet.under("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]]
+    names = [name for name in sheet.under("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]]
     absent = "".join(f"; {name}: {reason}" for name, reason in refused.items() if name not in sheet)
-    for name in own:
+    for name in names:
         reason = refused.get(name, "") + (absent if name in {f"{side}.converter", CLOUD_FORMATS[side]} else "")
         sheet.leave([name], f"{why} No restore can change them: {reason.removeprefix('; ')}" if reason else why)
-    sheet.show(name for name in own if is_known_option(name.removeprefix(f"{side}.converter.")))
+    sheet.show(name for name in names if is_known_option(name.removeprefix(f"{side}.converter.")))
 
 
 def _judge_pairs(
@@ -350,8 +350,8 @@ def _judge_part(sheet: Sheet, side: "Side", output: str, converter: ConverterSet
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
-            given = [key for key in (name, CLOUD_FORMATS[side]) if key in sheet]
-            sheet.refuse(given[0] if given else name, reason if given else f"that of worker.properties: {reason}")
+            written = [key for key in (name, CLOUD_FORMATS[side]) if key in sheet]
+            sheet.refuse(written[0] if written else name, reason if written else f"that of worker.properties: {reason}")
     elif (
         find_format(output).needs_converter and not sheet.is_refused(name) and not sheet.is_refused(CLOUD_FORMATS[side])
     ):
@@ -367,17 +367,17 @@ def _read_transforms(sheet: Sheet, layout: LayoutSettings, *, is_source: bool) -
     entries = {name: value for name, value in sheet.under("").items() if name.startswith(("transforms", "predicates"))}
     sheet.show(find_public_keys(entries))
     try:
-        found = parse_transforms({name: value for name, value in entries.items() if value})
+        steps = parse_transforms({name: value for name, value in entries.items() if value})
     except ValueError as err:
         match = _TRANSFORM_KEY.fullmatch(str(err))
         sheet.refuse(match[1] if match else "transforms", match[2].strip() if match else str(err))
         return ()
-    for step in found:
+    for step in steps:
         if not is_source:
             _judge_step(sheet, layout, step)
     if not is_source:
-        _judge_routes(sheet, found)
-    return found
+        _judge_routes(sheet, steps)
+    return steps
 
 
 def _judge_routes(sheet: Sheet, steps: tuple[TransformSettings, ...]) -> None:
@@ -400,8 +400,8 @@ def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -
             f"transforms.{step.alias}.type",
             f"{step.type} changes records, and an envelope holds them as they are; name another format.class",
         )
-    given = step.options.get("delimiter")
-    delimiter = "." if given is None else given.get_secret_value()
+    option = step.options.get("delimiter")
+    delimiter = "." if option is None else option.get_secret_value()
     if step.type.startswith("Flatten") and layout.format == "avro" and not _AVRO_NAME.fullmatch(f"a{delimiter}"):
         sheet.refuse(
             f"transforms.{step.alias}.delimiter",
@@ -413,13 +413,13 @@ def _read_errors(sheet: Sheet, layout: LayoutSettings, letters: str | None) -> E
     """Read the error settings. `letters` is the dead letter topic that the connector has if its file names none."""
     tolerance: ErrorsTolerance = sheet.value_or(TOLERANCE, "all" if letters else "none")
     is_by_itself = letters is not None and tolerance == "all"
-    found = sheet.fill(
+    settings = sheet.fill(
         ErrorSettings,
         tolerance=tolerance,
         dead_letter_topic=sheet.value_or(DEAD_LETTERS, letters if is_by_itself else None),
         dead_letter_headers=sheet.value_or(DEAD_LETTER_HEADERS, is_by_itself),
     )
-    topic = found.dead_letter_topic
+    topic = settings.dead_letter_topic
     name = NULLS_TO_DEAD_LETTERS.name
     if sheet.value(NULLS_TO_DEAD_LETTERS) and topic is not None and layout.null_values == "ignore":
         sheet.refuse(
@@ -431,4 +431,4 @@ def _read_errors(sheet: Sheet, layout: LayoutSettings, letters: str | None) -> E
         sheet.leave((name,), "No record without a value is left out beside a dead letter topic.")
     if topic in sheet.value(TOPICS):
         sheet.refuse(DEAD_LETTERS.name, f"{topic} is archived itself; name another topic")
-    return found
+    return settings

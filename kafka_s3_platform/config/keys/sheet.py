@@ -128,13 +128,13 @@ class Sheet:
         """Return the value of a key, or a default that depends on other keys."""
         return self.read(key.name, key.parse, default)
 
-    def fill(self, settings: type[Filled], **known: object) -> Filled:
-        """Return settings with the `known` fields. Fill every other field that has a key from that key."""
-        found = dict(known)
+    def fill(self, settings: type[Filled], **fields: object) -> Filled:
+        """Return settings with these `fields`, and every other field from its key, if it has one."""
+        values_by_field = dict(fields)
         for name, key in keys_by_field(settings).items():
-            if name not in known:
-                found[name] = self.value(key)
-        return settings.model_validate(found)
+            if name not in fields:
+                values_by_field[name] = self.value(key)
+        return settings.model_validate(values_by_field)
 
     def read(self, name: str, parse: Parser[T], default: Other) -> T | Other:
         """Return the parsed value, or `default` if the key is unset, empty or refused."""
@@ -197,8 +197,8 @@ class Sheet:
 
     def is_refused(self, name: str) -> bool:
         """Whether a key is refused so far."""
-        found = self._judged.get(self.written(name))
-        return found is not None and found[0] is KeyClass.REFUSED
+        judgement = self._judged.get(self.written(name))
+        return judgement is not None and judgement[0] is KeyClass.REFUSED
 
     def attempt(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
         """Return what `read` returns, and the keys that it refuses, with the reasons.
@@ -207,7 +207,7 @@ class Sheet:
         """
         before = dict(self._judged)
         values = dict(self._values)
-        found = read()
+        result = read()
         refused = {
             name: reason
             for name, (key_class, reason) in self._judged.items()
@@ -216,7 +216,7 @@ class Sheet:
         if refused:
             self._judged = before
             self._values = values
-        return found, refused
+        return result, refused
 
     def findings(self) -> Iterator[KeyFinding]:
         """Return a finding for every key of the file, in its order, then for the required keys that it lacks."""
@@ -243,10 +243,10 @@ def substitute_variables(text: str, env: Mapping[str, str]) -> str:
         provider, name = match.groups()
         if provider != "env":
             raise ValueError(f"the config provider {provider!r} is unknown; only ${{env:NAME}} is replaced")
-        found = env[name] if name in env else find_local_default(name)
-        if found is None:
+        replacement = env[name] if name in env else find_local_default(name)
+        if replacement is None:
             raise ValueError(f"the environment variable {name!r} is not set")
-        return found
+        return replacement
 
     return _PLACEHOLDER.sub(value, text)
 
@@ -289,10 +289,10 @@ def _mask_user_info(value: str) -> str:
 def mask_quoted(text: str, value: str) -> str:
     """Return a text in which the value, and each quoted part of it, is masked."""
 
-    def quoted(found: re.Match[str]) -> str:
-        inner = found[1] or found[2]
+    def quoted(match: re.Match[str]) -> str:
+        inner = match[1] or match[2]
         if inner.replace("\\\\", "\\") in value:
-            return found[0].replace(inner, MASK)
-        return found[0]
+            return match[0].replace(inner, MASK)
+        return match[0]
 
     return mask_value(_QUOTED.sub(quoted, text), value)

@@ -234,8 +234,8 @@ def leave_unused(sheet: Sheet, dialect: Dialect) -> None:
     """Note which keys mean nothing to a sink, or to a source, before any is read."""
     if not dialect.is_source:
         sheet.leave(OF_HEADERS, "No converter reads header values: each comes back with its bytes.")
-        own = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
-        sheet.leave(own, "Belongs to source connectors, which read objects back.")
+        source_keys = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
+        sheet.leave(source_keys, "Belongs to source connectors, which read objects back.")
         return
     sheet.leave_writing()
     if SOURCE_TEMPLATE.name in sheet:
@@ -294,8 +294,8 @@ def _read_bare(sheet: Sheet, layout: LayoutSettings) -> AivenType | None:
 def _read_header_converter(sheet: Sheet, worker: Worker) -> str:
     """Read the sink's class for headers, by its short name: the connector's, else the worker's."""
     word = sheet.text("input.header.format").strip().upper()
-    own = sheet.text("header.converter") or _HEADER_WORDS.get(word, word)
-    return (own or _find_worker_class(worker, "header.converter") or "SimpleHeaderConverter").rpartition(".")[2]
+    class_name = sheet.text("header.converter") or _HEADER_WORDS.get(word, word)
+    return (class_name or _find_worker_class(worker, "header.converter") or "SimpleHeaderConverter").rpartition(".")[2]
 
 
 def _find_bytes(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> Iterator[Literal["key", "value", "headers"]]:
@@ -303,8 +303,8 @@ def _find_bytes(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> Iterato
     sides: tuple[Literal["key", "value"], ...] = ("key", "value") if _find_keys_format(sheet, layout) else ("value",)
     for side in sides:
         name = f"{side}.converter"
-        own = sheet.text(name) or _HEADER_WORDS.get(sheet.text(CLOUD_FORMATS[side]).strip().upper(), "")
-        if (own or _find_worker_class(worker, name)).rpartition(".")[2] == "ByteArrayConverter":
+        class_name = sheet.text(name) or _HEADER_WORDS.get(sheet.text(CLOUD_FORMATS[side]).strip().upper(), "")
+        if (class_name or _find_worker_class(worker, name)).rpartition(".")[2] == "ByteArrayConverter":
             yield side
     if _read_header_converter(sheet, worker) == "ByteArrayConverter":
         yield "headers"
@@ -340,10 +340,10 @@ def judge_converters(
     """Refuse to send values as bytes if objects hold them as fields, or if a transform makes fields of them."""
     changing = next((step for step in transforms if not keeps_content(step)), None)
     is_bytes = value is None or value.format == "BYTES"
-    held = f"{layout.format.rpartition('.')[2]} objects hold"
+    subject = f"{layout.format.rpartition('.')[2]} objects hold"
     row = find_format(layout.format)
     if row.envelope is None and row.needs_schema and is_bytes:
-        _require_converter(sheet, "value", f"{held} fields, not bytes", value)
+        _require_converter(sheet, "value", f"{subject} fields, not bytes", value)
     elif row.needs_converter and changing is not None and is_bytes:
         _require_converter(sheet, "value", f"transforms.{changing.alias} makes fields of the values, not bytes", value)
     _judge_schemas(sheet, layout, {"key": key, "value": value})
@@ -353,14 +353,14 @@ def judge_converters(
         for side, converter in (("key", key), ("value", value)):
             is_there = row.envelope == "lenses" or side in read_aiven_fields(sheet)
             if is_there and converter is None:
-                _require_converter(sheet, side, f"{held} each {side} by its type", None)
+                _require_converter(sheet, side, f"{subject} each {side} by its type", None)
 
 
 def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str, ConverterSettings | None]) -> None:
     """Refuse converters that need a schema if objects hold none: no record could be written to Kafka."""
-    held = {"key": _find_keys_format(sheet, layout), "value": layout.format}
+    formats = {"key": _find_keys_format(sheet, layout), "value": layout.format}
     for side, converter in converters.items():
-        format_name = held[side]
+        format_name = formats[side]
         written = f"{side}.converter"
         if not format_name or not _holds_no_schema(format_name):
             continue
@@ -387,9 +387,9 @@ def _explain_unchanged(written: str, is_json: bool) -> str:
 
 
 def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:
-    given = [key for key in (f"{side}.converter", CLOUD_FORMATS[side]) if key in sheet]
+    written = [key for key in (f"{side}.converter", CLOUD_FORMATS[side]) if key in sheet]
     required = "" if named else "required, here or in worker.properties: "
-    name = given[0] if given else f"{side}.converter"
+    name = written[0] if written else f"{side}.converter"
     if not sheet.is_refused(name):
         sheet.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
 

@@ -80,10 +80,10 @@ def _parse_tags(text: str) -> tuple[tuple[str, str], ...]:
                 f"{name + colon + value!r} is no tag: name:value, letters, digits, spaces and any of + - = . _ / @, 128"
                 " and 256 at most"
             )
-    found = {name: value for name, _, value in pairs}
-    if len(found) < len(pairs) or len(found) > _MAX_TAGS:
+    tags = {name: value for name, _, value in pairs}
+    if len(tags) < len(pairs) or len(tags) > _MAX_TAGS:
         raise ValueError(f"{len(pairs)} tags; up to {_MAX_TAGS} of different names fit beside the three of the records")
-    return tuple(found.items())
+    return tuple(tags.items())
 
 
 def _parse_region(text: str) -> str:
@@ -312,12 +312,12 @@ def _read_proxy(sheet: Sheet) -> SecretStr | None:
             sheet.refuse(key.name, "there is no proxy; set s3.proxy.url")
     if password and not user:
         sheet.refuse("s3.proxy.password", "whose? set s3.proxy.user")
-    found = sheet.value(PROXY_URL)
-    if found is None or not user:
-        return None if found is None else SecretStr(found)
-    if "@" in found:
+    url = sheet.value(PROXY_URL)
+    if url is None or not user:
+        return None if url is None else SecretStr(url)
+    if "@" in url:
         sheet.refuse("s3.proxy.user", "s3.proxy.url names a user itself; keep one")
-    scheme, _, rest = found.partition("://")
+    scheme, _, rest = url.partition("://")
     # A password may hold characters that would end it in a URL.
     return SecretStr(f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}")
 

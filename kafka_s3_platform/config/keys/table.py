@@ -51,7 +51,7 @@ class Key:
 
     def is_neutral(self, value: str) -> bool:
         """Whether `value` asks for nothing that this version cannot do."""
-        return value.strip().casefold() in {known.casefold() for known in self.neutral}
+        return value.strip().casefold() in {text.casefold() for text in self.neutral}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,9 @@ class TypedKey(Key, Generic[T]):
     def field(self) -> T:
         """The key as a field of `Settings`. `Sheet.fill` reads the key, and `unset` is the default of the field."""
         # pydantic accepts a `Field` in place of a default. As for `Field`, the declared type is that of the value.
-        found: Any = Field(default=self.unset)
-        found.metadata.append(self)
-        return found  # type: ignore[no-any-return]
+        declared: Any = Field(default=self.unset)
+        declared.metadata.append(self)
+        return declared  # type: ignore[no-any-return]
 
 
 class Settings(BaseModel):
@@ -78,12 +78,12 @@ class Settings(BaseModel):
 
 def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
     """Return the key of each field of these settings that has one, in the order of the fields."""
-    found: dict[str, TypedKey[Any]] = {}
+    keys: dict[str, TypedKey[Any]] = {}
     for name, field in settings.model_fields.items():
         for key in field.metadata:
             if isinstance(key, TypedKey):
-                found[name] = key
-    return found
+                keys[name] = key
+    return keys
 
 
 class KeyTable:
@@ -103,12 +103,12 @@ class KeyTable:
 
     def nearest(self, name: str) -> str | None:
         """Return the known key that `name` most likely means. None: no key is close."""
-        return find_nearest(name, (known for known in self._exact if not known.endswith(".*")))
+        return find_nearest(name, (exact for exact in self._exact if not exact.endswith(".*")))
 
 
-def find_nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the word of `known` that is closest to `word`. None: none is close."""
-    by_fold = {name.casefold(): name for name in known}
+def find_nearest(word: str, names: Iterable[str]) -> str | None:
+    """Return the name closest to `word`, None if none is close."""
+    by_fold = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(word.casefold(), by_fold, 1)
     return by_fold[close[0]] if close else None
 

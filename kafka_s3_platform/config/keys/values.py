@@ -110,15 +110,15 @@ def parse_boolean(text: str) -> bool:
         raise ValueError(f"{text!r} is neither true nor false") from None
 
 
-def expect_one_of(known: Collection[Word]) -> Parser[Word]:
-    """Return a parser that accepts the words of `known`, in any case, and returns them as written there."""
-    by_fold = {name.casefold(): name for name in known}
+def expect_one_of(words: Collection[Word]) -> Parser[Word]:
+    """Return a parser of `words`, in any case, to their spelling there."""
+    by_fold = {name.casefold(): name for name in words}
 
     def parse(text: str) -> Word:
         try:
             return by_fold[text.casefold()]
         except KeyError:
-            raise ValueError(f"{text!r} is none of {', '.join(known)}") from None
+            raise ValueError(f"{text!r} is none of {', '.join(words)}") from None
 
     return parse
 
@@ -326,10 +326,10 @@ def unescape_java(text: str) -> str:
 
 def parse_extension(text: str) -> str:
     """Parse an extension of a file name. A dot at its start is removed."""
-    found = text.removeprefix(".")
-    if _CONTROL.search(found) or "/" in found:
+    extension = text.removeprefix(".")
+    if _CONTROL.search(extension) or "/" in extension:
         raise ValueError(f"{text!r} is no extension such as .bin")
-    return found
+    return extension
 
 
 @cache

@@ -251,7 +251,7 @@ class _Side:
         mine = pc.and_(pc.equal(headers.keys, self._header), rows.take(pa.array(headers.rows)))
         values = pc.if_else(mine, pa.scalar(name, pa.binary()), headers.values)
         is_kept = pc.invert(mine) if name is None else mine.is_valid()
-        return replace(headers, values=values).kept(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
+        return replace(headers, values=values).select(is_kept.to_numpy(zero_copy_only=False)).put_into(records)
 
     def _failures(self, batch: ConnectBatch, bad: Iterable[tuple[int, str]]) -> list[RecordFailure]:
         stage: Stage = "KEY_CONVERTER" if self._is_key else "VALUE_CONVERTER"

@@ -42,7 +42,7 @@ class ClientOutcome:
 
     def only(self, names: Collection[str]) -> "ClientOutcome":
         """Return the outcome for these properties alone."""
-        honoured, ignored, refused = ({n: why for n, why in found.items() if n in names} for found in self._judged)
+        honoured, ignored, refused = ({n: why for n, why in reasons.items() if n in names} for reasons in self._judged)
         return ClientOutcome(self.properties, honoured, ignored, refused, self.unknown)
 
     def missing(self, names: Collection[str]) -> "ClientOutcome":
@@ -129,29 +129,29 @@ def _set_together(outcome: ClientOutcome, names: Iterable[str], doc: str, proper
 
 def _translate_truststore(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
     kind = entries.get("ssl.truststore.type", "JKS").upper()
-    given = [name for name in entries if name.startswith("ssl.truststore.")]
-    if kind != "PEM" or "ssl.truststore.password" in given:
-        outcome.refused.update(dict.fromkeys(given, _PEM))
+    names = [name for name in entries if name.startswith("ssl.truststore.")]
+    if kind != "PEM" or "ssl.truststore.password" in names:
+        outcome.refused.update(dict.fromkeys(names, _PEM))
         return
     location = entries.get("ssl.truststore.location")
-    _set_together(outcome, given, TRUSTSTORE, {"ssl.ca.location": location} if location else {})
+    _set_together(outcome, names, TRUSTSTORE, {"ssl.ca.location": location} if location else {})
 
 
 def _translate_keystore(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:
     kind = entries.get("ssl.keystore.type", "JKS").upper()
-    given = [name for name in entries if name.startswith("ssl.keystore.")]
+    names = [name for name in entries if name.startswith("ssl.keystore.")]
     location = entries.get("ssl.keystore.location")
-    if kind == "PEM" and "ssl.keystore.password" not in given:
+    if kind == "PEM" and "ssl.keystore.password" not in names:
         both = {"ssl.certificate.location": location, "ssl.key.location": location} if location else {}
-        _set_together(outcome, given, KEYSTORE, both)
+        _set_together(outcome, names, KEYSTORE, both)
     elif kind == "PKCS12":
-        _set_together(outcome, given, KEYSTORE, {n: entries[n] for n in given if n != "ssl.keystore.type"})
+        _set_together(outcome, names, KEYSTORE, {n: entries[n] for n in names if n != "ssl.keystore.type"})
     else:
         reason = (
             "librdkafka reads no JKS keystore; set ssl.keystore.type to PKCS12,"
             " or to PEM with ssl.key.password instead of ssl.keystore.password"
         )
-        outcome.refused.update(dict.fromkeys(given, reason))
+        outcome.refused.update(dict.fromkeys(names, reason))
 
 
 def _translate_jaas(outcome: ClientOutcome, entries: Mapping[str, str]) -> None:

@@ -84,9 +84,9 @@ def find_public_options(type_: str) -> frozenset[str]:
         except ConfigError:
             return frozenset()
         return frozenset(declared if isinstance(declared, frozenset | set | tuple | list) else ())
-    found = TRANSFORM_TYPES.get(type_) or PREDICATE_TYPES.get(type_)
-    if found:
-        return frozenset(option.name for option in found.options if not option.is_secret)
+    builtin = TRANSFORM_TYPES.get(type_) or PREDICATE_TYPES.get(type_)
+    if builtin:
+        return frozenset(option.name for option in builtin.options if not option.is_secret)
     return frozenset()
 
 
@@ -170,12 +170,12 @@ def parse_options(settings: TransformSettings | PredicateSettings) -> dict[str, 
 
 
 def _refuse_unknown(key: str, declared: Declared, options: Iterable[str]) -> None:
-    known = [option.name for option in declared.options]
+    allowed_names = [option.name for option in declared.options]
     for name in options:
-        if name not in known:
+        if name not in allowed_names:
             removed = (declared.removed or {}).get(name)
-            hint = f"; Kafka 4.0 calls it {removed}" if removed else _suggest_name(name, known)
-            allowed = f"its options: {', '.join(known)}" if known else "it has none"
+            hint = f"; Kafka 4.0 calls it {removed}" if removed else _suggest_name(name, allowed_names)
+            allowed = f"its options: {', '.join(allowed_names)}" if allowed_names else "it has none"
             raise ValueError(f"{key}.{name}: {declared.name} has no such option{hint}; {allowed}")
 
 
@@ -228,10 +228,10 @@ def _take_type(key: str, options: dict[str, str], package: str, types: Iterable[
     """Remove the type from `options`, and return it as a short class name."""
     if "type" not in options:
         raise ValueError(f"{key}.type is missing: one of {', '.join(types)}, by full or short name")
-    given = options.pop("type").strip()
-    confluent = given.removeprefix(CONFLUENT_PACKAGE)
-    short = confluent if confluent in types else given.removeprefix(package)
-    return short if "." not in short else given
+    type_name = options.pop("type").strip()
+    confluent = type_name.removeprefix(CONFLUENT_PACKAGE)
+    short = confluent if confluent in types else type_name.removeprefix(package)
+    return short if "." not in short else type_name
 
 
 def _explain_unknown_type(key: str, type_: str, what: str, types: Iterable[str]) -> ValueError:
@@ -286,9 +286,9 @@ def _find_alias(key: str, prefix: str, aliases: tuple[str, ...]) -> str:
     return max(fitting, key=len)
 
 
-def _suggest_name(word: str, known: Iterable[str]) -> str:
+def _suggest_name(word: str, words: Iterable[str]) -> str:
     """Return the name that `word` may mean, as the end of a message. A class without its side may mean each side."""
-    names = list(known)
+    names = list(words)
     sides = [name for name in names if name.startswith(f"{word.removeprefix(PACKAGE)}$")]
     near = " or ".join(sides) or find_nearest(word.rpartition(".")[2] or word, names)
     return f"; did you mean {near}?" if near else ""
