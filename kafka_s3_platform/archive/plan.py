@@ -369,8 +369,8 @@ def _cut_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) 
     cell = compute_cell_size(plan_input.config)
     pieces: list[OffsetRange] = []
     for item in needed:
-        for piece in item.cut(bounds):
-            pieces += piece.cut(range(_round_up(piece.start_offset, cell), piece.end_offset, cell))
+        for piece in item.split(bounds):
+            pieces += piece.split(range(_round_up(piece.start_offset, cell), piece.end_offset, cell))
     return tuple(pieces)
 
 

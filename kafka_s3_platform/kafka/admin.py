@@ -100,21 +100,22 @@ class ClusterAdmin(OffsetAdmin):
 
     def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
         """Describe topics. As in all calls about many, each has an answer or a failure."""
-        found = self.find_topics(topics)
-        entries = self._config_entries(found.found)
+        described = self.find_topics(topics)
+        entries = self._config_entries(described.found)
         try:
             acls = self._topic_acls(entries.found) if entries.found else {}
         except PlatformError as err:
-            return Answers({}, {**dict.fromkeys(entries.found, err), **entries.failures, **found.failures})
-        return found.and_of(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
+            return Answers({}, {**dict.fromkeys(entries.found, err), **entries.failures, **described.failures})
+        return described.and_of(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its brokers and the principal's rights on it."""
-        asked = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout)
-        found = self._answer(asked, "describing the cluster")
-        addresses = {int(node.id): (str(node.host), int(node.port)) for node in found.nodes}
+        future = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout)
+        cluster = self._answer(future, "describing the cluster")
+        addresses = {int(node.id): (str(node.host), int(node.port)) for node in cluster.nodes}
         broker_id = min(addresses, default=-1)
-        return ClusterDescription(str(found.cluster_id), len(addresses), read_operations(found), broker_id, addresses)
+        operations = read_operations(cluster)
+        return ClusterDescription(str(cluster.cluster_id), len(addresses), operations, broker_id, addresses)
 
     def topic_acls(self, topic: str) -> tuple[TopicAcl, ...] | None:
         """Return the ACLs of the topic's literal name, in order; None if the cluster keeps or shows none."""
@@ -124,7 +125,7 @@ class ClusterAdmin(OffsetAdmin):
         """Return what `topic_acls` does, of many topics. One request brings those of every literal name."""
         only = next(iter(topics)) if len(topics) == 1 else None
         anything: Any = None
-        wanted = AclBindingFilter(
+        acl_filter = AclBindingFilter(
             ResourceType.TOPIC,
             only if only is not None else anything,
             ResourcePatternType.LITERAL,
@@ -135,19 +136,19 @@ class ClusterAdmin(OffsetAdmin):
         )
         whose = f"topic {only}" if only is not None else f"{len(topics)} topics"
         try:
-            asked = self._client.describe_acls(wanted, request_timeout=self._timeout)
-            found = self._answer(asked, f"reading the ACLs of {whose}")
+            future = self._client.describe_acls(acl_filter, request_timeout=self._timeout)
+            bindings = self._answer(future, f"reading the ACLs of {whose}")
             # The client also returns an empty list if the cluster refuses to answer, or keeps no ACLs at all.
-            if not found and not self._shows_acls():
+            if not bindings and not self._shows_acls():
                 return dict.fromkeys(topics)
         except PermanentError as err:
             logger.debug("the ACLs of %s are unknown: %s", whose, err)
             return dict.fromkeys(topics)
         acls: dict[str, list[TopicAcl]] = {topic: [] for topic in topics}
-        for acl in found:
+        for acl in bindings:
             if acl.name in acls:
                 acls[acl.name].append(TopicAcl(acl.principal, acl.host, acl.operation.name, acl.permission_type.name))
-        return {topic: tuple(sorted(each)) for topic, each in acls.items()}
+        return {topic: tuple(sorted(of_topic)) for topic, of_topic in acls.items()}
 
     def _shows_acls(self) -> bool:
         """Whether the cluster has an authorizer, and the principal may read what it holds."""
@@ -159,9 +160,9 @@ class ClusterAdmin(OffsetAdmin):
     def broker_config(self, broker_id: int, name: str) -> str | None:
         """Return a config of a broker. None: it has none, or does not show it (DESCRIBE_CONFIGS on the cluster)."""
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id))
-        asked = self._client.describe_configs([resource], request_timeout=self._timeout)
+        futures = self._client.describe_configs([resource], request_timeout=self._timeout)
         try:
-            entry = self._answer(asked[resource], f"reading {name} of broker {broker_id}").get(name)
+            entry = self._answer(futures[resource], f"reading {name} of broker {broker_id}").get(name)
         except PermanentError as err:
             logger.debug("%s", err)
             return None
@@ -183,8 +184,8 @@ class ClusterAdmin(OffsetAdmin):
         ]
         if not bindings:
             return
-        for binding, asked in self._client.create_acls(bindings, request_timeout=self._timeout).items():
-            self._answer(asked, f"giving topic {topic} an ACL for {binding.principal}")
+        for binding, future in self._client.create_acls(bindings, request_timeout=self._timeout).items():
+            self._answer(future, f"giving topic {topic} an ACL for {binding.principal}")
 
     def topic_exists(self, topic: str) -> bool:
         """Whether the topic is there."""
@@ -227,12 +228,12 @@ class ClusterAdmin(OffsetAdmin):
     def delete_unused_topic(self, topic: str, topic_id: str) -> bool:
         """Delete the topic if it is the one of this id, and was never written to. Return whether it was deleted."""
         try:
-            found = self.describe_topic(topic)
-            written = (log.high_watermark for log in self.frontiers(topic, found.kafka_partitions).values())
-            if found.topic_id != topic_id or any(written):
+            description = self.describe_topic(topic)
+            written = (log.high_watermark for log in self.frontiers(topic, description.kafka_partitions).values())
+            if description.topic_id != topic_id or any(written):
                 return False
-            asked = self._client.delete_topics([topic], request_timeout=self._timeout)
-            self._answer(asked[topic], f"deleting topic {topic}")
+            futures = self._client.delete_topics([topic], request_timeout=self._timeout)
+            self._answer(futures[topic], f"deleting topic {topic}")
         except PlatformError as err:
             logger.warning("topic %s, which was just created, stays: %s", topic, err)
             return False
@@ -247,11 +248,11 @@ class ClusterAdmin(OffsetAdmin):
 
     def _create(self, new: NewTopic, what: str, **how: Any) -> None:
         try:
-            asked = self._client.create_topics([new], request_timeout=self._timeout, **how)
+            futures = self._client.create_topics([new], request_timeout=self._timeout, **how)
         except ValueError as err:
             # librdkafka takes no more than 100,000 kafka partitions
             raise ConfigError(f"{what}: {err}") from err
-        self._answer(asked[new.topic], what)
+        self._answer(futures[new.topic], what)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
         """Whether leaders answer: metadata names them before they know that they lead, so they are asked themselves."""
@@ -263,8 +264,8 @@ class ClusterAdmin(OffsetAdmin):
     def _config_entries(self, topics: Iterable[str]) -> Answers[str, Sequence[ConfigEntry]]:
         def ask(some: Sequence[str]) -> Answers[str, Sequence[ConfigEntry]]:
             resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in some]
-            asked = self._client.describe_configs(resources, request_timeout=self._timeout)
-            futures = {resource.name: future for resource, future in asked.items()}
+            by_resource = self._client.describe_configs(resources, request_timeout=self._timeout)
+            futures = {resource.name: future for resource, future in by_resource.items()}
             answers = self._answers(futures, lambda topic: f"reading the configs of topic {topic} (DESCRIBE_CONFIGS)")
             return answers.checked(lambda _, entries: [*entries.values()])
 
@@ -272,16 +273,16 @@ class ClusterAdmin(OffsetAdmin):
 
 
 def _build_description(
-    found: FoundTopic, entries: Sequence[ConfigEntry], acls: tuple[TopicAcl, ...] | None
+    topic: FoundTopic, entries: Sequence[ConfigEntry], acls: tuple[TopicAcl, ...] | None
 ) -> TopicDescription:
     return TopicDescription(
-        topic=found.topic,
-        topic_id=found.topic_id,
-        kafka_partitions=found.kafka_partitions,
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        kafka_partitions=topic.kafka_partitions,
         configs=_read_values(entry for entry in entries if _is_set_on_topic(entry)),
         acls=acls,
-        operations=found.operations,
-        replication_factor=min(map(len, found.replicas.values()), default=None),
+        operations=topic.operations,
+        replication_factor=min(map(len, topic.replicas.values()), default=None),
         configs_in_force=_read_values(entries),
     )
 

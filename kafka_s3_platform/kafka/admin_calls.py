@@ -75,21 +75,21 @@ class AdminCalls:
     def _listed(self, topic: str | None, seconds: float, what: str) -> ClusterMetadata:
         where = f"{what} at {self._bootstrap_servers}"
         with self._waiting():
-            found = fetch_metadata(self._client, topic, seconds, self._reasons, where)
+            metadata = fetch_metadata(self._client, topic, seconds, self._reasons, where)
         self._note_answer()
-        return found
+        return metadata
 
-    def _answers(self, asked: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
+    def _answers(self, calls: "Mapping[K, Future[Any]]", what: Callable[[K], str]) -> Answers[K, Any]:
         """Return the answers to the questions of one call. Raises the error if no broker answers the call."""
-        found: dict[K, Any] = {}
+        results: dict[K, Any] = {}
         failures: dict[K, PlatformError] = {}
-        for key, future in asked.items():
+        for key, future in calls.items():
             try:
-                found[key] = self._wait(future, what(key))
+                results[key] = self._wait(future, what(key))
             except KafkaException as err:
                 failures[key] = self._failure(err, what(key))
                 failures[key].__cause__ = err
-        return Answers(found, failures)
+        return Answers(results, failures)
 
     def _answer(self, future: "Future[Any]", what: str) -> Any:
         try:
@@ -99,15 +99,15 @@ class AdminCalls:
 
     def _wait(self, future: "Future[Any]", what: str) -> Any:
         """Wait for the answer. librdkafka repeats refused calls until its time is over; we wait for the grace only."""
-        asked = f"{what} at {self._bootstrap_servers}"
+        question = f"{what} at {self._bootstrap_servers}"
         with self._waiting():
             try:
                 answer = future.result(timeout=GRACE_SECONDS)
             except FutureTimeoutError:
                 self._client.poll(0)
-                if refusal := self._reasons.refusal(asked):
+                if refusal := self._reasons.refusal(question):
                     raise refusal from None
-                answer = self._late(future, asked)
+                answer = self._late(future, question)
         self._note_answer()
         return answer
 
@@ -118,7 +118,7 @@ class AdminCalls:
         self._reasons.forget()
         _answered.add(self._bootstrap_servers)
 
-    def _late(self, future: "Future[Any]", asked: str) -> Any:
+    def _late(self, future: "Future[Any]", question: str) -> Any:
         """Wait on for a late answer, while that is not in vain. A busy machine hears late that it is refused."""
         ends = time.monotonic() + self._timeout
         addresses = self._bootstrap_servers.split(",")
@@ -131,7 +131,7 @@ class AdminCalls:
             except FutureTimeoutError as err:
                 self._client.poll(0)
                 if is_in_vain or not rest:
-                    raise self._reasons.silence(f"{asked}: no answer in time") from err
+                    raise self._reasons.silence(f"{question}: no answer in time") from err
 
     def _failure(self, err: KafkaException, what: str) -> PlatformError:
         self._client.poll(0)

@@ -12,7 +12,7 @@ class Advice:
     """The kind of an error, and what to do, as a sentence without its full stop."""
 
     code: ErrorCode
-    says: str
+    text: str
 
 
 _RIGHTS = "docs/rights.md lists the rights that each run needs"
@@ -122,13 +122,13 @@ _BY_NAME: Mapping[str, Advice] = {
 }
 
 
-def advise_on_error(name: str, said: str) -> Advice | None:
+def advise_on_error(name: str, message: str) -> Advice | None:
     """Return the kind and what to do. Return None where that is not known.
 
     Args:
         name: the name of the error's code.
-        said: what the broker or the client says of it, and of its connections.
+        message: what the broker or the client says of it, and of its connections.
     """
     is_of_client = name.startswith("_") or name == "SASL_AUTHENTICATION_FAILED"
-    found = (advice for words, advice in _BY_WORDS if is_of_client and re.search(words, said))
-    return next(found, _BY_NAME.get(name))
+    matching = (advice for words, advice in _BY_WORDS if is_of_client and re.search(words, message))
+    return next(matching, _BY_NAME.get(name))

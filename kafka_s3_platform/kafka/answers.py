@@ -32,9 +32,9 @@ class RecordOffset(int):
 
     @classmethod
     def of(cls, offset: int, timestamp_ms: int) -> "RecordOffset":
-        found = cls(offset)
-        found.timestamp_ms = timestamp_ms
-        return found
+        record_offset = cls(offset)
+        record_offset.timestamp_ms = timestamp_ms
+        return record_offset
 
 
 NextOffset = NewType("NextOffset", int)
@@ -84,14 +84,14 @@ class Answers(Generic[K, A]):
 
     def checked(self, check: Callable[[K, A], B]) -> "Answers[K, B]":
         """Apply `check` to each answer. An answer for which it raises BrokerUnavailableError becomes a failure."""
-        found: dict[K, B] = {}
+        results: dict[K, B] = {}
         failures = dict(self.failures)
         for key, answer in self.found.items():
             try:
-                found[key] = check(key, answer)
+                results[key] = check(key, answer)
             except BrokerUnavailableError as err:
                 failures[key] = err
-        return Answers(found, failures)
+        return Answers(results, failures)
 
     def and_of(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
         """Combine the answers to two questions, for the keys that have both."""
@@ -111,8 +111,8 @@ class Answers(Generic[K, A]):
     def completed(self, later: "Answers[K, A]") -> "Answers[K, A]":
         """Add the answers to failed questions that were asked again."""
         failures = {**self.failures, **later.failures}
-        left = {key: err for key, err in failures.items() if key not in later.found}
-        return Answers({**self.found, **later.found}, left)
+        unanswered = {key: err for key, err in failures.items() if key not in later.found}
+        return Answers({**self.found, **later.found}, unanswered)
 
 
 def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
@@ -127,24 +127,24 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
     return answers
 
 
-def ask_in_parts(wanted: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
+def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
     """Ask about `size` keys at a time, so that no request is too large.
 
     If no broker answers about a part, the next parts are not asked about, and have its failure. That keeps a cluster
     that is down from taking its time again and again.
     """
     answers: Answers[K, A] = Answers({}, {})
-    for start in range(0, len(wanted), size):
-        part = wanted[start : start + size]
+    for start in range(0, len(keys), size):
+        part = keys[start : start + size]
         try:
-            told = ask(part)
+            part_answers = ask(part)
         except PlatformError as err:
-            return answers.completed(Answers({}, dict.fromkeys(wanted[start:], err)))
-        answers = answers.completed(told)
-        if not told.found and all(isinstance(err, BrokerUnavailableError) for err in told.failures.values()):
-            failures = [*told.failures.values()][:1]
-            left = wanted[start + size :]
-            return answers.completed(Answers({}, {key: failure for failure in failures for key in left}))
+            return answers.completed(Answers({}, dict.fromkeys(keys[start:], err)))
+        answers = answers.completed(part_answers)
+        failures = [*part_answers.failures.values()]
+        if not part_answers.found and all(isinstance(err, BrokerUnavailableError) for err in failures):
+            unasked = keys[start + size :]
+            return answers.completed(Answers({}, {key: failure for failure in failures[:1] for key in unasked}))
     return answers
 
 
@@ -230,8 +230,8 @@ def _check_offset(number: int, what: str, where: str) -> int:
     return number
 
 
-def _make_answer_error(said: str, where: str) -> BrokerUnavailableError:
+def _make_answer_error(answer: str, where: str) -> BrokerUnavailableError:
     return BrokerUnavailableError(
-        f"{where}: the broker answered {said}, which cannot be. One that is going down or coming up answers so for a "
+        f"{where}: the broker answered {answer}, which cannot be. One that is going down or coming up answers so for a "
         f"moment; the next try asks again"
     )

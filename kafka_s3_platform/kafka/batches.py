@@ -57,19 +57,19 @@ def _read_timestamp_types(stamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int32
 
 
 def _read_headers(messages: Sequence[Message]) -> tuple[list[MessageHeaders], dict[int, str]]:
-    found: list[MessageHeaders] = []
+    header_lists: list[MessageHeaders] = []
     failures: dict[int, str] = {}
     rest = iter(messages)
-    while len(found) < len(messages):
+    while len(header_lists) < len(messages):
         try:
             # Through map and not a comprehension: only a checked call notices that headers() failed half-way.
-            found.extend(map(Message.headers, rest))  # type: ignore[arg-type]
+            header_lists.extend(map(Message.headers, rest))  # type: ignore[arg-type]
         except (SystemError, UnicodeDecodeError):
-            failures[messages[len(found)].offset() or 0] = (
+            failures[messages[len(header_lists)].offset() or 0] = (
                 "a header name is not UTF-8, and the Kafka client then hands over none of the record's headers"
             )
-            found.append(None)
-    return found, failures
+            header_lists.append(None)
+    return header_lists, failures
 
 
 def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
@@ -78,10 +78,10 @@ def _build_headers(headers: Sequence[MessageHeaders]) -> pa.Array:
     present = list(chain.from_iterable(filter(None, headers)))
     names = list(map(itemgetter(0), present))
     values = list(map(itemgetter(1), present))
-    ends = np.cumsum([len(each) if each else 0 for each in headers], dtype=np.int32)
+    ends = np.cumsum([len(names_and_values or ()) for names_and_values in headers], dtype=np.int32)
     flat = pa.StructArray.from_arrays(
         [pa.array(names, pa.string()), pa.array(values, pa.binary())], fields=list(HEADER)
     )
     bounds = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
-    absent = pa.array([not each for each in headers])
+    absent = pa.array([not names_and_values for names_and_values in headers])
     return pa.ListArray.from_arrays(bounds, flat, type=_HEADERS, mask=absent)

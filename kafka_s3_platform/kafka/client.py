@@ -30,10 +30,11 @@ class Reasons:
 
     def __str__(self) -> str:
         # That brokers are down, librdkafka says of any failure, and counts them wrongly: another reason says why.
-        said = [error.str() for code, error in self._latest.items() if code != BROKERS_DOWN]
-        if self._closed and not any("Disconnected" in each for each in said):
-            said.append(self._closed)
-        return "; ".join(said or [error.str() for error in self._latest.values()]) or "no connection error was reported"
+        messages = [error.str() for code, error in self._latest.items() if code != BROKERS_DOWN]
+        if self._closed and not any("Disconnected" in message for message in messages):
+            messages.append(self._closed)
+        messages = messages or [error.str() for error in self._latest.values()]
+        return "; ".join(messages) or "no connection error was reported"
 
     def note_log(self, line: str) -> None:
         """Note a line of librdkafka's log, if it tells that a broker closed a connection: no error does."""
@@ -148,17 +149,17 @@ def fetch_metadata(
     """Return what a broker knows of the topic, or of all topics. Also raises the error of the topic itself."""
     try:
         # Asking for one topic also brings its leaders into librdkafka's cache.
-        found = client.list_topics(topic, timeout=seconds)
+        metadata = client.list_topics(topic, timeout=seconds)
     except KafkaException as err:
         client.poll(0)
         raise reasons.failure(err, what) from err
     if topic is not None:
-        told = found.topics.get(topic)
-        if told is None:
+        topic_metadata = metadata.topics.get(topic)
+        if topic_metadata is None:
             raise BrokerUnavailableError(f"{what}: the broker answered nothing of the topic, which cannot be")
-        if told.error is not None:
-            raise reasons.failure(told.error, what)
-    return found
+        if topic_metadata.error is not None:
+            raise reasons.failure(topic_metadata.error, what)
+    return metadata
 
 
 def _merge_properties(
@@ -171,6 +172,6 @@ def _merge_properties(
     quiet = _QuietLogger(reasons)
     # A producer, which an admin client is to librdkafka, creates the topic that it asks for, if the broker lets it.
     ours = {"allow.auto.create.topics": False, "error_cb": reasons, "logger": quiet}
-    given = settings.properties(client)
-    _warn_of_unverified(given)
-    return {**defaults, **given, **fixed, **ours}
+    configured = settings.properties(client)
+    _warn_of_unverified(configured)
+    return {**defaults, **configured, **fixed, **ours}

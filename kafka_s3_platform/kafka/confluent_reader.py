@@ -157,11 +157,11 @@ class ConfluentReader:
                 if not stream.waiting:
                     self._pull(stream, offset)
                     continue
-                found = stream.waiting.popleft()[0]
-                error = found.error()
+                message = stream.waiting.popleft()[0]
+                error = message.error()
                 if error is None or error.code() == BAD_COMPRESSION:
                     break
-                self._handle(stream, found, offset, tally)
+                self._handle(stream, message, offset, tally)
         except LogTruncatedError:
             return EpochEnd(None, offset - 1)
         return None
@@ -180,22 +180,22 @@ class ConfluentReader:
         return next(times, None)
 
     def _read(
-        self, tp: TopicPartition, wanted: OffsetRange, leader_epoch: int | None, tally: RangeTally
+        self, tp: TopicPartition, offsets: OffsetRange, leader_epoch: int | None, tally: RangeTally
     ) -> Generator[pa.RecordBatch, None, ReadEnd]:
         stream = self._stream
         self._stream = None
-        fresh = stream is None or not stream.continues_with(tp, wanted.start_offset)
+        fresh = stream is None or not stream.continues_with(tp, offsets.start_offset)
         if stream is None or fresh:
-            stream = self._opened(tp, wanted.start_offset, leader_epoch)
-        yield from cut_batches(self._chunks(stream, wanted.end_offset, tally))
+            stream = self._opened(tp, offsets.start_offset, leader_epoch)
+        yield from cut_batches(self._chunks(stream, offsets.end_offset, tally))
         if fresh:
             # Check this last: retention may move the log start while the range is read.
-            self._check_start(stream, wanted.end_offset, tally)
-        stream.done = wanted.end_offset
-        epoch = find_end_epoch(stream, wanted.end_offset, tally)
-        proof = find_proof(stream, wanted, tally)
+            self._check_start(stream, offsets.end_offset, tally)
+        stream.done = offsets.end_offset
+        epoch = find_end_epoch(stream, offsets.end_offset, tally)
+        proof = find_proof(stream, offsets, tally)
         if proof is not None:
-            self._prove_end(stream, wanted.end_offset, proof)
+            self._prove_end(stream, offsets.end_offset, proof)
         self._stream = stream if stream.usable else None
         return ReadEnd(stream.reach, epoch, tuple(tally.gaps), tally.records, tally.bytes, tally.unreadable)
 
@@ -229,12 +229,12 @@ class ConfluentReader:
         if stream.disorder:
             raise make_disorder_error(stream.tp, stream.disorder)
         deadline = time.monotonic() + (self._end_seconds if stream.at_end else self._answer_seconds)
-        wanted = self._throttle.records_at_once(self._pull_records)
+        message_count = self._throttle.records_at_once(self._pull_records)
         while time.monotonic() < deadline:
             # Asked for many messages with a timeout, librdkafka waits until it has all of them. So do not wait for
             # many: take those that are there, or wait for one.
             with pause_collector():
-                messages = self._consumer.consume(wanted, 0) or self._consumer.consume(1, POLL_SECONDS)
+                messages = self._consumer.consume(message_count, 0) or self._consumer.consume(1, POLL_SECONDS)
             if messages:
                 self._reasons.forget()
                 for run in split_runs(messages):
@@ -253,12 +253,12 @@ class ConfluentReader:
         self._assign(probe, None)
         while not probe.waiting:
             self._pull(probe, end)
-        found = probe.waiting[0][0]
-        error = found.error()
+        message = probe.waiting[0][0]
+        error = message.error()
         if error is not None and error.code() != PARTITION_EOF:
             raise BrokerUnavailableError(f"{probe}: it cannot be asked for again ({error.str()}); run again")
-        if error is not None or identify_record(found) != identify_record(proof):
-            raise make_disorder_error(stream.tp, f"{found.offset()} comes where {proof.offset()} came before")
+        if error is not None or identify_record(message) != identify_record(proof):
+            raise make_disorder_error(stream.tp, f"{message.offset()} comes where {proof.offset()} came before")
 
     def _stalled(self, stream: MessageStream, end: int) -> PlatformError:
         if not stream.at_end:
@@ -390,8 +390,8 @@ class ConfluentReader:
 
     def _find_topic(self) -> frozenset[int]:
         what = f"looking for topic {self._topic} at {self._settings.bootstrap_servers}"
-        found = fetch_metadata(self._consumer, self._topic, self._answer_seconds, self._reasons, what)
-        return frozenset(found.topics[self._topic].partitions)
+        metadata = fetch_metadata(self._consumer, self._topic, self._answer_seconds, self._reasons, what)
+        return frozenset(metadata.topics[self._topic].partitions)
 
     def _assign(self, stream: MessageStream, leader_epoch: int | None) -> None:
         tp = stream.tp

@@ -84,8 +84,8 @@ def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_part
         "Correct the connector file if it asks for what the records do not hold; or set errors.tolerance=all, and "
         "name a dead letter topic in errors.deadletterqueue.topic.name, to archive the others",
     )
-    said = _describe_failure(first, topic, kafka_partition)
-    return RecordError(f"{said}. Nothing of this run's range is committed. {advice}")
+    description = _describe_failure(first, topic, kafka_partition)
+    return RecordError(f"{description}. Nothing of this run's range is committed. {advice}")
 
 
 @final
@@ -151,34 +151,35 @@ class DeadLetterQueue:
 
     def _find_returned(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return which records were letters of this connector as often as is allowed."""
-        own = {"key": LETTER_HEADER, "value": self._connector.encode()}
-        known = failed.column("headers").to_pylist()
-        return np.array([(headers or []).count(own) >= MAX_LETTERS for headers in known], bool)
+        mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
+        headers_of_records = failed.column("headers").to_pylist()
+        return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
 
     def _add_return(self, failure: RecordFailure) -> RecordFailure:
-        told = (
+        message = (
             f"the record was a dead letter of connector {self._connector} {MAX_LETTERS} times, so no other letter is "
             f"made of it. The record failed because {failure.message}"
         )
-        return replace(failure, stage=LETTER_RETURNED, message=told)
+        return replace(failure, stage=LETTER_RETURNED, message=message)
 
     def _add_refusal(self, failure: RecordFailure, reason: str) -> RecordFailure:
-        told = (
+        message = (
             f"the dead letter topic {self._dead_letter_topic} does not take or keep its letter: {reason}. The record "
             f"failed because {failure.message}"
         )
-        return replace(failure, stage=LETTER_REFUSED, message=told)
+        return replace(failure, stage=LETTER_REFUSED, message=message)
 
     def _positions(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> np.ndarray:
-        known = read_offset_column(records)
-        wanted = np.array([f.offset for f in failures], np.int64)
-        found = np.searchsorted(known, wanted)
-        if not len(known) or (known[np.minimum(found, len(known) - 1)] != wanted).any():
+        batch_offsets = read_offset_column(records)
+        failed = np.array([f.offset for f in failures], np.int64)
+        positions = np.searchsorted(batch_offsets, failed)
+        last = len(batch_offsets) - 1
+        if last < 0 or (batch_offsets[np.minimum(positions, last)] != failed).any():
             raise IntegrityError(
-                f"{self._topic}: failures at offsets {wanted[0]} to {wanted[-1]} are not among the records of their "
+                f"{self._topic}: failures at offsets {failed[0]} to {failed[-1]} are not among the records of their "
                 f"batch. This is a defect of the platform; nothing was committed"
             )
-        return found
+        return positions
 
     def _open(self) -> "_DeadLetterTopic":
         topic = self._dead_letter_topic
@@ -219,12 +220,12 @@ class DeadLetterQueue:
         # librdkafka reads 0 as "now", and cannot send a record without a timestamp.
         stamps = pc.max_element_wise(columns["timestamp"].cast(pa.int64()), pa.scalar(0, pa.int64()))
         columns["timestamp"] = stamps.cast(RECORD_SCHEMA.field("timestamp").type)
-        headers = [known or [] for known in columns["headers"].to_pylist()]
+        headers = [before or [] for before in columns["headers"].to_pylist()]
         if self._errors.dead_letter_headers:
-            own = zip(headers, columns["partition"].to_pylist(), failures, strict=True)
-            headers = [_add_headers(known, self._context(failure, p)) for known, p, failure in own]
+            contexts = zip(headers, columns["partition"].to_pylist(), failures, strict=True)
+            headers = [_add_headers(before, self._context(failure, p)) for before, p, failure in contexts]
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
-        columns["headers"] = pa.array([[*known, mark] for known in headers], RECORD_SCHEMA.field("headers").type)
+        columns["headers"] = pa.array([[*before, mark] for before in headers], RECORD_SCHEMA.field("headers").type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
     def _context(self, failure: RecordFailure, kafka_partition: int) -> Iterable[Header]:
@@ -246,9 +247,9 @@ class DeadLetterQueue:
     def _log(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> None:
         contents = failed.select(["partition", "key", "value"]).to_pylist()
         for failure, record in zip(failures, contents, strict=True):
-            told = _describe_failure(failure, self._topic, record["partition"])
+            description = _describe_failure(failure, self._topic, record["partition"])
             content = f"; key {_show_content(record['key'])}, value {_show_content(record['value'])}"
-            logger.error("%s%s", told, content if self._errors.log_include_messages else "")
+            logger.error("%s%s", description, content if self._errors.log_include_messages else "")
 
     def _explained(self, err: PlatformError) -> PlatformError:
         return err.retell(f"dead letters of connector {self._connector}, topic {self._topic}: {err.text}")
@@ -341,10 +342,10 @@ class _DeadLetterTopic:
                 return
 
 
-def _add_headers(known: list[Header], context: Iterable[Header]) -> list[Header]:
+def _add_headers(headers: list[Header], context: Iterable[Header]) -> list[Header]:
     """Add headers. As in Connect, one that the record has already stays as it is."""
-    names = {header["key"] for header in known}
-    return [*known, *(header for header in context if header["key"] not in names)]
+    names = {header["key"] for header in headers}
+    return [*headers, *(header for header in context if header["key"] not in names)]
 
 
 def _describe_failure(failure: RecordFailure, topic: str, kafka_partition: int) -> str:

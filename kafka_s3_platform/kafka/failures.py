@@ -114,29 +114,29 @@ ERROR_CLASSES: Mapping[int, type[PlatformError]] = {
 """The class that errors of a code are raised as. Of a code that is not here, librdkafka says whether it may pass."""
 
 
-def classify_error(error: KafkaException | KafkaError, what: str, said: str = "") -> PlatformError:
-    """Return the platform's error for `error`; `what` was tried, `said` is the client's report of its connections."""
+def classify_error(error: KafkaException | KafkaError, what: str, connections: str = "") -> PlatformError:
+    """Return the platform's error for `error`; `what` was tried, `connections` is the client's report of them."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
-    detail = f"; {said}" if said else ""
+    detail = f"; {connections}" if connections else ""
     if not isinstance(cause, KafkaError):
         return PermanentError(f"{what}: {cause}{detail}")
     text = f"{cause.str()} ({cause.name()}){detail}"
     return _add_advice(_find_kind(cause)(f"{what}: {text}"), cause.name(), text)
 
 
-def explain_silence(what: str, said: str) -> BrokerUnavailableError:
-    """Return the error to raise where no answer came; `said` is the client's report of its connections."""
-    return _add_advice(BrokerUnavailableError(f"{what}; {said}"), "_TIMED_OUT", said)
+def explain_silence(what: str, connections: str) -> BrokerUnavailableError:
+    """Return the error to raise where no answer came; `connections` is the client's report of them."""
+    return _add_advice(BrokerUnavailableError(f"{what}; {connections}"), "_TIMED_OUT", connections)
 
 
-def _add_advice(failure: E, name: str, said: str) -> E:
-    advice = advise_on_error(name, said)
-    return type(failure)(f"{failure.text}. {advice.says}", code=advice.code) if advice else failure
+def _add_advice(failure: E, name: str, message: str) -> E:
+    advice = advise_on_error(name, message)
+    return type(failure)(f"{failure.text}. {advice.text}", code=advice.code) if advice else failure
 
 
-def raise_kafka_error(error: KafkaException | KafkaError, what: str, said: str = "") -> NoReturn:
+def raise_kafka_error(error: KafkaException | KafkaError, what: str, connections: str = "") -> NoReturn:
     """Raise `classify_error`, with the client's exception as its cause."""
-    raise classify_error(error, what, said) from (error if isinstance(error, KafkaException) else None)
+    raise classify_error(error, what, connections) from (error if isinstance(error, KafkaException) else None)
 
 
 def _find_kind(error: KafkaError) -> type[PlatformError]:
@@ -144,9 +144,9 @@ def _find_kind(error: KafkaError) -> type[PlatformError]:
     # One code, _SSL, stands for a refused certificate, which stays refused, and a broken handshake, which passes.
     if _UNTRUSTED.search(error.str()):
         return AuthorizationError
-    known = ERROR_CLASSES.get(error.code())
-    if known is not None:
-        return known
+    error_class = ERROR_CLASSES.get(error.code())
+    if error_class is not None:
+        return error_class
     # The transaction is over, but the next one can do the same again.
     if error.txn_requires_abort():
         return TransientError

@@ -30,8 +30,8 @@ class GroupOffset:
         self._where = f"reading what group {group} has committed of {topic}-{kafka_partition}"
         self._reasons = Reasons()
         # With read_committed the coordinator is asked for stable offsets: a commit under way is waited for.
-        own = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
-        self._consumer: Consumer = open_consumer(settings, self._reasons, {}, own)
+        fixed = {"group.id": group, "isolation.level": "read_committed", "enable.auto.commit": False}
+        self._consumer: Consumer = open_consumer(settings, self._reasons, {}, fixed)
 
     def __enter__(self) -> "GroupOffset":
         return self
@@ -63,14 +63,14 @@ class GroupOffset:
 
     def _read(self) -> Committed | None:
         try:
-            [found] = self._consumer.committed([Assignment(*self._place)], timeout=CALL_SECONDS)
+            [committed] = self._consumer.committed([Assignment(*self._place)], timeout=CALL_SECONDS)
         except KafkaException as err:
             event = self._consumer.poll(0)
-            said = event.error() if event is not None else None
-            raise self._reasons.failure(said or err, self._where) from err
-        if isinstance(found.error, KafkaError):
-            raise self._reasons.failure(found.error, self._where)
-        offset = check_next_offset(found.offset, self._where)
+            error = event.error() if event is not None else None
+            raise self._reasons.failure(error or err, self._where) from err
+        if isinstance(committed.error, KafkaError):
+            raise self._reasons.failure(committed.error, self._where)
+        offset = check_next_offset(committed.offset, self._where)
         if offset is None:
             return None
-        return Committed(offset, found.metadata or "")
+        return Committed(offset, committed.metadata or "")

@@ -60,8 +60,9 @@ def read_group_state(admin: ClusterAdmin, group: str) -> GroupState:
 
 
 def _describe_group(admin: ClusterAdmin, group: str) -> GroupState:
-    found = _ask_coordinator(admin, _call_describe(group), f"describing consumer group {group}")
-    return GroupState(group, found.state.name, tuple(sorted(f"{m.client_id} at {m.host}" for m in found.members)))
+    description = _ask_coordinator(admin, _call_describe(group), f"describing consumer group {group}")
+    members = sorted(f"{m.client_id} at {m.host}" for m in description.members)
+    return GroupState(group, description.state.name, tuple(members))
 
 
 def _call_describe(group: str) -> "Callable[[AdminClient, float], Future[ConsumerGroupDescription]]":
@@ -70,10 +71,10 @@ def _call_describe(group: str) -> "Callable[[AdminClient, float], Future[Consume
 
 def refuse_active_group(admin: ClusterAdmin, group: str, what_for: str) -> None:
     """Raise BusyError while the group has members: `what_for` needs it to be stopped."""
-    found = read_group_state(admin, group)
-    if found.is_active:
-        who = ", ".join(found.members) or "no member yet"
-        raise BusyError(f"{what_for}: consumer group {group} is {found.state} ({who}); stop its consumers first")
+    state = read_group_state(admin, group)
+    if state.is_active:
+        who = ", ".join(state.members) or "no member yet"
+        raise BusyError(f"{what_for}: consumer group {group} is {state.state} ({who}); stop its consumers first")
 
 
 def read_committed_offsets(
@@ -86,10 +87,11 @@ def read_committed_offsets(
     """
     what = f"reading the committed offsets of consumer group {group}"
     # Asked for everything, the coordinator tells what is committed, and not what a transaction is about to commit.
-    known = {tp.partition for tp in _fetch_places(admin, group, None, what, require_stable=False) if tp.topic == topic}
-    wanted = [TopicPartition(topic, p) for p in sorted({*known, *kafka_partitions})]
-    found = _fetch_places(admin, group, wanted, what, require_stable=True) if wanted else []
-    return {tp.partition: tp.offset for tp in found}
+    visible = _fetch_places(admin, group, None, what, require_stable=False)
+    numbers = {*kafka_partitions, *(tp.partition for tp in visible if tp.topic == topic)}
+    places = [TopicPartition(topic, p) for p in sorted(numbers)]
+    stable = _fetch_places(admin, group, places, what, require_stable=True) if places else []
+    return {tp.partition: tp.offset for tp in stable}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,10 @@ class GroupListing:
 
 def list_groups(admin: ClusterAdmin) -> GroupListing:
     """List every consumer group that the admin client may see."""
-    found = _ask_coordinator(
+    listing = _ask_coordinator(
         admin, lambda client, timeout: client.list_consumer_groups(request_timeout=timeout), "listing consumer groups"
     )
-    return GroupListing({g.group_id: g.state.name for g in found.valid}, tuple(map(str, found.errors)))
+    return GroupListing({g.group_id: g.state.name for g in listing.valid}, tuple(map(str, listing.errors)))
 
 
 def read_committed(
@@ -132,17 +134,17 @@ def read_committed_of(
 ) -> dict[str, dict[int, Committed]]:
     """Do what `read_committed` does, of many topics in one request. Raises the error of the first that has one."""
     committed: dict[str, dict[int, Committed]] = {topic: {} for topic in kafka_partitions}
-    wanted = [TopicPartition(topic, p) for topic, each in kafka_partitions.items() for p in each]
+    places = [TopicPartition(topic, p) for topic, numbers in kafka_partitions.items() for p in numbers]
     of = f"topic {next(iter(committed))}" if len(committed) == 1 else f"{len(committed)} topics"
     what = f"reading what consumer group {group} has committed of {of}"
-    for tp in _fetch_places(admin, group, wanted, what, require_stable=False) if wanted else []:
+    for tp in _fetch_places(admin, group, places, what, require_stable=False) if places else []:
         epoch = check_leader_epoch(tp.leader_epoch, what)
         committed[tp.topic][tp.partition] = Committed(tp.offset, tp.metadata or "", epoch)
     return committed
 
 
 def _fetch_places(
-    admin: ClusterAdmin, group: str, wanted: list[TopicPartition] | None, what: str, *, require_stable: bool
+    admin: ClusterAdmin, group: str, requested: list[TopicPartition] | None, what: str, *, require_stable: bool
 ) -> list[TopicPartition]:
     """Fetch where the group has committed something of what is wanted, or of all that the client may see.
 
@@ -150,7 +152,7 @@ def _fetch_places(
     """
     deadline = time.monotonic() + STABLE_SECONDS
     while True:
-        places = _list_places(admin, group, wanted, what, require_stable=require_stable)
+        places = _list_places(admin, group, requested, what, require_stable=require_stable)
         errors = (
             classify_error(tp.error, f"{what}, {tp.topic}-{tp.partition}") for tp in places if tp.error is not None
         )
@@ -165,17 +167,17 @@ def _fetch_places(
 
 
 def _list_places(
-    admin: ClusterAdmin, group: str, wanted: list[TopicPartition] | None, what: str, *, require_stable: bool
+    admin: ClusterAdmin, group: str, requested: list[TopicPartition] | None, what: str, *, require_stable: bool
 ) -> list[TopicPartition]:
-    asked = ConsumerGroupTopicPartitions(group, wanted)
-    found: list[TopicPartition] = _ask_coordinator(
+    request = ConsumerGroupTopicPartitions(group, requested)
+    places: list[TopicPartition] = _ask_coordinator(
         admin,
         lambda client, timeout: client.list_consumer_group_offsets(
-            [asked], require_stable=require_stable, request_timeout=timeout
+            [request], require_stable=require_stable, request_timeout=timeout
         )[group],
         what,
     ).topic_partitions
-    return found
+    return places
 
 
 def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partition: int) -> bool:
@@ -205,7 +207,7 @@ def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions
 
 
 def _delete_at_coordinator(
-    settings: KafkaSettings, address: tuple[str, int], what: str, given: tuple[str, str, Collection[int]]
+    settings: KafkaSettings, address: tuple[str, int], what: str, arguments: tuple[str, str, Collection[int]]
 ) -> dict[int | None, int]:
     properties = settings.properties("admin")
     if not is_supported(properties):
@@ -214,7 +216,7 @@ def _delete_at_coordinator(
         )
     try:
         with BrokerConnection(*address, properties, COORDINATOR_SECONDS) as connection:
-            return connection.delete_offsets(*given)
+            return connection.delete_offsets(*arguments)
     except UnsupportedError as err:
         raise PermanentError(f"{what} at {address[0]}:{address[1]}: {err}") from err
     except (OSError, ValueError, IndexError) as err:
@@ -232,13 +234,13 @@ def publish_offsets(
         return
     what = f"publishing offsets of topic {topic} as consumer group {group}"
     refuse_active_group(admin, group, what)
-    said = metadata or {}
-    wanted = ConsumerGroupTopicPartitions(
-        group, [TopicPartition(topic, p, o, said.get(p, "")) for p, o in sorted(offsets.items())]
+    texts = metadata or {}
+    request = ConsumerGroupTopicPartitions(
+        group, [TopicPartition(topic, p, o, texts.get(p, "")) for p, o in sorted(offsets.items())]
     )
     answered = _ask_coordinator(
         admin,
-        lambda client, timeout: client.alter_consumer_group_offsets([wanted], request_timeout=timeout)[group],
+        lambda client, timeout: client.alter_consumer_group_offsets([request], request_timeout=timeout)[group],
         what,
     )
     for tp in answered.topic_partitions:
@@ -260,5 +262,5 @@ def _ask_coordinator(admin: ClusterAdmin, call: "Callable[[AdminClient, float], 
 
 def _find_code(err: PlatformError) -> int | None:
     cause = err.__cause__
-    found = cause.args[0] if isinstance(cause, KafkaException) else None
-    return found.code() if isinstance(found, KafkaError) else None
+    error = cause.args[0] if isinstance(cause, KafkaException) else None
+    return error.code() if isinstance(error, KafkaError) else None

@@ -15,7 +15,7 @@ Wanted: TypeAlias = Mapping[str, tuple[Iterable[int], Sequence[int]]]
 class AskOffsets(Protocol):
     """Asks a cluster for o(t) of many topics, as `OffsetAdmin.offsets_for_times_of`."""
 
-    def __call__(self, wanted: Wanted, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]: ...
+    def __call__(self, questions: Wanted, /) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]: ...
 
 
 class KnownOffsets:
@@ -31,10 +31,10 @@ class KnownOffsets:
         self._found: dict[Place, dict[int, OffsetAtTime]] = {}
         self._failures: dict[Place, PlatformError] = {}
 
-    def ask_ahead(self, wanted: Wanted) -> None:
+    def ask_ahead(self, questions: Wanted) -> None:
         """Ask for all that is not known of this."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
-        for topic, (kafka_partitions, times) in wanted.items():
+        for topic, (kafka_partitions, times) in questions.items():
             unknown = [p for p in kafka_partitions if not self._knows((topic, p), times)]
             if unknown:
                 missing[topic] = (unknown, times)
@@ -42,13 +42,13 @@ class KnownOffsets:
             return
         answers = self._ask(missing)
         for topic, (kafka_partitions, _) in missing.items():
-            told = answers.found.get(topic)
+            offsets = answers.found.get(topic)
             for kafka_partition in kafka_partitions:
                 place = topic, kafka_partition
-                if told is not None and kafka_partition in told.found:
-                    self._found.setdefault(place, {}).update(told.found[kafka_partition])
+                if offsets is not None and kafka_partition in offsets.found:
+                    self._found.setdefault(place, {}).update(offsets.found[kafka_partition])
                 else:
-                    failure = told.failures[kafka_partition] if told is not None else answers.failures[topic]
+                    failure = offsets.failures[kafka_partition] if offsets is not None else answers.failures[topic]
                     self._failures[place] = failure
 
     def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
@@ -62,11 +62,11 @@ class KnownOffsets:
     def _look_up(
         self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
     ) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        wanted = tuple(kafka_partitions)
-        self.ask_ahead({topic: (wanted, times)})
-        failures = {p: self._failures[topic, p] for p in wanted if (topic, p) in self._failures}
-        left = [p for p in wanted if p not in failures]
-        return Answers({p: {t: self._found.get((topic, p), {})[t] for t in times} for p in left}, failures)
+        numbers = tuple(kafka_partitions)
+        self.ask_ahead({topic: (numbers, times)})
+        failures = {p: self._failures[topic, p] for p in numbers if (topic, p) in self._failures}
+        answered = [p for p in numbers if p not in failures]
+        return Answers({p: {t: self._found.get((topic, p), {})[t] for t in times} for p in answered}, failures)
 
     def _knows(self, place: Place, times: Sequence[int]) -> bool:
         return place in self._failures or self._found.get(place, {}).keys() >= {*times}

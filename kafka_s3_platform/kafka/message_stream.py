@@ -55,13 +55,13 @@ class MessageStream:
         if self.disorder:
             return
         if run[0].error() is None:
-            found = np.fromiter(map(get_offset, run), np.int64, len(run))
-            behind = np.flatnonzero(np.diff(found, prepend=self.expected - 1) <= 0)
+            offsets = np.fromiter(map(get_offset, run), np.int64, len(run))
+            behind = np.flatnonzero(np.diff(offsets, prepend=self.expected - 1) <= 0)
             good = int(behind[0]) if len(behind) else len(run)
             run = run[:good]
-            self.expected = int(found[good - 1]) + 1 if good else self.expected
+            self.expected = int(offsets[good - 1]) + 1 if good else self.expected
             if len(behind):
-                self.disorder = f"{found[good]} comes where {self.expected} or more is due"
+                self.disorder = f"{offsets[good]} comes where {self.expected} or more is due"
         if run:
             self.waiting.append(run)
 
@@ -113,20 +113,20 @@ def split_runs(messages: list[Message]) -> Iterator[list[Message]]:
         yield from ([event] for event in run) if failed else [run]
 
 
-def find_proof(stream: MessageStream, wanted: OffsetRange, tally: RangeTally) -> Message | None:
+def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -> Message | None:
     """Return the record that alone proves the end of the range: its offset does not follow from those before it."""
-    if stream.position < wanted.end_offset:
+    if stream.position < offsets.end_offset:
         return stream.waiting[0][0]
-    if stream.last is None or get_offset(stream.last) != wanted.end_offset - 1 or tally.records == len(wanted):
+    if stream.last is None or get_offset(stream.last) != offsets.end_offset - 1 or tally.records == len(offsets):
         return None
     return stream.last
 
 
-def make_disorder_error(tp: TopicPartition, seen: str) -> IntegrityError:
+def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityError:
     """Return the error for offsets that contradict each other."""
     return IntegrityError(
-        f"topic {tp.topic}, kafka partition {tp.kafka_partition}: records lie about their offsets ({seen}), so that "
-        "others may be hidden behind them, and the Kafka client does not tell which batch they are in"
+        f"topic {tp.topic}, kafka partition {tp.kafka_partition}: records lie about their offsets ({contradiction}), "
+        "so that others may be hidden behind them, and the Kafka client does not tell which batch they are in"
     )
 
 

@@ -93,14 +93,14 @@ class OffsetAdmin(AdminCalls):
         """Find the topics: one request for each TOPICS_AT_ONCE of them. librdkafka then knows their leaders."""
 
         def ask(some: Sequence[str]) -> Answers[str, FoundTopic]:
-            asked = self._client.describe_topics(
+            futures = self._client.describe_topics(
                 TopicCollection([*some]), include_authorized_operations=True, request_timeout=self._timeout
             )
-            return self._answers(asked, lambda topic: f"describing topic {topic}").checked(_read_topic)
+            return self._answers(futures, lambda topic: f"describing topic {topic}").checked(_read_topic)
 
         answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
         now = time.monotonic()
-        self._seen |= {topic: (now, found) for topic, found in answers.found.items()}
+        self._seen |= {topic: (now, found_topic) for topic, found_topic in answers.found.items()}
         return Answers(
             answers.found, {topic: self._suggest_topic(topic, err) for topic, err in answers.failures.items()}
         )
@@ -121,9 +121,9 @@ class OffsetAdmin(AdminCalls):
         if not isinstance(err, MissingTopicError):
             return err
         near = self.find_near_topic(topic)
-        found = err.retell(f"{err.text}. Did you mean {near}?") if near else err
-        found.__cause__ = err.__cause__
-        return found
+        suggestion = err.retell(f"{err.text}. Did you mean {near}?") if near else err
+        suggestion.__cause__ = err.__cause__
+        return suggestion
 
     @cached_property
     def _known_names(self) -> frozenset[str]:
@@ -157,41 +157,41 @@ class OffsetAdmin(AdminCalls):
         where = _naming("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
 
-        def ask(wanted: Iterable[Place]) -> Answers[Place, LogEnds]:
-            return self._led(wanted, where, lambda led: self._ends(led, observed_at, where))
+        def ask(some: Iterable[Place]) -> Answers[Place, LogEnds]:
+            return self._led(some, where, lambda led: self._ends(led, observed_at, where))
 
         return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
 
     def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
         """Ask where the logs start whose ends are known. Failures of the ends stay failures."""
         where = _naming("reading the log starts of topic")
-        ends = {(topic, p): end for topic, each in looked.found.items() for p, end in each.found.items()}
+        ends = {(topic, p): end for topic, topic_ends in looked.found.items() for p, end in topic_ends.found.items()}
 
-        def ask(wanted: Iterable[Place]) -> Answers[Place, Frontier]:
+        def ask(some: Iterable[Place]) -> Answers[Place, Frontier]:
             return self._led(
-                wanted, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, OffsetSpec.earliest())), where)
+                some, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, OffsetSpec.earliest())), where)
             ).checked(lambda place, start: check_frontier(place[1], start.offset, ends[place], where(place)))
 
         starts = self._of_topics(
-            {topic: tuple(each.found) for topic, each in looked.found.items()},
+            {topic: tuple(topic_ends.found) for topic, topic_ends in looked.found.items()},
             lambda places: ask_again(ask(places), ask),
         )
         return looked.and_of(starts).checked(
             lambda _, both: Answers(both[1].found, {**both[0].failures, **both[1].failures})
         )
 
-    def _ends(self, wanted: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
+    def _ends(self, places: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
         """Ask for the last stable offset after the high watermark is known.
 
         In this order, only an open transaction puts it below the high watermark, and not records that came in between.
         """
-        latest = self._ask(dict.fromkeys(wanted, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
+        latest = self._ask(dict.fromkeys(places, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
         ends = self._offsets(latest, where)
         stable = self._offsets(self._ask(dict.fromkeys(ends.found, OffsetSpec.latest())), where)
 
-        def check(place: Place, seen: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
-            end, held = seen
-            return check_log_ends((end.offset, held.offset), end.leader_epoch, observed_at, where(place))
+        def check(place: Place, infos: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
+            end, stable_end = infos
+            return check_log_ends((end.offset, stable_end.offset), end.leader_epoch, observed_at, where(place))
 
         return ends.and_of(stable).checked(check)
 
@@ -204,12 +204,12 @@ class OffsetAdmin(AdminCalls):
         """
         where = _naming("looking for the newest record of topic")
 
-        def ask(wanted: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
-            told = self._newest(wanted, IsolationLevel.READ_COMMITTED)
-            offsets = told.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
+        def ask(some: Iterable[Place]) -> Answers[Place, tuple[int, int]]:
+            newest = self._newest(some, IsolationLevel.READ_COMMITTED)
+            offsets = newest.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
             for place, offset in offsets.found.items():
-                timestamp_ms = told.found[place].timestamp
+                timestamp_ms = newest.found[place].timestamp
                 if offset is not None and timestamp_ms >= 0:
                     records[place] = offset, timestamp_ms
             return Answers(records, offsets.failures)
@@ -227,44 +227,44 @@ class OffsetAdmin(AdminCalls):
         return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).get()[topic]
 
     def offsets_for_times_of(
-        self, wanted: Mapping[str, tuple[Iterable[int], Sequence[int]]]
+        self, questions: Mapping[str, tuple[Iterable[int], Sequence[int]]]
     ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
         """Return what `offsets_for_times` does, of many topics with kafka partitions and timestamps of their own."""
-        times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in wanted.items()}
-        for each in times.values():
-            if each and each[0] < 0:
-                raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {each[0]}")
+        times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in questions.items()}
+        for topic_times in times.values():
+            if topic_times and topic_times[0] < 0:
+                raise ValueError(f"a timestamp below 0 has a meaning of its own in ListOffsets: {topic_times[0]}")
         where = _naming("looking for the leaders of topic")
 
         def ask(places: Iterable[Place]) -> Answers[Place, Mapping[int, OffsetAtTime]]:
             leaders = ask_again(self._leaders(places, where), lambda some: self._leaders(some, where))
-            found = self._told_for_times(leaders.found, times)
-            doubted = self._doubted(found.found)
+            first_answers = self._search_times(leaders.found, times)
+            doubted = self._doubted(first_answers.found)
             # Records may have come since then. So an answer counts as wrong only if the second one is the same.
-            again = self._told_for_times(doubted, _collect_times(doubted))
-            untold = again.checked(lambda place, each: {t: _mark_untold(each[t]) for t in doubted[place]})
-            left = {p: each for p, each in found.found.items() if p not in again.failures}
-            offsets = {p: {**each, **untold.found.get(p, {})} for p, each in left.items()}
-            return Answers(offsets, {**leaders.failures, **found.failures, **again.failures})
+            again = self._search_times(doubted, _collect_times(doubted))
+            unknown = again.checked(lambda place, offsets: {t: _mark_untold(offsets[t]) for t in doubted[place]})
+            certain = {p: offsets for p, offsets in first_answers.found.items() if p not in again.failures}
+            offsets = {p: {**by_time, **unknown.found.get(p, {})} for p, by_time in certain.items()}
+            return Answers(offsets, {**leaders.failures, **first_answers.failures, **again.failures})
 
-        return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in wanted.items()}, ask)
+        return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
-    def _doubted(self, found: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
+    def _doubted(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
         """Return, by kafka partition, timestamps for which no record was found though a later record exists.
 
         A record of an open transaction counts: as long as it is the newest one, brokers name no committed one.
         """
         silent: dict[Place, list[int]] = {}
-        for place, offsets in found.items():
+        for place, offsets in answers.items():
             times = [time_ms for time_ms, offset in offsets.items() if offset is None]
             if times:
                 silent[place] = times
         if not silent:
             return {}
-        told = self._newest(silent, IsolationLevel.READ_UNCOMMITTED)
+        newest_infos = self._newest(silent, IsolationLevel.READ_UNCOMMITTED)
         # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
         newest = {place: max(times) for place, times in silent.items()}
-        newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in told.found.items()}
+        newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.found.items()}
         doubted: dict[Place, list[int]] = {}
         for place, times in silent.items():
             earlier = [time_ms for time_ms in times if time_ms <= newest[place]]
@@ -273,69 +273,67 @@ class OffsetAdmin(AdminCalls):
         return doubted
 
     def _newest(
-        self, wanted: Iterable[Place], isolation_level: IsolationLevel
+        self, places: Iterable[Place], isolation_level: IsolationLevel
     ) -> Answers[Place, ListOffsetsResultInfo]:
         where = _naming("looking for the newest record of topic")
         spec = OffsetSpec.max_timestamp()
         return self._led(
-            wanted, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec), isolation_level), where)
+            places, where, lambda led: self._offsets(self._ask(dict.fromkeys(led, spec), isolation_level), where)
         )
 
-    def _told_for_times(
-        self, places: Iterable[Place], times: Mapping[str, Sequence[int]]
-    ) -> Answers[Place, TimeOffsets]:
+    def _search_times(self, places: Iterable[Place], times: Mapping[str, Sequence[int]]) -> Answers[Place, TimeOffsets]:
         """Search the offsets of each topic's times. The topics' searches take their steps together."""
-        asked: Mapping[str, Sequence[int]] = _group_places(places)
-        searches = {topic: search_offsets(times[topic]) for topic in asked}
+        open_places: Mapping[str, Sequence[int]] = _group_places(places)
+        searches = {topic: search_offsets(times[topic]) for topic in open_places}
         steps = {topic: next(search) for topic, search in searches.items()}
-        found: dict[Place, TimeOffsets] = {}
+        results: dict[Place, TimeOffsets] = {}
         failures: dict[Place, PlatformError] = {}
         while steps:
-            told = _sort_by_topic(asked, self._at_times(_list_questions(asked, steps)))
-            asked = {topic: tuple(told[topic].found) for topic in steps}
+            topic_answers = _sort_by_topic(open_places, self._at_times(_list_questions(open_places, steps)))
+            open_places = {topic: tuple(topic_answers[topic].found) for topic in steps}
             for topic in tuple(steps):
                 try:
-                    steps[topic] = searches[topic].send(told[topic])
+                    steps[topic] = searches[topic].send(topic_answers[topic])
                 except StopIteration as end:
                     del steps[topic]
-                    found |= {(topic, p): offsets for p, offsets in end.value.found.items()}
+                    results |= {(topic, p): offsets for p, offsets in end.value.found.items()}
                     failures |= {(topic, p): failure for p, failure in end.value.failures.items()}
-        return Answers(found, failures)
+        return Answers(results, failures)
 
-    def _at_times(self, wanted: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
+    def _at_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
         """Ask for these timestamps. A kafka partition without an answer to one of them is not asked for the others."""
-        found: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in wanted}
+        results: dict[Place, dict[int, RecordOffset | None]] = {place: {} for place in questions}
         failures: dict[Place, PlatformError] = {}
-        layers = _list_layers(wanted)
-        at_once = max(1, min(CALLS_IN_FLIGHT, ANSWERS_IN_FLIGHT // max(1, len(wanted))))
+        layers = _list_layers(questions)
+        at_once = max(1, min(CALLS_IN_FLIGHT, ANSWERS_IN_FLIGHT // max(1, len(questions))))
         for start in range(0, len(layers), at_once):
             some = [{p: t for p, t in layer.items() if p not in failures} for layer in layers[start : start + at_once]]
-            asked = [self._ask_layer(layer) for layer in some]
-            for layer, futures in zip(some, asked, strict=True):
+            futures_of_layers = [self._ask_layer(layer) for layer in some]
+            for layer, futures in zip(some, futures_of_layers, strict=True):
                 answers = self._at_layer(layer, futures)
                 failures |= answers.failures
                 for place, offset in answers.found.items():
-                    found[place][layer[place]] = offset
-        return Answers({place: offsets for place, offsets in found.items() if place not in failures}, failures)
+                    results[place][layer[place]] = offset
+        return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
 
     def _ask_layer(self, layer: Mapping[Place, int]) -> OffsetFutures:
         return self._ask({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in layer.items()})
 
-    def _at_layer(self, layer: Mapping[Place, int], asked: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+    def _at_layer(self, layer: Mapping[Place, int], futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
         def where(place: Place) -> str:
             return _naming(f"looking for timestamp {layer[place]} ms in topic")(place)
 
-        def answered(asked: OffsetFutures) -> Answers[Place, RecordOffset | None]:
-            return self._offsets(asked, where).checked(
+        def answered(futures: OffsetFutures) -> Answers[Place, RecordOffset | None]:
+            return self._offsets(futures, where).checked(
                 lambda place, info: check_time_offset(info.offset, info.timestamp, where(place))
             )
 
-        def ask(wanted: Iterable[Place]) -> Answers[Place, RecordOffset | None]:
+        def ask(places: Iterable[Place]) -> Answers[Place, RecordOffset | None]:
             return self._led(
-                wanted, where, lambda led: answered(self._ask_layer({place: layer[place] for place in led}))
+                places, where, lambda led: answered(self._ask_layer({place: layer[place] for place in led}))
             )
 
-        return ask_again(answered(asked), ask)
+        return ask_again(answered(futures), ask)
 
     def _of_topics(
         self,
@@ -343,21 +341,22 @@ class OffsetAdmin(AdminCalls):
         ask: Callable[[Sequence[Place]], Answers[Place, A]],
     ) -> Answers[str, Answers[int, A]]:
         """Ask about kafka partitions of topics, PLACES_AT_ONCE together, and sort the answers by topic."""
-        wanted = {topic: tuple(each) for topic, each in kafka_partitions.items()}
-        known = self._known(dict.fromkeys(wanted, ()))
-        places = [(topic, p) for topic in known.found for p in wanted[topic]]
+        numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
+        described = self._known(dict.fromkeys(numbers, ()))
+        places = [(topic, p) for topic in described.found for p in numbers[topic]]
         answers = ask_in_parts(places, PLACES_AT_ONCE, ask)
-        return Answers(_sort_by_topic({topic: wanted[topic] for topic in known.found}, answers), known.failures)
+        by_topic = _sort_by_topic({topic: numbers[topic] for topic in described.found}, answers)
+        return Answers(by_topic, described.failures)
 
     def _led(
-        self, wanted: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
+        self, places: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
     ) -> Answers[Place, A]:
         """Ask about the kafka partitions that have a leader; return also why the others have none."""
-        leaders = self._leaders(wanted, where)
+        leaders = self._leaders(places, where)
         answers = ask(tuple(leaders.found))
         return Answers(answers.found, {**leaders.failures, **answers.failures})
 
-    def _leaders(self, wanted: Iterable[Place], where: Where) -> Answers[Place, int]:
+    def _leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
         """Return the id of each kafka partition's leader, which librdkafka then has in its cache.
 
         ListOffsets is asked only of kafka partitions that had one when we looked, which is seconds ago at most. For any
@@ -365,54 +364,54 @@ class OffsetAdmin(AdminCalls):
         that question and frees its memory, which ours still uses: the process crashes
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
-        asked = _group_places(wanted)
-        known = self._known(asked)
-        found: dict[Place, int] = {}
+        by_topic = _group_places(places)
+        described = self._known(by_topic)
+        leaders: dict[Place, int] = {}
         failures: dict[Place, PlatformError] = {}
-        for topic, kafka_partitions in asked.items():
+        for topic, kafka_partitions in by_topic.items():
             for kafka_partition in kafka_partitions:
                 place = topic, kafka_partition
-                if topic in known.failures:
-                    failures[place] = known.failures[topic]
-                elif kafka_partition in known.found[topic].leaders:
-                    found[place] = known.found[topic].leaders[kafka_partition]
-                elif kafka_partition in known.found[topic].kafka_partitions:
+                if topic in described.failures:
+                    failures[place] = described.failures[topic]
+                elif kafka_partition in described.found[topic].leaders:
+                    leaders[place] = described.found[topic].leaders[kafka_partition]
+                elif kafka_partition in described.found[topic].kafka_partitions:
                     failures[place] = BrokerUnavailableError(f"{where(place)} has no leader at the moment")
                 else:
                     failures[place] = MissingTopicError(f"{where(place)}: the topic has no such kafka partition")
-        return Answers(found, failures)
+        return Answers(leaders, failures)
 
-    def _known(self, wanted: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
+    def _known(self, needed: Mapping[str, Collection[int]]) -> Answers[str, FoundTopic]:
         """Find the topics, unless the leaders of these kafka partitions were just seen."""
         since = time.monotonic() - LEADERS_SECONDS
-        known: dict[str, FoundTopic] = {}
-        for topic, kafka_partitions in wanted.items():
-            seen_at, found = self._seen.get(topic, (since, None))
-            if found is not None and seen_at > since and found.leaders.keys() >= {*kafka_partitions}:
-                known[topic] = found
-        answers = self.find_topics(topic for topic in wanted if topic not in known)
-        return Answers({**known, **answers.found}, answers.failures)
+        recent: dict[str, FoundTopic] = {}
+        for topic, kafka_partitions in needed.items():
+            seen_at, found_topic = self._seen.get(topic, (since, None))
+            if found_topic is not None and seen_at > since and found_topic.leaders.keys() >= {*kafka_partitions}:
+                recent[topic] = found_topic
+        answers = self.find_topics(topic for topic in needed if topic not in recent)
+        return Answers({**recent, **answers.found}, answers.failures)
 
     def _ask(
         self,
         specs: Mapping[Place, OffsetSpec],
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> OffsetFutures:
-        asked = {TopicPartition(*place): spec for place, spec in specs.items()}
-        if not asked:
+        requests = {TopicPartition(*place): spec for place, spec in specs.items()}
+        if not requests:
             return {}
-        return self._client.list_offsets(asked, isolation_level=isolation_level, request_timeout=self._timeout)
+        return self._client.list_offsets(requests, isolation_level=isolation_level, request_timeout=self._timeout)
 
-    def _offsets(self, asked: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
-        found: dict[Place, ListOffsetsResultInfo] = {}
+    def _offsets(self, futures: OffsetFutures, where: Where) -> Answers[Place, ListOffsetsResultInfo]:
+        infos: dict[Place, ListOffsetsResultInfo] = {}
         failures: dict[Place, PlatformError] = {}
-        for tp, future in asked.items():
+        for tp, future in futures.items():
             place = tp.topic, tp.partition
             try:
-                found[place] = self._wait(future, where(place))
+                infos[place] = self._wait(future, where(place))
             except KafkaException as err:
                 failures[place] = self._refusal(err, where(place))
-        return Answers(found, failures)
+        return Answers(infos, failures)
 
     def _refusal(self, err: KafkaException, where: str) -> PlatformError:
         # After any error, the leaders may have changed.
@@ -447,9 +446,9 @@ def _read_topic(topic: str, described: Any) -> FoundTopic:
 
 def read_operations(described: Any) -> frozenset[str] | None:
     """Return the names of the authorized operations, None if the cluster does not tell them."""
-    found = described.authorized_operations
-    if found:
-        return frozenset(operation.name for operation in found)
+    operations = described.authorized_operations
+    if operations:
+        return frozenset(operation.name for operation in operations)
     return None
 
 
@@ -464,33 +463,33 @@ def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
     return grouped
 
 
-def _sort_by_topic(asked: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
-    found: dict[str, dict[int, A]] = {topic: {} for topic in asked}
-    failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in asked}
+def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
+    results: dict[str, dict[int, A]] = {topic: {} for topic in by_topic}
+    failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in by_topic}
     for (topic, kafka_partition), answer in answers.found.items():
-        found[topic][kafka_partition] = answer
+        results[topic][kafka_partition] = answer
     for (topic, kafka_partition), failure in answers.failures.items():
         failures[topic][kafka_partition] = failure
-    return {topic: Answers(found[topic], failures[topic]) for topic in asked}
+    return {topic: Answers(results[topic], failures[topic]) for topic in by_topic}
 
 
 def _list_questions(
-    asked: Mapping[str, Iterable[int]], steps: Mapping[str, Sequence[int]]
+    by_topic: Mapping[str, Iterable[int]], steps: Mapping[str, Sequence[int]]
 ) -> dict[Place, Sequence[int]]:
-    return {(topic, p): times for topic, times in steps.items() for p in asked[topic]}
+    return {(topic, p): times for topic, times in steps.items() for p in by_topic[topic]}
 
 
 def _collect_times(doubted: Mapping[Place, Iterable[int]]) -> dict[str, list[int]]:
     times: dict[str, set[int]] = {}
-    for (topic, _), each in doubted.items():
-        times.setdefault(topic, set()).update(each)
-    return {topic: sorted(each) for topic, each in times.items()}
+    for (topic, _), place_times in doubted.items():
+        times.setdefault(topic, set()).update(place_times)
+    return {topic: sorted(place_times) for topic, place_times in times.items()}
 
 
-def _list_layers(wanted: Mapping[Place, Sequence[int]]) -> list[dict[Place, int]]:
+def _list_layers(questions: Mapping[Place, Sequence[int]]) -> list[dict[Place, int]]:
     """List the first timestamp of each kafka partition, then the second of each: one call asks each about one."""
     layers: list[dict[Place, int]] = []
-    for place, times in wanted.items():
+    for place, times in questions.items():
         for n, time_ms in enumerate(times):
             if n == len(layers):
                 layers.append({})

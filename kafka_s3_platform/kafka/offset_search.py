@@ -21,9 +21,9 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
     spans = [(0, len(times) - 1)] if times else []
     while spans and answers.found:
         answers = _fill_spans(times, spans, answers)
-        known = next(iter(answers.found.values()))
+        one_answer = next(iter(answers.found.values()))
         # Where both ends of a span differ, its middle is asked: a step between them is found in few questions.
-        halves = [(low, (low + high) // 2, high) for low, high in spans if not known.keys() >= {*times[low:high]}]
+        halves = [(low, (low + high) // 2, high) for low, high in spans if not one_answer.keys() >= {*times[low:high]}]
         if not halves:
             break
         middles = yield [times[middle] for _, middle, _ in halves]
@@ -38,9 +38,9 @@ def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
     """Fill in the answers inside those spans whose two ends have the same answer in every kafka partition."""
-    known = answers.found.values()
+    offsets_by_time = answers.found.values()
     inside: dict[int, int] = {}
     for low, high in spans:
-        if all(each[times[low]] == each[times[high]] for each in known):
+        if all(offsets[times[low]] == offsets[times[high]] for offsets in offsets_by_time):
             inside |= dict.fromkeys(times[low + 1 : high], times[low])
-    return answers.checked(lambda _, each: {**each, **{t: each[at] for t, at in inside.items()}})
+    return answers.checked(lambda _, offsets: {**offsets, **{t: offsets[at] for t, at in inside.items()}})

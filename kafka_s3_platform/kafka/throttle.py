@@ -23,11 +23,11 @@ class Throttle:
         if wait > 0:
             time.sleep(wait)
 
-    def records_at_once(self, wanted: int) -> int:
-        """Return `wanted`, but at most the records of one second, so that a low rate flows evenly."""
+    def records_at_once(self, most: int) -> int:
+        """Return `most`, but at most the records of one second, so that a low rate flows evenly."""
         if self._records:
-            return min(wanted, max(1, int(self._records.rate)))
-        return wanted
+            return min(most, max(1, int(self._records.rate)))
+        return most
 
 
 class _Bucket:

@@ -37,8 +37,8 @@ class Folding:
     def holds_scan(self, scan: Scan) -> bool:
         return scan.end_offset <= self.ends.get(scan.kafka_partition, 0)
 
-    def holds_look(self, look: Frontier) -> bool:
-        return look.observed_at <= self.looked_at
+    def holds_look(self, frontier: Frontier) -> bool:
+        return frontier.observed_at <= self.looked_at
 
     def holds_hour(self, row: HourRange) -> bool:
         return row.hour in self.hours
@@ -60,10 +60,10 @@ def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Fold
     What was folded earlier is part of it. The folded state gives the same answers: this is compared for what is said
     most, which hours are scanned and complete and which offsets are archived. If an answer differs, nothing is folded.
     """
-    found = _choose_look(state, before)
-    if found is None:
+    choice = _choose_look(state, before)
+    if choice is None:
         return None
-    looked_at, ends = found
+    looked_at, ends = choice
     done = frozenset(_list_done_hours(state, looked_at - HOUR - lateness, lateness))
     if len(done) < FEWEST_HOURS:
         return None
@@ -79,17 +79,17 @@ def _choose_look(state: IndexState, before: datetime) -> tuple[datetime, Mapping
     None if there is none, or none later than the last fold.
     """
     highest: dict[int, int] = {}
-    found = None
-    last = max((look.observed_at for look in state.fold.looks), default=UNTIMED)
-    whole = state.contiguous_ends
-    for looked_at, seen in state.looks.whole:
-        for kafka_partition, high_watermark in seen.items():
+    choice = None
+    last = max((folded.observed_at for folded in state.fold.looks), default=UNTIMED)
+    archived_ends = state.contiguous_ends
+    for looked_at, high_watermarks in state.looks.complete:
+        for kafka_partition, high_watermark in high_watermarks.items():
             highest[kafka_partition] = max(high_watermark, highest.get(kafka_partition, 0))
         if looked_at > before:
             break
-        if looked_at > last and set(seen) == set(highest) and _reach(whole, highest):
-            found = looked_at, dict(highest)
-    return found
+        if looked_at > last and set(high_watermarks) == set(highest) and _reach(archived_ends, highest):
+            choice = looked_at, dict(highest)
+    return choice
 
 
 def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> Iterator[datetime]:
@@ -102,16 +102,16 @@ def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> 
     for row in state.hours:
         if row.hour <= last and row.start_offset is not None:
             rows[row.hour].add(row.kafka_partition)
-    known = {look.kafka_partition for look in state.fold.looks}
+    planned = {folded.kafka_partition for folded in state.fold.looks}
     for hour in sorted(rows):
-        if known <= rows[hour] and state.is_scanned(hour) and state.judge.is_complete(hour, lateness):
-            known = rows[hour]
+        if planned <= rows[hour] and state.is_scanned(hour) and state.judge.is_complete(hour, lateness):
+            planned = rows[hour]
             yield hour
 
 
-def _reach(whole: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+def _reach(archived_ends: Mapping[int, int], ends: Mapping[int, int]) -> bool:
     """Return whether what is archived without a hole reaches these ends."""
-    return all(end <= whole.get(kafka_partition, 0) for kafka_partition, end in ends.items())
+    return all(end <= archived_ends.get(kafka_partition, 0) for kafka_partition, end in ends.items())
 
 
 def _list_looks(state: IndexState, looked_at: datetime) -> Iterator[FoldedLook]:
@@ -121,9 +121,9 @@ def _list_looks(state: IndexState, looked_at: datetime) -> Iterator[FoldedLook]:
     """
     for kafka_partition in sorted(state.looks.highest_ends):
         looks = state.looks.of(kafka_partition)
-        until = [look for look in looks if look.observed_at <= looked_at]
-        for look in dict.fromkeys((looks[0], *until[-3:])):
-            yield FoldedLook(**asdict(look))
+        until = [frontier for frontier in looks if frontier.observed_at <= looked_at]
+        for frontier in dict.fromkeys((looks[0], *until[-3:])):
+            yield FoldedLook(**asdict(frontier))
 
 
 def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedScan]:
@@ -142,13 +142,13 @@ def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
     A restore of group offsets asks for that place.
     """
     scans = [*scans]
-    cut = max((s.end_offset for s in scans if s.filtered_count or s.dead_letter_count), default=0)
-    for found in RangeSet(s.offsets for s in scans):
-        if found.start_offset < cut < found.end_offset:
-            yield OffsetRange(found.start_offset, cut)
-            yield OffsetRange(cut, found.end_offset)
+    border = max((s.end_offset for s in scans if s.filtered_count or s.dead_letter_count), default=0)
+    for offsets in RangeSet(s.offsets for s in scans):
+        if offsets.start_offset < border < offsets.end_offset:
+            yield OffsetRange(offsets.start_offset, border)
+            yield OffsetRange(border, offsets.end_offset)
         else:
-            yield found
+            yield offsets
 
 
 def _sum_scans(state: IndexState, kafka_partition: int, offsets: OffsetRange, scans: Iterable[Scan]) -> FoldedScan:

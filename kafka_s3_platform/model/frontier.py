@@ -55,13 +55,13 @@ class Looks:
         return self._by_kafka_partition.get(kafka_partition, ())
 
     @cached_property
-    def whole(self) -> tuple[tuple[datetime, Mapping[int, int]], ...]:
+    def complete(self) -> tuple[tuple[datetime, Mapping[int, int]], ...]:
         """The whole looks by time, in order, each with the high watermarks by kafka partition."""
         ends: dict[datetime, dict[int, int]] = defaultdict(dict)
         counts: dict[datetime, int] = defaultdict(int)
-        for look in self._looks:
-            ends[look.observed_at][look.kafka_partition] = look.high_watermark
-            counts[look.observed_at] = max(counts[look.observed_at], look.kafka_partition_count or 0)
+        for frontier in self._looks:
+            ends[frontier.observed_at][frontier.kafka_partition] = frontier.high_watermark
+            counts[frontier.observed_at] = max(counts[frontier.observed_at], frontier.kafka_partition_count or 0)
         return tuple((at, ends[at]) for at in sorted(ends) if len(ends[at]) >= counts[at])
 
     def find(self, since: datetime) -> int:
@@ -79,21 +79,21 @@ class Looks:
         If no later look reaches that, the log was truncated later, or the broker reported too much. Then the end that
         was seen later is all that can be archived. This takes two later looks: one may report too little itself.
         """
-        if at == len(self.whole):
+        if at == len(self.complete):
             return {}
-        later = self._highest_after[at] if at + 2 < len(self.whole) else {}
+        later = self._highest_after[at] if at + 2 < len(self.complete) else {}
         earlier = self._highest_until[at]
-        return {p: min(earlier[p], later.get(p, earlier[p])) for p in self.whole[at][1]}
+        return {p: min(earlier[p], later.get(p, earlier[p])) for p in self.complete[at][1]}
 
     def find_highest_end(self, kafka_partition: int, at: int) -> int | None:
         """Return the highest end in the whole looks up to `at`. None beyond the last one."""
-        return self._highest_until[at].get(kafka_partition, 0) if at < len(self.whole) else None
+        return self._highest_until[at].get(kafka_partition, 0) if at < len(self.complete) else None
 
     def find_next_end(self, kafka_partition: int, at: int) -> int:
         """Return the end in the first look at the kafka partition after the whole look `at`. 0 without one."""
-        since = self.whole[at][0]
-        looks = (look for look in self._by_time if look.kafka_partition == kafka_partition)
-        return next((look.high_watermark for look in looks if look.observed_at > since), 0)
+        since = self.complete[at][0]
+        looks = (frontier for frontier in self._by_time if frontier.kafka_partition == kafka_partition)
+        return next((frontier.high_watermark for frontier in looks if frontier.observed_at > since), 0)
 
     def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
         """Return the highest log start and the highest end that the log had before that moment.
@@ -113,33 +113,33 @@ class Looks:
     @cached_property
     def highest_ends(self) -> Mapping[int, int]:
         """The highest end that was ever seen of each log."""
-        return {p: max(look.high_watermark for look in looks) for p, looks in self._by_kafka_partition.items()}
+        return {p: max(frontier.high_watermark for frontier in looks) for p, looks in self._by_kafka_partition.items()}
 
     def find_last_end(self, kafka_partition: int, otherwise: int) -> int:
         """Return where the log ended by the last two looks. A single one may have been told too little."""
         looks = self.of(kafka_partition)[-2:]
-        return max(look.high_watermark for look in looks) if len(looks) > 1 else otherwise
+        return max(frontier.high_watermark for frontier in looks) if len(looks) > 1 else otherwise
 
     @cached_property
     def _by_kafka_partition(self) -> dict[int, list[Frontier]]:
         looks: dict[int, list[Frontier]] = defaultdict(list)
-        for look in self._looks:
-            looks[look.kafka_partition].append(look)
+        for frontier in self._looks:
+            looks[frontier.kafka_partition].append(frontier)
         return dict(looks)
 
     @cached_property
     def _times(self) -> list[datetime]:
-        return [at for at, _ in self.whole]
+        return [at for at, _ in self.complete]
 
     @cached_property
     def _bounds(self) -> dict[int, tuple[list[datetime], list[tuple[int, int]]]]:
         """By kafka partition, of each look the earliest time since, and the highest log start and end before it."""
         bounds: dict[int, tuple[list[datetime], list[tuple[int, int]]]] = {}
         for kafka_partition, looks in self._by_kafka_partition.items():
-            timed = [look for look in looks if look.observed_at != UNTIMED]
-            since = [*accumulate((look.observed_at for look in reversed(timed)), min)][::-1]
-            seen = ((look.log_start_offset, look.high_watermark) for look in timed)
-            before = accumulate(seen, lambda one, other: (max(one[0], other[0]), max(one[1], other[1])), initial=(0, 0))
+            timed = [frontier for frontier in looks if frontier.observed_at != UNTIMED]
+            since = [*accumulate((frontier.observed_at for frontier in reversed(timed)), min)][::-1]
+            pairs = ((frontier.log_start_offset, frontier.high_watermark) for frontier in timed)
+            before = accumulate(pairs, lambda a, b: (max(a[0], b[0]), max(a[1], b[1])), initial=(0, 0))
             bounds[kafka_partition] = since, [*before][:-1]
         return bounds
 
@@ -151,29 +151,29 @@ class Looks:
         """
         recorded = _raise_each(self._looks)
         timed = _raise_each(self._by_time)
-        return [_raise_to({**recorded[at]}, timed[at]) for at, _ in self.whole]
+        return [_raise_to({**recorded[at]}, timed[at]) for at, _ in self.complete]
 
     @cached_property
     def _highest_after(self) -> list[Mapping[int, int]]:
         """The highest ends that were seen after each whole look."""
         highest: dict[int, int] = {}
         after: dict[datetime, Mapping[int, int]] = {}
-        for at, looks in groupby(reversed(self._by_time), key=lambda look: look.observed_at):
+        for at, looks in groupby(reversed(self._by_time), key=lambda frontier: frontier.observed_at):
             after[at] = dict(highest)
-            _raise_to(highest, {look.kafka_partition: look.high_watermark for look in looks})
-        return [*(after[at] for at, _ in self.whole), {}]
+            _raise_to(highest, {frontier.kafka_partition: frontier.high_watermark for frontier in looks})
+        return [*(after[at] for at, _ in self.complete), {}]
 
     @cached_property
     def _by_time(self) -> list[Frontier]:
-        return sorted(self._looks, key=lambda look: look.observed_at)
+        return sorted(self._looks, key=lambda frontier: frontier.observed_at)
 
 
 def _raise_each(looks: Iterable[Frontier]) -> dict[datetime, Mapping[int, int]]:
     """Return the highest ends in the looks up to those of each time. `looks` of one time follow each other."""
     highest: dict[int, int] = {}
     return {
-        at: _raise_to(highest, {look.kafka_partition: look.high_watermark for look in each})
-        for at, each in groupby(looks, key=lambda look: look.observed_at)
+        at: _raise_to(highest, {frontier.kafka_partition: frontier.high_watermark for frontier in frontiers})
+        for at, frontiers in groupby(looks, key=lambda frontier: frontier.observed_at)
     }
 
 

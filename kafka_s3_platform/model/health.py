@@ -23,13 +23,13 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Risk:
-    """What was found of one topic at one moment. `says` is empty if nothing is at risk.
+    """What was found of one topic at one moment. `text` is empty if nothing is at risk.
 
     Of `hours`, [from, to), Kafka soon deletes what is not archived. It may delete the oldest from `lost_at` on.
     """
 
     level: Level
-    says: str
+    text: str
     hours: tuple[datetime, datetime] | None = None
     lost_at: datetime | None = None
 
@@ -165,7 +165,7 @@ class RunHistory:
     def find_failure(self, topic: str) -> FailedRun | None:
         """Return the failure that concerns the topic, rather one that is not over."""
         of_topic = (failure for failure in self.failures if not failure.topics or topic in failure.topics)
-        return min(of_topic, key=lambda each: (each.is_over, -each.ended_at.timestamp()), default=None)
+        return min(of_topic, key=lambda failure: (failure.is_over, -failure.ended_at.timestamp()), default=None)
 
 
 @dataclass(frozen=True)
@@ -203,11 +203,11 @@ class ConnectorHealth:
 
 def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
     """Return why things are not known, and of which topics: they share a cluster and a store."""
-    found: dict[str, list[str]] = {}
+    topics_by_error: dict[str, list[str]] = {}
     for topic in topics:
         for error in filter(None, (topic.kafka_error, topic.store_error)):
-            found.setdefault(error, []).append(topic.topic)
-    return found
+            topics_by_error.setdefault(error, []).append(topic.topic)
+    return topics_by_error
 
 
 def format_place(connector: str, topics: Sequence[str]) -> str:

@@ -166,8 +166,8 @@ def _have_more_brackets(
     data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int32], most: int
 ) -> npt.NDArray[np.bool_]:  # pragma: no cover - compiled
     """Return for each text whether it has more than `most` opening brackets. In valid JSON, each has a closing one."""
-    found = np.zeros(len(bounds) - 1, np.bool_)
-    for at in range(len(found)):
+    has_more = np.zeros(len(bounds) - 1, np.bool_)
+    for at in range(len(has_more)):
         start = bounds[at]
         end = bounds[at + 1]
         if end - start > 2 * most:
@@ -175,5 +175,5 @@ def _have_more_brackets(
             # The loop runs over a slice: with an index it would not be vectorised.
             for byte in data[start:end]:
                 count += np.int32(byte | np.uint8(_CASE) == np.uint8(_OPENING))
-            found[at] = count > most
-    return found
+            has_more[at] = count > most
+    return has_more

@@ -108,7 +108,7 @@ class Judge:
             ledger = self.get_ledger(kafka_partition)
             if ranges := tuple(ledger.within(may_hold, OPEN)):
                 waiting[kafka_partition] = ranges
-            gaps = [make_gap(kafka_partition, *each) for each in ledger.within(may_hold, LOST)]
+            gaps = [make_gap(kafka_partition, *lost) for lost in ledger.within(may_hold, LOST)]
             for reason in CUTS:
                 since = self._find_lost_since(kafka_partition, hour, at, reason)
                 gaps += (make_gap(kafka_partition, r, reason) for r in since - RangeSet(g.offsets for g in gaps))
@@ -126,7 +126,7 @@ class Judge:
             return True
         if self._state.is_folded(hour):
             return self._is_archived_since_fold(at)
-        return at < len(self._looks.whole) and self.find_verdict(hour, allowed_lateness).is_complete
+        return at < len(self._looks.complete) and self.find_verdict(hour, allowed_lateness).is_complete
 
     def list_complete(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
         """Return those of `hours` that are complete."""
@@ -200,7 +200,7 @@ class Judge:
         gaps: list[Gap] = []
         for kafka_partition in self._state.seen_kafka_partitions:
             left_out = [(r, fate) for r, fate in self.get_ledger(kafka_partition).ranges if fate in LEFT_OUT]
-            gaps += (make_gap(kafka_partition, *each) for each in left_out)
+            gaps += (make_gap(kafka_partition, *lost) for lost in left_out)
             cut_off = self._state.gap_offsets(kafka_partition, "cut off") - RangeSet(r for r, _ in left_out)
             gaps += (make_gap(kafka_partition, r, "cut off") for r in cut_off)
         return tuple(gaps)
@@ -273,7 +273,7 @@ class Judge:
     def _is_old(self, over: datetime) -> bool:
         """Whether the look that came first after that time may be folded."""
         fold = self._state.fold
-        return bool(fold.hours) and over <= max(look.observed_at for look in fold.looks)
+        return bool(fold.hours) and over <= max(frontier.observed_at for frontier in fold.looks)
 
     def _may_lack(self, hour: datetime, at: int) -> bool:
         """Whether something that is lost or was taken over may touch the hour, by what is known without its rows."""
@@ -301,10 +301,10 @@ class Judge:
         months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
         if months not in self._unfolded:
             rows = [state.read_month(month) for month in months if month in list_months(state.fold.hours)]
-            looks = [look for r in rows for look in r.frontiers]
-            times = {look.observed_at for look in looks}
+            looks = [frontier for r in rows for frontier in r.frontiers]
+            times = {frontier.observed_at for frontier in looks}
             others = sorted((f for f in state.fold.looks if f.observed_at not in times), key=lambda f: f.observed_at)
-            later = [look for look in others if times and look.observed_at > min(times)]
+            later = [frontier for frontier in others if times and frontier.observed_at > min(times)]
             unfolded = replace(
                 state,
                 frontiers=(*others[: len(others) - len(later)], *looks, *later, *state.frontiers),

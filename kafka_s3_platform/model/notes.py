@@ -15,17 +15,17 @@ class Notes:
 
     kinds: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def note(self, told: str, seen: str, records: int = 1) -> None:
-        """Count records. `told` follows their number in a sentence."""
-        before, first = self.kinds.get(told, (0, seen))
-        self.kinds[told] = before + records, first
+    def note(self, what: str, example: str, records: int = 1) -> None:
+        """Count records. `what` follows their number in a sentence."""
+        before, first = self.kinds.get(what, (0, example))
+        self.kinds[what] = before + records, first
 
     def join(self, other: "Notes") -> None:
         """Add the records of others."""
-        for told, (records, seen) in other.kinds.items():
-            self.note(told, seen, records)
+        for what, (records, example) in other.kinds.items():
+            self.note(what, example, records)
 
     @property
     def sentences(self) -> list[str]:
         """One for each kind of records."""
-        return [f"{records:,} records {told} (the first one: {seen})" for told, (records, seen) in self.kinds.items()]
+        return [f"{records:,} records {what} (the first one: {one})" for what, (records, one) in self.kinds.items()]

@@ -44,7 +44,7 @@ class OffsetRange:
         """Whether the ranges share an offset."""
         return self.start_offset < other.end_offset and other.start_offset < self.end_offset
 
-    def cut(self, offsets: Iterable[int]) -> list["OffsetRange"]:
+    def split(self, offsets: Iterable[int]) -> list["OffsetRange"]:
         """Split the range at each of `offsets` that lies strictly inside."""
         inside = sorted({o for o in offsets if self.start_offset < o < self.end_offset})
         bounds = [self.start_offset, *inside, self.end_offset]

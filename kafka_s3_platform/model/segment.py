@@ -120,8 +120,8 @@ def _find_zone(settings: str) -> ZoneInfo:
 # Many segments have the same layout.
 @lru_cache(maxsize=1024)
 def _parse_layout(settings: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(settings)
-    return found
+    layout: Mapping[str, Any] = json.loads(settings)
+    return layout
 
 
 class SegmentTotals:

@@ -75,7 +75,7 @@ class IndexState:
     @property
     def all_looks(self) -> tuple[Frontier, ...]:
         """The folded looks and the others, in the order of recording."""
-        return (*sorted(self.fold.looks, key=lambda look: look.observed_at), *self.frontiers)
+        return (*sorted(self.fold.looks, key=lambda frontier: frontier.observed_at), *self.frontiers)
 
     @cached_property
     def looks(self) -> Looks:
@@ -131,13 +131,13 @@ class IndexState:
         rows: dict[int, list[Unresolved]] = defaultdict(list)
         for item in self.failures:
             rows[item.kafka_partition].append(item)
-        left: list[Unresolved] = []
+        open_rows: list[Unresolved] = []
         for kafka_partition in sorted(rows):
-            left += subtract_offsets(rows[kafka_partition], self.coverage(kafka_partition))
-        return tuple(left)
+            open_rows += subtract_offsets(rows[kafka_partition], self.coverage(kafka_partition))
+        return tuple(open_rows)
 
     @cached_property
-    def settled(self) -> "IndexState":
+    def as_if_resolved(self) -> "IndexState":
         """This state as if unresolved offsets were archived. Scanning them again is useless until somebody acts."""
         tried = (Gap(u.kafka_partition, u.start_offset, u.end_offset, "skipped") for u in self.unresolved)
         return replace(self, gaps=(*self.gaps, *tried), failures=())
@@ -238,12 +238,12 @@ class IndexState:
 
     def conflicting(self, ranges: Mapping[int, RangeSet]) -> tuple[Reservation, ...]:
         """Return the reservations that share an offset with `ranges`."""
-        found: list[Reservation] = []
+        conflicts: list[Reservation] = []
         for reservation in self.reservations:
-            wanted = ranges.get(reservation.kafka_partition, RangeSet())
-            if any(map(reservation.offsets.overlaps, wanted)):
-                found.append(reservation)
-        return tuple(found)
+            needed = ranges.get(reservation.kafka_partition, RangeSet())
+            if any(map(reservation.offsets.overlaps, needed)):
+                conflicts.append(reservation)
+        return tuple(conflicts)
 
     def find_first_log_start(self, kafka_partition: int) -> int | None:
         """Return where the log began when archiving began. None before."""
@@ -256,7 +256,7 @@ class IndexState:
         gaps: dict[int, list[Gap]] = defaultdict(list)
         for gap in self.gaps:
             gaps[gap.kafka_partition].append(gap)
-        return {p: tuple(each) for p, each in gaps.items()}
+        return {p: tuple(topic_gaps) for p, topic_gaps in gaps.items()}
 
     @cached_property
     def _gap_offsets(self) -> dict[tuple[int, GapReason], RangeSet]:
@@ -264,15 +264,15 @@ class IndexState:
         ranges: dict[tuple[int, GapReason], list[OffsetRange]] = defaultdict(list)
         for gap in self.gaps:
             ranges[gap.kafka_partition, gap.reason].append(gap.offsets)
-        return {place: RangeSet(each) for place, each in ranges.items()}
+        return {place: RangeSet(place_ranges) for place, place_ranges in ranges.items()}
 
     @cached_property
     def _coverage(self) -> dict[int, RangeSet]:
-        found: dict[int, list[OffsetRange]] = defaultdict(list)
+        ranges_by_number: dict[int, list[OffsetRange]] = defaultdict(list)
         items: list[Scan | Gap] = [*self.all_scans, *(gap for gap in self.gaps if gap.is_covered)]
         for item in items:
-            found[item.kafka_partition].append(item.offsets)
-        return {p: RangeSet(ranges) for p, ranges in found.items()}
+            ranges_by_number[item.kafka_partition].append(item.offsets)
+        return {p: RangeSet(ranges) for p, ranges in ranges_by_number.items()}
 
     @cached_property
     def _leader_epochs(self) -> dict[int, dict[int, int]]:
@@ -280,28 +280,28 @@ class IndexState:
 
         Of what was truncated, it is the epoch at the start: up to there, log and archive are the same.
         """
-        found: dict[int, dict[int, int]] = defaultdict(dict)
+        epochs: dict[int, dict[int, int]] = defaultdict(dict)
         unknown: set[tuple[int, int]] = set()
         items: list[Scan | Gap] = [*self.all_scans, *(gap for gap in self.gaps if gap.is_covered)]
         for item in items:
             is_truncated = isinstance(item, Gap) and item.reason == "truncated"
             offset = item.start_offset if is_truncated else item.end_offset
             if item.leader_epoch is not None:
-                found[item.kafka_partition].setdefault(offset, item.leader_epoch)
+                epochs[item.kafka_partition].setdefault(offset, item.leader_epoch)
             elif not is_truncated:
                 unknown.add((item.kafka_partition, offset))
-        for look in sorted(self.all_looks, key=lambda f: f.observed_at):
-            if (look.kafka_partition, look.last_stable_offset) in unknown and look.leader_epoch is not None:
-                found[look.kafka_partition].setdefault(look.last_stable_offset, look.leader_epoch)
-        return dict(found)
+        for frontier in sorted(self.all_looks, key=lambda f: f.observed_at):
+            if (frontier.kafka_partition, frontier.last_stable_offset) in unknown and frontier.leader_epoch is not None:
+                epochs[frontier.kafka_partition].setdefault(frontier.last_stable_offset, frontier.leader_epoch)
+        return dict(epochs)
 
     def _find_ranges(self, hour: datetime) -> Ranges:
         """Return the ranges of the hour. Its month is read if it is folded."""
-        known = self._hours.get(hour, {})
+        single = self._hours.get(hour, {})
         if not self.is_folded(hour):
-            return known
+            return single
         folded = self.read_month(find_folded_month(hour))._hours.get(hour, {})  # noqa: SLF001 - of the same class
-        return {p: _widen(known.get(p, UNKNOWN), folded.get(p, UNKNOWN)) for p in {*known, *folded}}
+        return {p: _widen(single.get(p, UNKNOWN), folded.get(p, UNKNOWN)) for p in {*single, *folded}}
 
     @cached_property
     def _hours(self) -> dict[datetime, dict[int, Range]]:
@@ -309,21 +309,21 @@ class IndexState:
 
         What ListOffsets reports for an hour only moves up.
         """
-        found: dict[datetime, dict[int, Range]] = defaultdict(dict)
+        hours: dict[datetime, dict[int, Range]] = defaultdict(dict)
         for item in self.hours:
-            known = found[item.hour].get(item.kafka_partition, UNKNOWN)
-            found[item.hour][item.kafka_partition] = _widen(known, (item.start_offset, item.end_offset))
-        return found
+            earlier = hours[item.hour].get(item.kafka_partition, UNKNOWN)
+            hours[item.hour][item.kafka_partition] = _widen(earlier, (item.start_offset, item.end_offset))
+        return hours
 
     @cached_property
     def _planned(self) -> dict[int, list[datetime]]:
         """For each kafka partition, in order, the planned hours whose start there is known."""
-        found: dict[int, list[datetime]] = defaultdict(list)
+        planned: dict[int, list[datetime]] = defaultdict(list)
         for hour in sorted(self._hours):
             for kafka_partition, (start, _) in self._hours[hour].items():
                 if start is not None:
-                    found[kafka_partition].append(hour)
-        return found
+                    planned[kafka_partition].append(hour)
+        return planned
 
 
 def _widen(one: Range, other: Range) -> Range:

@@ -15,9 +15,9 @@ FOR_EVER = -1
 
 def parse_retention_ms(configs: Mapping[str, str]) -> int:
     """Return how long a topic with these configs in force keeps its records."""
-    kept = int(configs.get("retention.ms", FOR_EVER))
-    if kept >= 0 and "delete" in configs.get("cleanup.policy", "delete"):
-        return kept
+    retention_ms = int(configs.get("retention.ms", FOR_EVER))
+    if retention_ms >= 0 and "delete" in configs.get("cleanup.policy", "delete"):
+        return retention_ms
     return FOR_EVER
 
 
@@ -60,8 +60,8 @@ class Unresolved:
 
 def subtract_offsets(rows: Iterable[Unresolved], offsets: RangeSet) -> Iterator[Unresolved]:
     """Yield, in order, what remains of one kafka partition's rows without `offsets`. The rows do not overlap."""
-    known = sorted(rows, key=lambda u: u.start_offset)
-    left = RangeSet(u.offsets for u in known) - offsets
-    for item in known:
-        for r in left.within(item.offsets):
+    ordered = sorted(rows, key=lambda u: u.start_offset)
+    remaining = RangeSet(u.offsets for u in ordered) - offsets
+    for item in ordered:
+        for r in remaining.within(item.offsets):
             yield replace(item, start_offset=r.start_offset, end_offset=r.end_offset)

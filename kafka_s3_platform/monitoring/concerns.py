@@ -67,7 +67,7 @@ def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
                 # an age that nobody knows is no loss that is seen to come
                 is_near = topic.risk.hours is not None and topic.retention_left is not None
                 seconds = topic.retention_left if is_near and topic.retention_left is not None else math.inf
-                groups[topic.risk.level, topic.risk.says].append((seconds, each.connector, topic.topic))
+                groups[topic.risk.level, topic.risk.text].append((seconds, each.connector, topic.topic))
     found = []
     for (level, says), places in groups.items():
         seconds, connector, _ = min(places)

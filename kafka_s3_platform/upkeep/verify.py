@@ -255,7 +255,7 @@ def _find_count_damages(snapshot: IndexSnapshot) -> Iterator[Damage]:
 def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
     """Find offsets between archived or unresolved ones that are neither."""
     for kafka_partition in snapshot.state.scanned_kafka_partitions:
-        ranges: RangeSet = snapshot.state.settled.coverage(kafka_partition)
+        ranges: RangeSet = snapshot.state.as_if_resolved.coverage(kafka_partition)
         for before, after in pairwise(ranges):
             yield Hole(kafka_partition, before.end_offset, after.start_offset)
 

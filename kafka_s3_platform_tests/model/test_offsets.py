@@ -55,7 +55,7 @@ def test_covers_means_every_offset_is_held(held: RangeSet, start: int, end: int)
 
 @given(ranges, st.lists(st.integers(0, 2 * BOUND)))
 def test_cutting_loses_and_repeats_nothing(item: OffsetRange, at: list[int]) -> None:
-    pieces = item.cut(at)
+    pieces = item.split(at)
     assert [p.start_offset for p in pieces[1:]] == [p.end_offset for p in pieces[:-1]]
     assert (pieces[0].start_offset, pieces[-1].end_offset) == (item.start_offset, item.end_offset)
     assert {p.start_offset for p in pieces[1:]} == {o for o in at if item.start_offset < o < item.end_offset}

@@ -73,7 +73,7 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
         "topic": topic.topic,
         "is_well": topic.is_well,
         "at_risk": None if topic.risk is None else topic.risk.level.answer,
-        "at_risk_says": None if topic.risk is None else topic.risk.says,
+        "at_risk_says": None if topic.risk is None else topic.risk.text,
         "lag": topic.lag,
         "newest_complete_hour": topic.newest_complete.isoformat() if topic.newest_complete else None,
         "oldest_incomplete_hour": oldest.isoformat() if oldest else None,

@@ -93,7 +93,7 @@ class Backlog:
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
         """Readable offsets that are neither archived nor unresolved, for each kafka partition that has any."""
-        return self._left_by(self.state.settled) if self.state.unresolved else self._left
+        return self._left_by(self.state.as_if_resolved) if self.state.unresolved else self._left
 
     @cached_property
     def _left(self) -> dict[int, RangeSet]:
@@ -199,7 +199,7 @@ class Backlog:
     @property
     def has_hole(self) -> bool:
         """Whether uncovered records lie before covered ones. Runs of later hours do not read these."""
-        ends = {p: self.state.settled.coverage(p).end_offset or 0 for p in self.uncovered}
+        ends = {p: self.state.as_if_resolved.coverage(p).end_offset or 0 for p in self.uncovered}
         return any(r.end_offset <= ends[p] for p, ranges in self.uncovered.items() for r in ranges)
 
     @property
@@ -236,12 +236,12 @@ class Backlog:
         newest = self.newest_closed
         if newest is None:
             return []
-        settled = self.state.settled
-        due = {h for h in self._reachable(newest) if not settled.is_scanned(h)}
+        resolved = self.state.as_if_resolved
+        due = {h for h in self._reachable(newest) if not resolved.is_scanned(h)}
         asked = {row.hour for row in self.state.hours if self.topic.hours.first <= row.hour <= newest}
-        due |= {h for h in asked if not settled.is_scanned(h)}
+        due |= {h for h in asked if not resolved.is_scanned(h)}
         due |= {h for h in self._archived() if h not in materialized and h <= newest}
-        if not settled.judge.is_complete(newest, self.topic.lateness):
+        if not resolved.judge.is_complete(newest, self.topic.lateness):
             due.add(newest)
         return sorted(due)
 

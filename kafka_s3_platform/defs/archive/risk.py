@@ -34,7 +34,7 @@ def find_risk(backlog: Backlog, first_tick: datetime | None = None) -> Risk:
     level = max((risk.level for risk in found), default=Level.FINE)
     hours = _find_hours(backlog, left)
     lost_at = None if hours is None or left is None else backlog.now + timedelta(seconds=left.seconds)
-    return Risk(level, " ".join(risk.says for risk in found), hours, lost_at)
+    return Risk(level, " ".join(risk.text for risk in found), hours, lost_at)
 
 
 def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:

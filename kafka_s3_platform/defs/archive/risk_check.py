@@ -46,7 +46,7 @@ def make_evaluation(
         check_name=RISK_CHECK,
         passed=risk.level is Level.FINE,
         severity=ERROR if risk.level is Level.FAIL else WARN,
-        description=risk.says or None,
+        description=risk.text or None,
         metadata={
             **({} if silence is None else {SILENT_METADATA: _name_server(topic, silence)}),
             **({} if risk.lost_at is None else {LOST_METADATA: _show_time(risk.lost_at)}),

@@ -23,8 +23,8 @@ def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tu
     """
     sizes: Int64s = np.array([b.sizes for b in batches]).sum(axis=0)
     columns = _Columns(sum(b.batch.count for b in batches), sizes)
-    for each in batches:
-        columns.fill(each.batch, each.body)
+    for opened in batches:
+        columns.fill(opened.batch, opened.body)
     return columns.record_batch(tp)
 
 
@@ -95,17 +95,17 @@ class _Columns:
         try:
             return names.cast(pa.string()), {}
         except pa.ArrowInvalid:
-            found = names.dictionary_encode()
-        distinct = found.dictionary.to_pylist()
+            encoded = names.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
         texts = [name.decode(errors="backslashreplace") for name in distinct]
         escaped = pa.array([t.encode() != n for t, n in zip(texts, distinct, strict=True)])
-        at = np.flatnonzero(escaped.take(found.indices))
+        at = np.flatnonzero(escaped.take(encoded.indices))
         rows = np.searchsorted(self._header_ends, at, side="right") - 1
         failures = {
             offset: f"a header name is not UTF-8, its bytes are escaped: {name}"
             for offset, name in zip(self._offsets[rows].tolist(), names.take(pa.array(at)).to_pylist(), strict=True)
         }
-        return pa.array(texts, pa.string()).take(found.indices), failures
+        return pa.array(texts, pa.string()).take(encoded.indices), failures
 
 
 class _Strings:

@@ -106,10 +106,10 @@ class BrokerConnection:
     def leader(self, tp: TopicPartition) -> tuple[str, int]:
         """Return host and port of the kafka partition's leader."""
         self._send(wire.METADATA, wire.write_metadata_request(tp.topic))
-        found = wire.read_leader(self._receive(), tp)
-        if found is None:
+        leader = wire.read_leader(self._receive(), tp)
+        if leader is None:
             raise UnsupportedError(f"{tp} has no leader that the broker names")
-        return found
+        return leader
 
     def ask(self, tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> None:
         """Ask for committed records from `offset` on, as `wire.write_fetch_request` does."""
@@ -118,9 +118,9 @@ class BrokerConnection:
 
     def answer(self) -> FetchAnswer:
         """Read the answer to the oldest `ask` that is not answered yet."""
-        found = wire.read_fetch_answer(self._receive(self._record_bytes, _RECORD_SECONDS))
+        answer = wire.read_fetch_answer(self._receive(self._record_bytes, _RECORD_SECONDS))
         self.unanswered -= 1
-        return found
+        return answer
 
     def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
         """Delete offsets of a group, at its coordinator. Return what `wire.read_offset_delete_errors` does."""

@@ -67,12 +67,12 @@ def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
         if _bound_size(codec, body) <= most:
             return library.decompress(body)
         # Not `read`: if that fails, it never frees the bytes that it has taken, which are as many as are allowed.
-        found = pa.CompressedInputStream(pa.BufferReader(body), name).read_buffer(most + 1)
+        data = pa.CompressedInputStream(pa.BufferReader(body), name).read_buffer(most + 1)
     except (cramjam.DecompressionError, OSError) as err:
         raise ValueError(str(err)) from err
-    if len(found) > most:
+    if len(data) > most:
         raise TooLargeError(f"there are more than {most:,} bytes")
-    return found
+    return data
 
 
 def _bound_size(codec: int, body: memoryview) -> int:

@@ -70,9 +70,9 @@ class _Progress:
     range's end, if one was seen. `epoch_at_end` becomes `ReadEnd.leader_epoch`.
     """
 
-    def __init__(self, wanted: OffsetRange, leader_epoch: int | None) -> None:
-        self.position = self.start = wanted.start_offset
-        self.end = wanted.end_offset
+    def __init__(self, offsets: OffsetRange, leader_epoch: int | None) -> None:
+        self.position = self.start = offsets.start_offset
+        self.end = offsets.end_offset
         self.leader_epoch = leader_epoch
         self.epoch_at_end: int | None = None
         self.beyond: int | None = None
@@ -163,9 +163,9 @@ class FetchReader:
             if is_supported(self._properties):
                 connection = self._connected(tp)
                 connection.ask(tp, offset, leader_epoch, 1, 0)
-                found = connection.answer()
-                if not found.error_code:
-                    return found.divergence if found.divergence and found.divergence.end_offset < offset else None
+                answer = connection.answer()
+                if not answer.error_code:
+                    return answer.divergence if answer.divergence and answer.divergence.end_offset < offset else None
         except (UnsupportedError, OSError, ValueError, IndexError) as err:
             logger.info("%s, offset %d: confluent-kafka checks its leader epoch (%s)", tp, offset, err)
         self._disconnect()
@@ -181,11 +181,11 @@ class FetchReader:
             if is_supported(self._properties):
                 connection = self._connected(tp)
                 connection.ask(tp, offset, -1, 1, 0)
-                found = connection.answer()
-                if found.error_code == KafkaError.OFFSET_OUT_OF_RANGE:
+                answer = connection.answer()
+                if answer.error_code == KafkaError.OFFSET_OUT_OF_RANGE:
                     return None
-                if not found.error_code:
-                    return _find_timestamp(tp, found, offset, self._batch_bytes)
+                if not answer.error_code:
+                    return _find_timestamp(tp, answer, offset, self._batch_bytes)
         except (UnsupportedError, OSError, ValueError, IndexError) as err:
             logger.info("%s, offset %d: confluent-kafka reads its timestamp (%s)", tp, offset, err)
         self._disconnect()
@@ -252,14 +252,14 @@ class FetchReader:
                 time.sleep(AGAIN_SECONDS)
                 self._ask(tp, progress.position, progress.asked_epoch)
             try:
-                batches, found = self._answered(tp, progress.position)
+                batches, answer = self._answered(tp, progress.position)
             except (PassingError, BrokerUnavailableError) as err:
                 doubt = err
                 continue
             # No checksum covers a batch's own offset. But the answer tells the log's end too: an offset beyond it is
             # wrong, unless the log has grown since.
-            if not leaps_beyond(batches, progress.position, progress.end, found.last_stable_offset):
-                return batches, found.aborted
+            if not leaps_beyond(batches, progress.position, progress.end, answer.last_stable_offset):
+                return batches, answer.aborted
             doubt = BrokerUnavailableError(
                 f"{tp}, offset {progress.position}: the broker's answer skips offsets up to beyond the end of the log "
                 f"that it tells itself. The next try asks again"
@@ -267,14 +267,14 @@ class FetchReader:
         raise doubt or AssertionError("an answer is credible or doubted")
 
     def _answered(self, tp: TopicPartition, position: int) -> tuple[list[LogBatch], FetchAnswer]:
-        found = self._connected(tp).answer()
+        answer = self._connected(tp).answer()
         # While a leader moves or starts, its next answer may be another. All other errors are for confluent-kafka.
-        if found.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[found.error_code], TransientError):
-            raise PassingError(f"Kafka's error {found.error_code}")
-        if found.error_code or found.divergence:
-            raise UnsupportedError(f"Kafka's error {found.error_code}, {found.divergence}")
+        if answer.error_code in ERROR_CLASSES and issubclass(ERROR_CLASSES[answer.error_code], TransientError):
+            raise PassingError(f"Kafka's error {answer.error_code}")
+        if answer.error_code or answer.divergence:
+            raise UnsupportedError(f"Kafka's error {answer.error_code}, {answer.divergence}")
         try:
-            batches = cut_at_fault(list(parse_batches(found.records)))
+            batches = cut_at_fault(list(parse_batches(answer.records)))
         except OutOfOrderError as err:
             # confluent-kafka would skip what comes too late, and not tell.
             raise BrokerUnavailableError(
@@ -283,10 +283,10 @@ class FetchReader:
             ) from err
         if not batches or batches[-1].last_offset < position:
             raise PassingError("the broker has nothing there (yet)")
-        if position < min(found.log_start_offset, batches[0].base_offset):
+        if position < min(answer.log_start_offset, batches[0].base_offset):
             # Kafka would answer OFFSET_OUT_OF_RANGE. Records from the log start on instead hide that some are deleted.
-            raise UnsupportedError(f"its log starts at {found.log_start_offset}")
-        return batches, found
+            raise UnsupportedError(f"its log starts at {answer.log_start_offset}")
+        return batches, answer
 
     def _ask(self, tp: TopicPartition, offset: int, leader_epoch: int) -> None:
         self._connected(tp).ask(tp, offset, leader_epoch, FETCH_BYTES, WAIT_MS)
@@ -301,10 +301,10 @@ class FetchReader:
             first, last = np.searchsorted(offsets, [progress.position, progress.end])
             progress.beyond = int(offsets[last]) if last < len(offsets) else None
             if first < last:
-                told = {o: reason for o, reason in failures.items() if offsets[first] <= o <= offsets[last - 1]}
-                if told and not self._skip_unreadable:
-                    raise make_unkept_error(tp, told)
-                progress.failures.update(told)
+                escaped = {o: reason for o, reason in failures.items() if offsets[first] <= o <= offsets[last - 1]}
+                if escaped and not self._skip_unreadable:
+                    raise make_unkept_error(tp, escaped)
+                progress.failures.update(escaped)
                 records = records.slice(first, last - first)
                 size = int(count_record_bytes(records).sum())
                 progress.count(records.num_rows, size, int(offsets[last - 1]), group[-1].batch.leader_epoch)
@@ -323,19 +323,19 @@ class FetchReader:
             if batch.last_offset < progress.position or batch.base_offset >= progress.end:
                 continue
             try:
-                found = open_batch(batch, self._batch_bytes)
+                opened = open_batch(batch, self._batch_bytes)
             except ValueError as err:
                 yield from [group] if group else []
                 group = []
                 weight = 0
                 self._pass_by(tp, batch, str(err), progress)
                 continue
-            if group and weight + found.weight > GROUP_BYTES:
+            if group and weight + opened.weight > GROUP_BYTES:
                 yield group
                 group = []
                 weight = 0
-            group.append(found)
-            weight += found.weight
+            group.append(opened)
+            weight += opened.weight
         yield from [group] if group else []
 
     def _pass_by(self, tp: TopicPartition, batch: LogBatch, fault: str, progress: _Progress) -> None:
@@ -352,8 +352,8 @@ class FetchReader:
         progress.leader_epoch = None if batch.fault else batch.leader_epoch
 
     def _rest(self, tp: TopicPartition, progress: _Progress) -> Iterator[pa.RecordBatch]:
-        wanted = OffsetRange(progress.position, progress.end)
-        read = self._confluent.read(tp.kafka_partition, wanted, progress.leader_epoch)
+        offsets = OffsetRange(progress.position, progress.end)
+        read = self._confluent.read(tp.kafka_partition, offsets, progress.leader_epoch)
         for batch in read:
             progress.failures.update(read.failures)
             yield batch
@@ -396,9 +396,9 @@ class FetchReader:
         self._connection = self._connected_to = None
 
 
-def _find_timestamp(tp: TopicPartition, found: FetchAnswer, offset: int, most: int) -> int | None:
+def _find_timestamp(tp: TopicPartition, answer: FetchAnswer, offset: int, most: int) -> int | None:
     try:
-        for batch in cut_at_fault([*parse_batches(found.records)]):
+        for batch in cut_at_fault([*parse_batches(answer.records)]):
             if batch.fault:
                 raise IntegrityError(f"{tp}, offset {batch.base_offset}: {batch.fault}")
             if not batch.base_offset <= offset <= batch.last_offset:

@@ -118,10 +118,10 @@ def read_fetch_answer(frame: memoryview) -> FetchAnswer:
     answer.number(4)
     error = answer.number(2)
     answer.number(4)
-    found = list(chain.from_iterable(answer.array(_read_fetched_topic)))
-    if error or not found:
+    places = list(chain.from_iterable(answer.array(_read_fetched_topic)))
+    if error or not places:
         return FetchAnswer(error or -1, -1, -1, (), None, memoryview(b""))
-    return found[0]
+    return places[0]
 
 
 def read_handshake_error(frame: memoryview) -> int:
@@ -140,13 +140,13 @@ def read_authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
 def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
     """Read the error codes of an OffsetDelete answer by kafka partition; None has that of the answer. 0 is no error."""
     answer = _Answer(frame, flexible=False)
-    found: dict[int | None, int] = {None: answer.number(2)}
+    errors: dict[int | None, int] = {None: answer.number(2)}
     answer.number(4)
     for _ in range(answer.number(4)):
         answer.take(answer.number(2))
         places = ((answer.number(4), answer.number(2)) for _ in range(answer.number(4)))
-        found |= dict(places)
-    return found
+        errors |= dict(places)
+    return errors
 
 
 class _Answer:
@@ -230,9 +230,9 @@ def _read_place_leader(answer: _Answer) -> tuple[int, int]:
 
 def _read_fetched_topic(answer: _Answer) -> list[FetchAnswer]:
     answer.data()
-    found = list(answer.array(_read_fetched_place))
+    places = list(answer.array(_read_fetched_place))
     answer.tags()
-    return found
+    return places
 
 
 def _read_fetched_place(answer: _Answer) -> FetchAnswer:
@@ -248,9 +248,9 @@ def _read_fetched_place(answer: _Answer) -> FetchAnswer:
 
 
 def _read_epoch_end(field: memoryview) -> EpochEnd:
-    if len(field) < _EPOCH_END.size or min(found := _EPOCH_END.unpack_from(field)) < 0:
+    if len(field) < _EPOCH_END.size or min(epoch_end := _EPOCH_END.unpack_from(field)) < 0:
         raise ValueError(f"the broker's answer has a diverging epoch that makes no sense: {field.hex()}")
-    return EpochEnd(*found)
+    return EpochEnd(*epoch_end)
 
 
 def _read_aborted(answer: _Answer) -> tuple[int, int]:

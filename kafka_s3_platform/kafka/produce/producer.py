@@ -77,7 +77,7 @@ class RecordSender:
         self,
         settings: KafkaSettings,
         topic: str,
-        own: Mapping[str, Any],
+        mode: Mapping[str, Any],
         max_message_bytes: int,
         codec: str,
         allow_now: bool,
@@ -100,7 +100,7 @@ class RecordSender:
             "message.max.bytes": max(1000, max_message_bytes if self._is_plain else LARGEST_MESSAGE),
             "batch.size": min(BATCH_BYTES, max(1, max_message_bytes - BATCH_OVERHEAD)),
         }
-        self._producer = open_producer(settings, self._reasons, defaults, {**_FIXED, **own})
+        self._producer = open_producer(settings, self._reasons, defaults, {**_FIXED, **mode})
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -188,9 +188,9 @@ class RecordSender:
         while refusal.code() == FATAL and time.monotonic() < deadline:
             self._poll(POLL_SECONDS)
 
-    def _wait_for(self, left: int, serve: "Callable[[float], int] | None" = None) -> None:
-        """Poll until at most `left` records are not yet acknowledged."""
-        self._wait_until(lambda: len(self._producer) <= left, serve)
+    def _wait_for(self, most: int, serve: "Callable[[float], int] | None" = None) -> None:
+        """Poll until at most `most` records are not yet acknowledged."""
+        self._wait_until(lambda: len(self._producer) <= most, serve)
 
     def _wait_until(self, is_reached: Callable[[], bool], serve: "Callable[[float], int] | None" = None) -> None:
         """Poll until `is_reached`. Raise BrokerUnavailableError if nothing is acknowledged for `answer_seconds`."""
@@ -289,8 +289,8 @@ class ReplayProducer(RecordSender):
         answer_seconds: float = 120.0,
         is_limited: bool = False,
     ) -> None:
-        own = {"enable.gapless.guarantee": True}
-        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
+        mode = {"enable.gapless.guarantee": True}
+        super().__init__(settings, topic, mode, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
 
     def __enter__(self) -> "ReplayProducer":
         return self

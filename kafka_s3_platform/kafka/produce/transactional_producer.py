@@ -60,7 +60,7 @@ class TransactionalReplayProducer(RecordSender):
         answer_seconds: float = 120.0,
         is_limited: bool = False,
     ) -> None:
-        own = {
+        mode = {
             "transactional.id": transactional_id,
             # A transaction that lacks a record is aborted as a whole. So a gap need not end the producer.
             "enable.gapless.guarantee": False,
@@ -68,7 +68,7 @@ class TransactionalReplayProducer(RecordSender):
             # even when they are back.
             "metadata.recovery.strategy": "none",
         }
-        super().__init__(settings, topic, own, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
+        super().__init__(settings, topic, mode, max_message_bytes, codec, allow_now, answer_seconds, is_limited)
         self._where += f" as {transactional_id}"
         self.timeout_seconds = read_transaction_timeout_ms(settings) / 1000
         self.timed_out = False
@@ -135,8 +135,8 @@ class TransactionalReplayProducer(RecordSender):
 
         See librdkafka's issues 5456 and 5511.
         """
-        given = [group.place(progress)], group.metadata, seconds
-        calling = Waiting(self._producer.send_offsets_to_transaction, given)
+        arguments = [group.place(progress)], group.metadata, seconds
+        calling = Waiting(self._producer.send_offsets_to_transaction, arguments)
         if not calling.ended_within(STUCK_SECONDS):
             self._is_stuck = True
             raise BrokerUnavailableError(
@@ -147,9 +147,9 @@ class TransactionalReplayProducer(RecordSender):
     def _serve_soon(self, seconds: float) -> int:
         """Send batches that are not full, since there is no room to fill them, and let librdkafka report deliveries."""
         self._producer.flush(FLUSH_SECONDS)
-        left = self._producer.poll(seconds)
+        queued = self._producer.poll(seconds)
         self._acknowledge()
-        return left
+        return queued
 
     def _acknowledge(self) -> None:
         for track in self._tracks.values():
@@ -185,8 +185,8 @@ class TransactionalReplayProducer(RecordSender):
         try:
             self._producer.commit_transaction(CALL_SECONDS)
         except KafkaException as err:
-            found: KafkaError = err.args[0]
-            return found
+            error: KafkaError = err.args[0]
+            return error
         raise AssertionError(f"{self._where}: a transaction that takes no records was committed")
 
     def _settle(self) -> None:

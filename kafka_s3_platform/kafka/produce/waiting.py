@@ -12,9 +12,9 @@ _NAME = "kafka-waiting"
 class Waiting:
     """Makes a call in a daemon thread, which does not keep the process alive."""
 
-    def __init__(self, function: Callable[..., Any], given: Sequence[Any]) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         self._function = function
-        self._given = given
+        self._given = arguments
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name=_NAME, daemon=True)
         self._thread.start()

@@ -176,8 +176,8 @@ def test_a_topic_that_waits_for_a_decision_fails_at_once_and_stays_so(hours: int
     found = undecided(backlog(ago(hours + 5), scanned=[(0, 1)], asked={then: (0, 1)}, seen_at=then + HOUR))
     risk = find_risk(found)
     assert risk.level is Level.FAIL
-    assert "1 kafka partition(s) are not archived until somebody decides:\n" in risk.says
-    assert "the log ends early" in risk.says
+    assert "1 kafka partition(s) are not archived until somebody decides:\n" in risk.text
+    assert "the log ends early" in risk.text
     assert found.hours_due([then]) == [then + n * HOUR for n in range(1, hours + 1)]
 
 
@@ -185,7 +185,7 @@ def test_a_clock_that_is_wrong_makes_the_topic_fail() -> None:
     found = backlog(ago(0.5), scanned=[(0, 1)], asked={NEWEST: (0, 1)}, seen_at=NOW)
     assert find_risk(found).level is Level.FINE
     risk = find_risk(replace(found, clock_error=ClockError("3 days behind")))
-    assert (risk.level, "3 days behind" in risk.says) == (Level.FAIL, True)
+    assert (risk.level, "3 days behind" in risk.text) == (Level.FAIL, True)
 
 
 def test_an_open_hour_is_never_asked_for() -> None:
