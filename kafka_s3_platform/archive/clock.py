@@ -60,8 +60,8 @@ def find_wrong_clocks(
         if description.configs_in_force.get("message.timestamp.type") == "LogAppendTime"
     }
     failures: dict[str, PlatformError] = {}
-    for topic, newest in admin.newest_records(stamped).found.items():
-        problem = _find_future_append(config, topic, newest.found)
+    for topic, newest in admin.newest_records(stamped).results.items():
+        problem = _find_future_append(config, topic, newest.results)
         if problem is None:
             continue
         message = f"{problem}. {_advise_on_clocks(config)}"

@@ -73,7 +73,7 @@ def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]
     """
     current = admin.find_topics(plans)
     failures = dict(current.failures)
-    for topic, latest in current.found.items():
+    for topic, latest in current.results.items():
         before = plans[topic].description.topic_id
         if latest.topic_id != before:
             failures[topic] = TopicRecreatedError(

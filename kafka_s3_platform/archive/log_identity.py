@@ -94,7 +94,7 @@ class ArchivedLogs:
 
     def refuse_changed(self, frontiers: Mapping[int, Frontier]) -> None:
         """Raise the errors of `find_changed`."""
-        Answers({}, self.find_changed(frontiers)).get()
+        Answers({}, self.find_changed(frontiers)).all_or_raise()
 
     def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
         """Find offsets lost by the logs before they were archived: other records may lie there by now.
@@ -106,7 +106,7 @@ class ArchivedLogs:
             p: tuple(
                 Gap(p, r.start_offset, r.end_offset, "cut off", observed_at=frontiers[p].observed_at) for r in offsets
             )
-            for p, offsets in losses.found.items()
+            for p, offsets in losses.results.items()
             if offsets
         }
         return Answers(gaps, losses.failures)

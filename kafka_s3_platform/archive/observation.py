@@ -40,15 +40,15 @@ def observe_until_unchanged(
     pending = descriptions
     for _ in range(MAX_OBSERVATIONS):
         answers = observe(pending)
-        after = admin.find_topics(answers.found)
+        after = admin.find_topics(answers.results)
         failures |= {**answers.failures, **after.failures}
-        changed = [topic for topic, now in after.found.items() if _has_changed(pending[topic], now)]
-        observed |= {topic: (pending[topic], answers.found[topic]) for topic in after.found if topic not in changed}
+        changed = [topic for topic, now in after.results.items() if _has_changed(pending[topic], now)]
+        observed |= {topic: (pending[topic], answers.results[topic]) for topic in after.results if topic not in changed}
         if not changed:
             return Answers(observed, failures)
         described = admin.describe_topics(changed)
         failures |= described.failures
-        pending = described.found
+        pending = described.results
     failures |= {topic: _build_unsettled_error(topic) for topic in pending}
     return Answers(observed, failures)
 

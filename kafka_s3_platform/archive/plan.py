@@ -130,7 +130,7 @@ def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePl
     are still read, because retention goes on deleting, unless nothing of the kafka partition was archived before.
     """
     answers = plan_input.lookup(plan_input.frontiers, list_bounds(plan_input.config, hours))
-    offsets_at = answers.some()
+    offsets_at = answers.any_or_raise()
     plan_input = plan_input.without(answers.failures)
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
@@ -169,7 +169,7 @@ def _plan_each(plan_input: PlanInput, plan: Callable[[Frontier], T]) -> tuple[di
             planned[kafka_partition] = plan(frontier)
         except _UnansweredError as err:
             failures[kafka_partition] = err.failure
-    return dict(Answers(planned, failures).some()), failures
+    return dict(Answers(planned, failures).any_or_raise()), failures
 
 
 def _build_plan(
@@ -260,7 +260,7 @@ class _Offsets:
         answers = self.plan_input.lookup(self.plan_input.frontiers, steps)
         if failure := answers.failures.get(self.frontier.kafka_partition):
             raise _UnansweredError(failure)
-        offset_at = answers.found[self.frontier.kafka_partition]
+        offset_at = answers.results[self.frontier.kafka_partition]
         ends = [offset_at[t] for t in steps]
         return next((o for o in ends if isinstance(o, int) and o > reached), self.frontier.last_stable_offset)
 

@@ -165,7 +165,7 @@ def reserve_plans(
         )
         failures = {**damaged, **looked.failures}
         planned = {
-            topic: _Planned(description, *topic_plan) for topic, (description, topic_plan) in looked.found.items()
+            topic: _Planned(description, *topic_plan) for topic, (description, topic_plan) in looked.results.items()
         }
         if any(topic_plan.plan.needed for topic_plan in planned.values()):
             runner.start()
@@ -201,31 +201,29 @@ def _observe_and_plan(
     kafka_partitions = {topic: description.kafka_partitions for topic, description in descriptions.items()}
     # The groups' offsets are read before the log's end, so that this run archives up to them at least.
     groups = observe_groups(admin, config, kafka_partitions, observed_at)
-    ends = admin.look_at_ends(kafka_partitions)
+    ends = admin.log_ends_of(kafka_partitions)
     offsets = KnownOffsets(admin.offsets_for_times_of)
-    hours = {topic: requests[topic].hours for topic in ends.found}
-    offsets.ask_ahead(
-        {t: (ends.found[t].found, list_bounds(config, topic_hours)) for t, topic_hours in hours.items() if topic_hours}
-    )
+    hours = {topic: requests[topic].hours for topic in ends.results}
+    offsets.ask_ahead({t: (ends.results[t].results, list_bounds(config, due)) for t, due in hours.items() if due})
     # The log starts come last: offsets that retention deletes before are known to be deleted.
     looked = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
-        answers = looked.found[topic]
+        answers = looked.results[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
         refuse_another_topic(description, state)
         config = requests[topic].config
         with asking_leaders(config.kafka, topic) as find_divergence:
             logs = ArchivedLogs(config, topic, state, find_divergence)
-            changed = logs.find_changed(answers.found)
-            same = {p: f for p, f in answers.found.items() if p not in changed}
+            changed = logs.find_changed(answers.results)
+            same = {p: f for p, f in answers.results.items() if p not in changed}
             cut_off = logs.find_cut_off(same)
         undecided = _doubt_starts(requests[topic], state, same, offsets)
         failures = {**answers.failures, **changed, **cut_off.failures, **undecided}
-        healthy = Answers({p: f for p, f in answers.found.items() if p not in failures}, failures).some()
+        healthy = Answers({p: f for p, f in answers.results.items() if p not in failures}, failures).any_or_raise()
         frontiers = complete_frontiers(description, observed_at, healthy)
-        return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.found)
+        return PlanInput(config, description, frontiers, state, offsets.of_topic(topic), failures, cut_off.results)
 
     def plan(topic: str) -> tuple[Sequence[CommittedOffset], ReservablePlan]:
         topic_hours = requests[topic].hours
@@ -233,7 +231,7 @@ def _observe_and_plan(
             return groups[topic], plan_until_now(plan_inputs[topic])
         return groups[topic], plan_hours(plan_inputs[topic], topic_hours)
 
-    plan_inputs, unprepared = try_topics(looked.found, prepare)
+    plan_inputs, unprepared = try_topics(looked.results, prepare)
     planned, unplanned = try_topics(plan_inputs, plan)
     return Answers(planned, {**looked.failures, **unprepared, **unplanned})
 
@@ -249,10 +247,10 @@ def _doubt_starts(
         return {}
     hour = request.hours[0]
     start = to_epoch_ms(hour)
-    answers = offsets.of_topic(request.topic)(frontiers, [start]).found
+    answers = offsets.of_topic(request.topic)(frontiers, [start]).results
     starts = {kafka_partition: offset_at[start] for kafka_partition, offset_at in answers.items()}
     compared = compare_starts(request.config, request.topic, state, frontiers.values(), hour, starts)
-    for kafka_partition, is_so in compared.found.items():
+    for kafka_partition, is_so in compared.results.items():
         if not is_so:
             offsets.doubt(request.topic, kafka_partition, start)
             logger.warning(

@@ -62,12 +62,12 @@ def archive_topics(
     index = ConnectorIndex.of(config)
     with ClusterAdmin(config.kafka, begins=True) as admin:
         described = admin.describe_topics(by_topic)
-        if not described.found:
+        if not described.results:
             # the store is not checked: the error to report is Kafka's
             return described.failures
         _check_store(config, store)
-        failures = {**described.failures, **find_wrong_clocks(config, store, admin, described.found)}
-        healthy = {topic: description for topic, description in described.found.items() if topic not in failures}
+        failures = {**described.failures, **find_wrong_clocks(config, store, admin, described.results)}
+        healthy = {topic: description for topic, description in described.results.items() if topic not in failures}
         if not healthy:
             return failures
         reserved = reserve_plans(by_topic, healthy, index, admin, store.clock, runner)
@@ -168,14 +168,14 @@ class _Run:
         for topic, err in hour_offsets.failures.items():
             self._topics[topic].error = err
         offsets = {}
-        for topic, answers in hour_offsets.found.items():
+        for topic, answers in hour_offsets.results.items():
             done = self._topics[topic]
             unread = [r for r in done.reserved.plan.reads if r.kafka_partition in answers.failures]
             done.failed += [
                 FailedScan(r.kafka_partition, r.ranges, answers.failures[r.kafka_partition]) for r in unread
             ]
             try:
-                offsets[topic] = answers.some()
+                offsets[topic] = answers.any_or_raise()
             except PlatformError as err:
                 done.error = err
         tasks = build_tasks([self._topics[topic].reserved for topic in offsets], offsets, self._runner)

@@ -86,7 +86,7 @@ def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str
                 f"--topic"
             )
         store = ObjectStore(config.store)
-        Answers({}, find_wrong_clocks(config, store, admin, {topic: description})).get()
+        Answers({}, find_wrong_clocks(config, store, admin, {topic: description})).all_or_raise()
         step = _Step(config, description, group, offsets, store.clock)
         return retry_commit(index, lambda snapshot: step.run(snapshot, admin, run_id))
 
@@ -118,12 +118,12 @@ class _Step:
         looked = observe_until_unchanged(
             admin, {topic: self.description}, lambda descriptions: self._observe(admin, descriptions)
         )
-        description, frontiers = looked.get()[topic]
+        description, frontiers = looked.all_or_raise()[topic]
         refuse_another_topic(description, state)
         with asking_leaders(self.config.kafka, topic) as find_divergence:
             logs = ArchivedLogs(self.config, topic, state, find_divergence)
             logs.refuse_changed(frontiers)
-            cut_off = logs.find_cut_off(frontiers).get()
+            cut_off = logs.find_cut_off(frontiers).all_or_raise()
         gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)
@@ -136,9 +136,9 @@ class _Step:
         self, admin: ClusterAdmin, descriptions: Mapping[str, TopicDescription]
     ) -> Answers[str, Mapping[int, Frontier]]:
         observed_at = self.clock.earlier_now()
-        observed = admin.look_at({topic: description.kafka_partitions for topic, description in descriptions.items()})
+        observed = admin.frontiers_of({topic: described.kafka_partitions for topic, described in descriptions.items()})
         return observed.checked(
-            lambda topic, answers: complete_frontiers(descriptions[topic], observed_at, answers.get())
+            lambda topic, answers: complete_frontiers(descriptions[topic], observed_at, answers.all_or_raise())
         )
 
     def _gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:

@@ -96,17 +96,17 @@ class ClusterAdmin(OffsetAdmin):
 
     def describe_topic(self, topic: str) -> TopicDescription:
         """Return the topic's id, kafka partitions, configs and ACLs."""
-        return self.describe_topics([topic]).get()[topic]
+        return self.describe_topics([topic]).all_or_raise()[topic]
 
     def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
         """Describe topics. As in all calls about many, each has an answer or a failure."""
         described = self.find_topics(topics)
-        entries = self._config_entries(described.found)
+        entries = self._config_entries(described.results)
         try:
-            acls = self._topic_acls(entries.found) if entries.found else {}
+            acls = self._topic_acls(entries.results) if entries.results else {}
         except PlatformError as err:
-            return Answers({}, {**dict.fromkeys(entries.found, err), **entries.failures, **described.failures})
-        return described.and_of(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
+            return Answers({}, {**dict.fromkeys(entries.results, err), **entries.failures, **described.failures})
+        return described.zip(entries).checked(lambda topic, both: _build_description(*both, acls.get(topic)))
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its brokers and the principal's rights on it."""
@@ -190,14 +190,14 @@ class ClusterAdmin(OffsetAdmin):
     def topic_exists(self, topic: str) -> bool:
         """Whether the topic is there."""
         try:
-            self.find_topics([topic]).get()
+            self.find_topics([topic]).all_or_raise()
         except MissingTopicError:
             return False
         return True
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """Return every config in force on the topic, the broker's defaults included."""
-        return self.topic_configs_of([topic]).get()[topic]
+        return self.topic_configs_of([topic]).all_or_raise()[topic]
 
     def topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
         """Return what `topic_configs` does, of many topics."""

@@ -79,40 +79,40 @@ POLL_SECONDS = 0.1
 class Answers(Generic[K, A]):
     """The answers to the questions of one call, and the errors of the questions without an answer."""
 
-    found: Mapping[K, A]
+    results: Mapping[K, A]
     failures: Mapping[K, PlatformError]
 
     def checked(self, check: Callable[[K, A], B]) -> "Answers[K, B]":
         """Apply `check` to each answer. An answer for which it raises BrokerUnavailableError becomes a failure."""
         results: dict[K, B] = {}
         failures = dict(self.failures)
-        for key, answer in self.found.items():
+        for key, answer in self.results.items():
             try:
                 results[key] = check(key, answer)
             except BrokerUnavailableError as err:
                 failures[key] = err
         return Answers(results, failures)
 
-    def and_of(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
+    def zip(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
         """Combine the answers to two questions, for the keys that have both."""
-        both = {key: (answer, other.found[key]) for key, answer in self.found.items() if key in other.found}
+        both = {key: (answer, other.results[key]) for key, answer in self.results.items() if key in other.results}
         return Answers(both, {**other.failures, **self.failures})
 
-    def get(self) -> Mapping[K, A]:
+    def all_or_raise(self) -> Mapping[K, A]:
         """Return all answers. Raises the error of the first question that has none."""
         for failure in self.failures.values():
             raise failure
-        return self.found
+        return self.results
 
-    def some(self) -> Mapping[K, A]:
+    def any_or_raise(self) -> Mapping[K, A]:
         """Return the answers. Raises the error of the first question only if no question has an answer."""
-        return self.found or self.get()
+        return self.results or self.all_or_raise()
 
-    def completed(self, later: "Answers[K, A]") -> "Answers[K, A]":
+    def merge_retry(self, later: "Answers[K, A]") -> "Answers[K, A]":
         """Add the answers to failed questions that were asked again."""
         failures = {**self.failures, **later.failures}
-        unanswered = {key: err for key, err in failures.items() if key not in later.found}
-        return Answers({**self.found, **later.found}, unanswered)
+        unanswered = {key: err for key, err in failures.items() if key not in later.results}
+        return Answers({**self.results, **later.results}, unanswered)
 
 
 def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
@@ -123,7 +123,7 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
         if not passing:
             break
         time.sleep(POLL_SECONDS)
-        answers = answers.completed(ask(passing))
+        answers = answers.merge_retry(ask(passing))
     return answers
 
 
@@ -139,12 +139,12 @@ def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answ
         try:
             part_answers = ask(part)
         except PlatformError as err:
-            return answers.completed(Answers({}, dict.fromkeys(keys[start:], err)))
-        answers = answers.completed(part_answers)
+            return answers.merge_retry(Answers({}, dict.fromkeys(keys[start:], err)))
+        answers = answers.merge_retry(part_answers)
         failures = [*part_answers.failures.values()]
-        if not part_answers.found and all(isinstance(err, BrokerUnavailableError) for err in failures):
+        if not part_answers.results and all(isinstance(err, BrokerUnavailableError) for err in failures):
             unasked = keys[start + size :]
-            return answers.completed(Answers({}, {key: failure for failure in failures[:1] for key in unasked}))
+            return answers.merge_retry(Answers({}, {key: failure for failure in failures[:1] for key in unasked}))
     return answers
 
 

@@ -42,11 +42,11 @@ class KnownOffsets:
             return
         answers = self._ask(missing)
         for topic, (kafka_partitions, _) in missing.items():
-            offsets = answers.found.get(topic)
+            offsets = answers.results.get(topic)
             for kafka_partition in kafka_partitions:
                 place = topic, kafka_partition
-                if offsets is not None and kafka_partition in offsets.found:
-                    self._found.setdefault(place, {}).update(offsets.found[kafka_partition])
+                if offsets is not None and kafka_partition in offsets.results:
+                    self._found.setdefault(place, {}).update(offsets.results[kafka_partition])
                 else:
                     failure = offsets.failures[kafka_partition] if offsets is not None else answers.failures[topic]
                     self._failures[place] = failure

@@ -100,9 +100,9 @@ class OffsetAdmin(AdminCalls):
 
         answers = ask_in_parts(tuple(dict.fromkeys(topics)), TOPICS_AT_ONCE, ask)
         now = time.monotonic()
-        self._seen |= {topic: (now, found_topic) for topic, found_topic in answers.found.items()}
+        self._seen |= {topic: (now, found_topic) for topic, found_topic in answers.results.items()}
         return Answers(
-            answers.found, {topic: self._suggest_topic(topic, err) for topic, err in answers.failures.items()}
+            answers.results, {topic: self._suggest_topic(topic, err) for topic, err in answers.failures.items()}
         )
 
     def topics(self) -> frozenset[str]:
@@ -135,20 +135,20 @@ class OffsetAdmin(AdminCalls):
 
         Raises the error of the first kafka partition that has no answer; `look` goes on with the others.
         """
-        return dict(self.look(topic, kafka_partitions).get())
+        return dict(self.try_frontiers(topic, kafka_partitions).all_or_raise())
 
-    def look(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
+    def try_frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
         """Return what `frontiers` does, and the error of each kafka partition that has no answer.
 
         Raises only what concerns all kafka partitions: the topic is absent, or no broker answers.
         """
-        return self.look_at({topic: kafka_partitions}).get()[topic]
+        return self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic]
 
-    def look_at(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
+    def frontiers_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
         """Return what `look` does, of many topics."""
-        return self.add_log_starts(self.look_at_ends(kafka_partitions))
+        return self.add_log_starts(self.log_ends_of(kafka_partitions))
 
-    def look_at_ends(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
+    def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
         """Return where logs end. Who asks for offsets of timestamps asks after this, and before `add_log_starts`.
 
         Then no record that is missing from the answers lies below an end: it came later. And what retention deletes
@@ -165,7 +165,7 @@ class OffsetAdmin(AdminCalls):
     def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
         """Ask where the logs start whose ends are known. Failures of the ends stay failures."""
         where = _naming("reading the log starts of topic")
-        ends = {(topic, p): end for topic, topic_ends in looked.found.items() for p, end in topic_ends.found.items()}
+        ends = {(topic, p): end for topic, logs in looked.results.items() for p, end in logs.results.items()}
 
         def ask(some: Iterable[Place]) -> Answers[Place, Frontier]:
             return self._led(
@@ -173,11 +173,11 @@ class OffsetAdmin(AdminCalls):
             ).checked(lambda place, start: check_frontier(place[1], start.offset, ends[place], where(place)))
 
         starts = self._of_topics(
-            {topic: tuple(topic_ends.found) for topic, topic_ends in looked.found.items()},
+            {topic: tuple(topic_ends.results) for topic, topic_ends in looked.results.items()},
             lambda places: ask_again(ask(places), ask),
         )
-        return looked.and_of(starts).checked(
-            lambda _, both: Answers(both[1].found, {**both[0].failures, **both[1].failures})
+        return looked.zip(starts).checked(
+            lambda _, both: Answers(both[1].results, {**both[0].failures, **both[1].failures})
         )
 
     def _ends(self, places: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
@@ -187,13 +187,13 @@ class OffsetAdmin(AdminCalls):
         """
         latest = self._ask(dict.fromkeys(places, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
         ends = self._offsets(latest, where)
-        stable = self._offsets(self._ask(dict.fromkeys(ends.found, OffsetSpec.latest())), where)
+        stable = self._offsets(self._ask(dict.fromkeys(ends.results, OffsetSpec.latest())), where)
 
         def check(place: Place, infos: tuple[ListOffsetsResultInfo, ListOffsetsResultInfo]) -> LogEnds:
             end, stable_end = infos
             return check_log_ends((end.offset, stable_end.offset), end.leader_epoch, observed_at, where(place))
 
-        return ends.and_of(stable).checked(check)
+        return ends.zip(stable).checked(check)
 
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
@@ -208,8 +208,8 @@ class OffsetAdmin(AdminCalls):
             newest = self._newest(some, IsolationLevel.READ_COMMITTED)
             offsets = newest.checked(lambda place, info: check_time_offset(info.offset, info.timestamp, where(place)))
             records: dict[Place, tuple[int, int]] = {}
-            for place, offset in offsets.found.items():
-                timestamp_ms = newest.found[place].timestamp
+            for place, offset in offsets.results.items():
+                timestamp_ms = newest.results[place].timestamp
                 if offset is not None and timestamp_ms >= 0:
                     records[place] = offset, timestamp_ms
             return Answers(records, offsets.failures)
@@ -224,7 +224,7 @@ class OffsetAdmin(AdminCalls):
         The answers are of slightly different moments. A kafka partition that does not answer to one of the timestamps
         has no answer at all.
         """
-        return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).get()[topic]
+        return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).all_or_raise()[topic]
 
     def offsets_for_times_of(
         self, questions: Mapping[str, tuple[Iterable[int], Sequence[int]]]
@@ -238,13 +238,13 @@ class OffsetAdmin(AdminCalls):
 
         def ask(places: Iterable[Place]) -> Answers[Place, Mapping[int, OffsetAtTime]]:
             leaders = ask_again(self._leaders(places, where), lambda some: self._leaders(some, where))
-            first_answers = self._search_times(leaders.found, times)
-            doubted = self._doubted(first_answers.found)
+            first_answers = self._search_times(leaders.results, times)
+            doubted = self._doubted(first_answers.results)
             # Records may have come since then. So an answer counts as wrong only if the second one is the same.
             again = self._search_times(doubted, _collect_times(doubted))
             unknown = again.checked(lambda place, offsets: {t: _mark_untold(offsets[t]) for t in doubted[place]})
-            certain = {p: offsets for p, offsets in first_answers.found.items() if p not in again.failures}
-            offsets = {p: {**by_time, **unknown.found.get(p, {})} for p, by_time in certain.items()}
+            certain = {p: offsets for p, offsets in first_answers.results.items() if p not in again.failures}
+            offsets = {p: {**by_time, **unknown.results.get(p, {})} for p, by_time in certain.items()}
             return Answers(offsets, {**leaders.failures, **first_answers.failures, **again.failures})
 
         return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
@@ -264,7 +264,7 @@ class OffsetAdmin(AdminCalls):
         newest_infos = self._newest(silent, IsolationLevel.READ_UNCOMMITTED)
         # A broker before Kafka 3.0 cannot tell the newest record. Then every such answer of it is doubted.
         newest = {place: max(times) for place, times in silent.items()}
-        newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.found.items()}
+        newest |= {place: info.timestamp if info.offset >= 0 else -1 for place, info in newest_infos.results.items()}
         doubted: dict[Place, list[int]] = {}
         for place, times in silent.items():
             earlier = [time_ms for time_ms in times if time_ms <= newest[place]]
@@ -290,7 +290,7 @@ class OffsetAdmin(AdminCalls):
         failures: dict[Place, PlatformError] = {}
         while steps:
             topic_answers = _sort_by_topic(open_places, self._at_times(_list_questions(open_places, steps)))
-            open_places = {topic: tuple(topic_answers[topic].found) for topic in steps}
+            open_places = {topic: tuple(topic_answers[topic].results) for topic in steps}
             for topic in tuple(steps):
                 try:
                     steps[topic] = searches[topic].send(topic_answers[topic])
@@ -312,7 +312,7 @@ class OffsetAdmin(AdminCalls):
             for layer, futures in zip(some, futures_of_layers, strict=True):
                 answers = self._at_layer(layer, futures)
                 failures |= answers.failures
-                for place, offset in answers.found.items():
+                for place, offset in answers.results.items():
                     results[place][layer[place]] = offset
         return Answers({place: offsets for place, offsets in results.items() if place not in failures}, failures)
 
@@ -343,9 +343,9 @@ class OffsetAdmin(AdminCalls):
         """Ask about kafka partitions of topics, PLACES_AT_ONCE together, and sort the answers by topic."""
         numbers = {topic: tuple(some) for topic, some in kafka_partitions.items()}
         described = self._known(dict.fromkeys(numbers, ()))
-        places = [(topic, p) for topic in described.found for p in numbers[topic]]
+        places = [(topic, p) for topic in described.results for p in numbers[topic]]
         answers = ask_in_parts(places, PLACES_AT_ONCE, ask)
-        by_topic = _sort_by_topic({topic: numbers[topic] for topic in described.found}, answers)
+        by_topic = _sort_by_topic({topic: numbers[topic] for topic in described.results}, answers)
         return Answers(by_topic, described.failures)
 
     def _led(
@@ -353,8 +353,8 @@ class OffsetAdmin(AdminCalls):
     ) -> Answers[Place, A]:
         """Ask about the kafka partitions that have a leader; return also why the others have none."""
         leaders = self._leaders(places, where)
-        answers = ask(tuple(leaders.found))
-        return Answers(answers.found, {**leaders.failures, **answers.failures})
+        answers = ask(tuple(leaders.results))
+        return Answers(answers.results, {**leaders.failures, **answers.failures})
 
     def _leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
         """Return the id of each kafka partition's leader, which librdkafka then has in its cache.
@@ -373,9 +373,9 @@ class OffsetAdmin(AdminCalls):
                 place = topic, kafka_partition
                 if topic in described.failures:
                     failures[place] = described.failures[topic]
-                elif kafka_partition in described.found[topic].leaders:
-                    leaders[place] = described.found[topic].leaders[kafka_partition]
-                elif kafka_partition in described.found[topic].kafka_partitions:
+                elif kafka_partition in described.results[topic].leaders:
+                    leaders[place] = described.results[topic].leaders[kafka_partition]
+                elif kafka_partition in described.results[topic].kafka_partitions:
                     failures[place] = BrokerUnavailableError(f"{where(place)} has no leader at the moment")
                 else:
                     failures[place] = MissingTopicError(f"{where(place)}: the topic has no such kafka partition")
@@ -390,7 +390,7 @@ class OffsetAdmin(AdminCalls):
             if found_topic is not None and seen_at > since and found_topic.leaders.keys() >= {*kafka_partitions}:
                 recent[topic] = found_topic
         answers = self.find_topics(topic for topic in needed if topic not in recent)
-        return Answers({**recent, **answers.found}, answers.failures)
+        return Answers({**recent, **answers.results}, answers.failures)
 
     def _ask(
         self,
@@ -466,7 +466,7 @@ def _group_places(places: Iterable[Place]) -> dict[str, list[int]]:
 def _sort_by_topic(by_topic: Mapping[str, Iterable[int]], answers: Answers[Place, A]) -> dict[str, Answers[int, A]]:
     results: dict[str, dict[int, A]] = {topic: {} for topic in by_topic}
     failures: dict[str, dict[int, PlatformError]] = {topic: {} for topic in by_topic}
-    for (topic, kafka_partition), answer in answers.found.items():
+    for (topic, kafka_partition), answer in answers.results.items():
         results[topic][kafka_partition] = answer
     for (topic, kafka_partition), failure in answers.failures.items():
         failures[topic][kafka_partition] = failure

@@ -19,15 +19,15 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
     """
     answers = yield [*times[:1], *times[1:][-1:]]
     spans = [(0, len(times) - 1)] if times else []
-    while spans and answers.found:
+    while spans and answers.results:
         answers = _fill_spans(times, spans, answers)
-        one_answer = next(iter(answers.found.values()))
+        one_answer = next(iter(answers.results.values()))
         # Where both ends of a span differ, its middle is asked: a step between them is found in few questions.
         halves = [(low, (low + high) // 2, high) for low, high in spans if not one_answer.keys() >= {*times[low:high]}]
         if not halves:
             break
         middles = yield [times[middle] for _, middle, _ in halves]
-        answers = answers.and_of(middles).checked(lambda _, both: {**both[0], **both[1]})
+        answers = answers.zip(middles).checked(lambda _, both: {**both[0], **both[1]})
         spans = []
         for low, middle, high in halves:
             spans += [(low, middle), (middle, high)]
@@ -38,7 +38,7 @@ def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
     """Fill in the answers inside those spans whose two ends have the same answer in every kafka partition."""
-    offsets_by_time = answers.found.values()
+    offsets_by_time = answers.results.values()
     inside: dict[int, int] = {}
     for low, high in spans:
         if all(offsets[times[low]] == offsets[times[high]] for offsets in offsets_by_time):

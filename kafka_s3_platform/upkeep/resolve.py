@@ -122,10 +122,10 @@ def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicD
     """Observe one kafka partition of the described topic, if it is not created again meanwhile."""
 
     def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
-        answers = admin.look_at(dict.fromkeys(topics, (kafka_partition,)))
-        return answers.checked(lambda _, frontiers: frontiers.get()[kafka_partition])
+        answers = admin.frontiers_of(dict.fromkeys(topics, (kafka_partition,)))
+        return answers.checked(lambda _, frontiers: frontiers.all_or_raise()[kafka_partition])
 
-    return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, observe).get()[topic]
+    return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, observe).all_or_raise()[topic]
 
 
 def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:

@@ -42,7 +42,7 @@ class Log:
         return ArchivedLogs(CONFIG, "t", state, self.find_divergence)
 
     def cut_off(self, state: IndexState) -> RangeSet:
-        gaps = self.logs(state).find_cut_off({0: self.frontier}).get().get(0, ())
+        gaps = self.logs(state).find_cut_off({0: self.frontier}).all_or_raise().get(0, ())
         return RangeSet(gap.offsets for gap in gaps)
 
 

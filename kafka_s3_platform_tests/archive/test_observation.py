@@ -45,7 +45,7 @@ class Changing:
             self.looks.append(seen["t"])
             return Answers({"t": "found"}, {})
 
-        found, _ = observe_until_unchanged(self, {"t": first}, look).get()["t"]  # type: ignore[arg-type]
+        found, _ = observe_until_unchanged(self, {"t": first}, look).all_or_raise()["t"]  # type: ignore[arg-type]
         return found
 
 
@@ -82,7 +82,7 @@ def test_each_frontier_says_how_many_there_must_be() -> None:
 @pytest.fixture
 def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Before the topic's frontiers are read the first time, it gets another kafka partition with 20 records."""
-    real = ClusterAdmin.look_at_ends
+    real = ClusterAdmin.log_ends_of
 
     def arrange(name: str) -> None:
         pending = [name]
@@ -99,7 +99,7 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
                 produce(kafka_settings, name, [Sent(b"new", None, NOON, (), 1) for _ in range(20)])
             return real(self, kafka_partitions)
 
-        monkeypatch.setattr(ClusterAdmin, "look_at_ends", look)
+        monkeypatch.setattr(ClusterAdmin, "log_ends_of", look)
 
     return arrange
 

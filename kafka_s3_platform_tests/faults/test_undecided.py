@@ -192,4 +192,4 @@ def find_cut_off(config: ConnectorConfig, seen: Frontier, now: Frontier) -> Rang
     state = IndexState(frontiers=(seen,))
     with log_identity.asking_leaders(config.kafka, config.topics[0]) as find_divergence:
         logs = log_identity.ArchivedLogs(config, config.topics[0], state, find_divergence)
-        return RangeSet(gap.offsets for gap in logs.find_cut_off({0: now}).get().get(0, ()))
+        return RangeSet(gap.offsets for gap in logs.find_cut_off({0: now}).all_or_raise().get(0, ()))

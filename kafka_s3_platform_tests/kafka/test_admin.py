@@ -128,11 +128,11 @@ def test_leaders_are_known_before_offsets_are_asked_for(
         with ClusterAdmin(talkative) as admin:
             admin.frontiers(topic_name, [0, 1])
         with ClusterAdmin(talkative) as admin:
-            admin.offsets_for_times(topic_name, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).get()
+            admin.offsets_for_times(topic_name, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).all_or_raise()
         with ClusterAdmin(talkative) as admin:
             admin.newest_records({topic_name: [0, 1], other: [0]})
         with ClusterAdmin(talkative) as admin:
-            admin.look_at({topic_name: [0, 1], other: [0]})
+            admin.frontiers_of({topic_name: [0, 1], other: [0]})
     said = [record.getMessage() for record in caplog.records]
     assert any("describe topics" in line for line in said)
     assert not [line for line in said if "query partition leaders" in line]
@@ -151,10 +151,10 @@ def test_a_kafka_partition_without_a_leader_says_so_and_leaves_the_others_their_
 
     monkeypatch.setattr(AdminClient, "describe_topics", without_leader)
     with ClusterAdmin(kafka_settings) as admin:
-        looked = admin.look(topic_name, [0, 1])
+        looked = admin.try_frontiers(topic_name, [0, 1])
         told = admin.offsets_for_times(topic_name, [0, 1], [0])
     for answers in (looked, told):
-        assert set(answers.found) == {0}
+        assert set(answers.results) == {0}
         assert isinstance(answers.failures[1], BrokerUnavailableError)
         assert "kafka partition 1 has no leader" in str(answers.failures[1])
 
@@ -174,7 +174,7 @@ def test_leaders_that_were_just_seen_are_not_asked_for_again(
     monkeypatch.setattr(AdminClient, "describe_topics", counted)
     with ClusterAdmin(kafka_settings) as admin:
         for kafka_partition in range(3):
-            admin.offsets_for_times(topic_name, [kafka_partition], [0, HOUR_MS]).get()
+            admin.offsets_for_times(topic_name, [kafka_partition], [0, HOUR_MS]).all_or_raise()
         assert asked == [topic_name]
         with pytest.raises(MissingTopicError, match="kafka partition 3"):
             admin.frontiers(topic_name, [3])
@@ -277,7 +277,7 @@ def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(
             produce_raw(kafka_settings.bootstrap_servers, topic_name, kafka_partition, [record])
     asked = [hour * HOUR_MS for hour in range(6000)]
     with ClusterAdmin(kafka_settings) as admin:
-        found = admin.offsets_for_times(topic_name, (0, 1), asked).get()
+        found = admin.offsets_for_times(topic_name, (0, 1), asked).all_or_raise()
     for kafka_partition, each in hours.items():
         assert sorted(found[kafka_partition]) == asked
         for hour in range(6000):
@@ -291,10 +291,12 @@ def test_whether_a_record_of_an_open_transaction_is_at_a_time_is_not_known_yet(
     create_topic(topic_name)
     transaction = open_transaction(kafka_settings, topic_name, [b"t"])
     with ClusterAdmin(kafka_settings) as admin:
-        assert admin.offsets_for_times(topic_name, [0], [0, 2**50]).get() == {0: {0: Untold.UNTOLD, 2**50: None}}
+        assert admin.offsets_for_times(topic_name, [0], [0, 2**50]).all_or_raise() == {
+            0: {0: Untold.UNTOLD, 2**50: None}
+        }
         transaction.commit_transaction(30)
-        until(lambda: admin.offsets_for_times(topic_name, [0], [0]).get() == {0: {0: 0}})
-        assert admin.offsets_for_times(topic_name, [0], []).get() == {0: {}}
+        until(lambda: admin.offsets_for_times(topic_name, [0], [0]).all_or_raise() == {0: {0: 0}})
+        assert admin.offsets_for_times(topic_name, [0], []).all_or_raise() == {0: {}}
         with pytest.raises(ValueError, match="below 0"):
             admin.offsets_for_times(topic_name, [0], [-1])
 
@@ -309,8 +311,8 @@ def test_a_negative_offset_is_no_bound_of_a_log(
     with ClusterAdmin(kafka_settings) as admin, one:
         with pytest.raises(BrokerUnavailableError, match=f"{topic_name}, kafka partition 1.*answered {told} as"):
             admin.frontiers(topic_name, (0, 1))
-        seen = admin.look(topic_name, (0, 1))
-    assert (list(seen.found), list(seen.failures)) == ([0], [1])
+        seen = admin.try_frontiers(topic_name, (0, 1))
+    assert (list(seen.results), list(seen.failures)) == ([0], [1])
 
 
 def test_no_log_ends_before_it_starts(
@@ -347,7 +349,11 @@ def test_an_answer_that_is_right_a_moment_later_is_waited_for(
         found = admin.frontiers(topic_name, range(3))
         assert {p: f.high_watermark for p, f in found.items()} == {0: 0, 1: 2, 2: 0}
         assert len({f.observed_at for f in found.values()}) == 1
-        assert admin.offsets_for_times(topic_name, range(3), [0]).get() == {0: {0: None}, 1: {0: 0}, 2: {0: None}}
+        assert admin.offsets_for_times(topic_name, range(3), [0]).all_or_raise() == {
+            0: {0: None},
+            1: {0: 0},
+            2: {0: None},
+        }
     assert sum(p == 0 for _, p, _ in lies.asked) == 5
 
 
@@ -361,11 +367,11 @@ def test_no_record_so_late_is_not_believed_where_a_later_one_was_there(
     delete_records(kafka_settings, topic_name, 1)
     asked = [hour * HOUR_MS for hour in (1, 2, 3, 100, 101)]
     with ClusterAdmin(kafka_settings) as admin:
-        found = admin.offsets_for_times(topic_name, (0, 1), asked).get()
+        found = admin.offsets_for_times(topic_name, (0, 1), asked).all_or_raise()
         assert set(found[1].values()) == {None}
         assert [found[0][t] for t in asked] == [1, Untold.UNTOLD, Untold.UNTOLD, Untold.UNTOLD, None]
         produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(101 * HOUR_MS)])
-        assert admin.offsets_for_times(topic_name, [0], asked).get()[0][101 * HOUR_MS] == 4
+        assert admin.offsets_for_times(topic_name, [0], asked).all_or_raise()[0][101 * HOUR_MS] == 4
 
 
 def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(
@@ -381,7 +387,7 @@ def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(
         return true
 
     with ClusterAdmin(kafka_settings) as admin, answering(comes_then):
-        assert admin.offsets_for_times(topic_name, [0], [5 * HOUR_MS]).get() == {0: {5 * HOUR_MS: 1}}
+        assert admin.offsets_for_times(topic_name, [0], [5 * HOUR_MS]).all_or_raise() == {0: {5 * HOUR_MS: 1}}
 
 
 def test_only_minus_one_says_that_there_is_no_record_so_late(
@@ -391,14 +397,14 @@ def test_only_minus_one_says_that_there_is_no_record_so_late(
     produce(kafka_settings, topic_name, [b"v"])
     with ClusterAdmin(kafka_settings) as admin:
         with answering(lambda *_: -1):
-            assert admin.offsets_for_times(topic_name, [0], [5]).get() == {0: {5: None}}
+            assert admin.offsets_for_times(topic_name, [0], [5]).all_or_raise() == {0: {5: None}}
         with (
             answering(nothing),
             pytest.raises(
                 BrokerUnavailableError, match=f"timestamp 5 ms in topic {topic_name}, kafka partition 0.*-1001"
             ),
         ):
-            admin.offsets_for_times(topic_name, [0], [5]).get()
+            admin.offsets_for_times(topic_name, [0], [5]).all_or_raise()
 
 
 def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(
@@ -406,12 +412,12 @@ def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(
 ) -> None:
     create_topic(topic_name, 2)
     with ClusterAdmin(kafka_settings) as admin:
-        seen = admin.look(topic_name, (1, 7, 0))
-        assert set(seen.found) == {0, 1}
+        seen = admin.try_frontiers(topic_name, (1, 7, 0))
+        assert set(seen.results) == {0, 1}
         assert isinstance(seen.failures[7], MissingTopicError)
-        assert admin.look(topic_name, ()).found == {}
+        assert admin.try_frontiers(topic_name, ()).results == {}
         with pytest.raises(MissingTopicError, match="no-such-topic"):
-            admin.look("no-such-topic", [0])
+            admin.try_frontiers("no-such-topic", [0])
 
 
 def test_the_last_stable_offset_is_asked_for_after_the_high_watermark(
@@ -440,6 +446,6 @@ def test_the_newest_record_is_one_that_is_there(
     with ClusterAdmin(kafka_settings) as admin:
         told = admin.newest_records({topic_name: (0, 1), "no-such-topic": (0,)})
         assert isinstance(told.failures["no-such-topic"], MissingTopicError)
-        assert told.found[topic_name].get() == {0: (0, 12 * HOUR_MS)}
+        assert told.results[topic_name].all_or_raise() == {0: (0, 12 * HOUR_MS)}
         with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"newest record of .*-1001"):
-            admin.newest_records({topic_name: (0, 1)}).get()[topic_name].get()
+            admin.newest_records({topic_name: (0, 1)}).all_or_raise()[topic_name].all_or_raise()

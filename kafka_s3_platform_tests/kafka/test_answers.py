@@ -101,7 +101,7 @@ def test_only_what_failed_in_passing_is_asked_again() -> None:
     gone, busy = PermanentError("no such kafka partition"), BrokerUnavailableError("going down")
     ask, asked = asker(failing(busy, 2), Answers({2: "two"}, {}))
     found = ask_again(Answers({1: "one"}, {2: busy, 3: gone}), ask)
-    assert (found.found, found.failures) == ({1: "one", 2: "two"}, {3: gone})
+    assert (found.results, found.failures) == ({1: "one", 2: "two"}, {3: gone})
     assert asked == [[2], [2]]
 
 
@@ -116,5 +116,5 @@ def test_a_broker_that_goes_on_answering_so_is_asked_for_a_short_time_only(monke
 def test_what_is_answered_at_once_is_asked_once(count: int) -> None:
     ask, asked = asker()
     given_at_once = Answers(dict.fromkeys(range(count), "yes"), {})
-    assert ask_again(given_at_once, ask).found == given_at_once.found
+    assert ask_again(given_at_once, ask).results == given_at_once.results
     assert asked == []

@@ -31,9 +31,9 @@ def test_what_was_asked_for_ahead_is_not_asked_for_again() -> None:
     cluster = Cluster()
     offsets = KnownOffsets(cluster)
     offsets.ask_ahead({"a": ((0, 1), [5, 7]), "b": ((0,), [9])})
-    assert offsets.of_topic("a")([1, 0], [7]).get() == {1: {7: 7}, 0: {7: 7}}
-    assert offsets.of_topic("b")([0], [9]).get() == {0: {9: 9}}
-    assert offsets.of_topic("b")([], [9]).get() == {}
+    assert offsets.of_topic("a")([1, 0], [7]).all_or_raise() == {1: {7: 7}, 0: {7: 7}}
+    assert offsets.of_topic("b")([0], [9]).all_or_raise() == {0: {9: 9}}
+    assert offsets.of_topic("b")([], [9]).all_or_raise() == {}
     assert cluster.asked == [{"a": ([0, 1], [5, 7]), "b": ([0], [9])}]
 
 
@@ -41,8 +41,8 @@ def test_what_nobody_asked_for_ahead_is_asked_for() -> None:
     cluster = Cluster()
     offsets = KnownOffsets(cluster)
     offsets.ask_ahead({"a": ((0,), [5])})
-    assert offsets.of_topic("a")([0, 1], [5, 6]).get() == {0: {5: 5, 6: 6}, 1: {5: 5, 6: 6}}
-    assert offsets.of_topic("a")([0, 1], [5, 6]).get() == {0: {5: 5, 6: 6}, 1: {5: 5, 6: 6}}
+    assert offsets.of_topic("a")([0, 1], [5, 6]).all_or_raise() == {0: {5: 5, 6: 6}, 1: {5: 5, 6: 6}}
+    assert offsets.of_topic("a")([0, 1], [5, 6]).all_or_raise() == {0: {5: 5, 6: 6}, 1: {5: 5, 6: 6}}
     assert cluster.asked[1:] == [{"a": ([0, 1], [5, 6])}]
 
 
@@ -52,7 +52,7 @@ def test_a_failure_is_kept_and_leaves_the_others() -> None:
     offsets.ask_ahead({"half": ((0, 1), [5]), "gone": ((0,), [5]), "a": ((0,), [5])})
     for time in (5, 6):
         told = offsets.of_topic("half")([0, 1], [time])
-        assert (told.found, told.failures) == ({0: {time: time}}, {1: DOWN})
+        assert (told.results, told.failures) == ({0: {time: time}}, {1: DOWN})
         assert offsets.of_topic("gone")([0], [time]).failures == {0: GONE}
-    assert offsets.of_topic("a")([0], [5]).get() == {0: {5: 5}}
+    assert offsets.of_topic("a")([0], [5]).all_or_raise() == {0: {5: 5}}
     assert cluster.asked[1:] == [{"half": ([0], [6])}]

@@ -50,7 +50,7 @@ def count_of_topics(kafka: KafkaSettings, topics: list[str]) -> list[Counter[str
     kafka_partitions = dict.fromkeys(topics, (0, 1))
     return [
         count_requests(kafka, lambda admin: admin.describe_topics(topics)),
-        count_requests(kafka, lambda admin: admin.look_at(kafka_partitions)),
+        count_requests(kafka, lambda admin: admin.frontiers_of(kafka_partitions)),
         count_requests(kafka, lambda admin: admin.newest_records(kafka_partitions)),
     ]
 
@@ -80,20 +80,20 @@ def test_many_topics_are_answered_what_each_is_answered_alone(kafka_settings: Ka
     delete_records(kafka_settings, topics[3], 1)
     times = {topic: [hour * HOUR_MS for hour in range(n, 40)] for n, topic in enumerate(topics)}
     with ClusterAdmin(kafka_settings) as admin:
-        described = admin.describe_topics(topics).get()
-        looked = admin.look_at(dict.fromkeys(topics, (0, 1))).get()
-        found = admin.offsets_for_times_of({topic: ((0, 1), times[topic]) for topic in topics}).get()
+        described = admin.describe_topics(topics).all_or_raise()
+        looked = admin.frontiers_of(dict.fromkeys(topics, (0, 1))).all_or_raise()
+        found = admin.offsets_for_times_of({topic: ((0, 1), times[topic]) for topic in topics}).all_or_raise()
         for topic in topics:
             assert described[topic] == admin.describe_topic(topic)
             assert described[topic].configs == {"retention.ms": "-1"}
             alone = admin.frontiers(topic, (0, 1))
-            assert {p: (f.log_start_offset, f.high_watermark) for p, f in looked[topic].get().items()} == {
+            assert {p: (f.log_start_offset, f.high_watermark) for p, f in looked[topic].all_or_raise().items()} == {
                 p: (f.log_start_offset, f.high_watermark) for p, f in alone.items()
             }
-            assert found[topic].get() == admin.offsets_for_times(topic, (0, 1), times[topic]).get()
-    assert found[topics[0]].found[0][11 * HOUR_MS] == 1
-    assert found[topics[5]].found[0][11 * HOUR_MS] == 0
-    assert found[topics[3]].found[0][3 * HOUR_MS] in (1, Untold.UNTOLD)
+            assert found[topic].all_or_raise() == admin.offsets_for_times(topic, (0, 1), times[topic]).all_or_raise()
+    assert found[topics[0]].results[0][11 * HOUR_MS] == 1
+    assert found[topics[5]].results[0][11 * HOUR_MS] == 0
+    assert found[topics[3]].results[0][3 * HOUR_MS] in (1, Untold.UNTOLD)
 
 
 def test_a_topic_that_fails_leaves_the_others(kafka_settings: KafkaSettings, topics: list[str]) -> None:
@@ -102,17 +102,17 @@ def test_a_topic_that_fails_leaves_the_others(kafka_settings: KafkaSettings, top
     half = answering(lambda topic, p, _, true: NOTHING if (topic, p) == (bad, 1) else true)
     with ClusterAdmin(kafka_settings) as admin, half:
         described = admin.describe_topics(wanted)
-        looked = admin.look_at(wanted)
+        looked = admin.frontiers_of(wanted)
         told = admin.offsets_for_times_of({topic: (each, [HOUR_MS]) for topic, each in wanted.items()})
-    assert described.found.keys() == {good, bad}
+    assert described.results.keys() == {good, bad}
     for answers in (described, looked, told):
         assert isinstance(answers.failures["no-such-topic"], MissingTopicError)
         assert answers.failures.keys() == {"no-such-topic"}
     for answers in (looked, told):
-        assert set(answers.found[good].get()) == {0, 1}
-        assert set(answers.found[bad].found) == {0}
-        assert isinstance(answers.found[bad].failures[1], BrokerUnavailableError)
-        assert f"{bad}, kafka partition 1" in str(answers.found[bad].failures[1])
+        assert set(answers.results[good].all_or_raise()) == {0, 1}
+        assert set(answers.results[bad].results) == {0}
+        assert isinstance(answers.results[bad].failures[1], BrokerUnavailableError)
+        assert f"{bad}, kafka partition 1" in str(answers.results[bad].failures[1])
 
 
 def test_more_topics_than_fit_into_a_request_are_asked_about_in_parts(
@@ -125,13 +125,15 @@ def test_more_topics_than_fit_into_a_request_are_asked_about_in_parts(
     times = [hour * HOUR_MS for hour in range(40)]
     wanted = dict.fromkeys(topics, (0, 1))
     with ClusterAdmin(kafka_settings) as admin:
-        assert admin.describe_topics(topics).get().keys() == set(topics)
-        assert [set(look.get()) for look in admin.look_at(wanted).get().values()] == [{0, 1}] * len(topics)
-        told = admin.offsets_for_times_of({topic: (each, times) for topic, each in wanted.items()}).get()
+        assert admin.describe_topics(topics).all_or_raise().keys() == set(topics)
+        assert [set(look.all_or_raise()) for look in admin.frontiers_of(wanted).all_or_raise().values()] == [
+            {0, 1}
+        ] * len(topics)
+        told = admin.offsets_for_times_of({topic: (each, times) for topic, each in wanted.items()}).all_or_raise()
     for n, topic in enumerate(topics):
-        offsets = told[topic].get()[0]
+        offsets = told[topic].all_or_raise()[0]
         assert [offsets[hour * HOUR_MS] for hour in (10 + n, 11 + n, 20 + n, 21 + n)] == [0, 1, 1, None]
-    asked = count_requests(kafka_settings, lambda admin: admin.look_at(wanted))
+    asked = count_requests(kafka_settings, lambda admin: admin.frontiers_of(wanted))
     assert asked["ListOffsets"] == 9
 
 
@@ -140,7 +142,7 @@ def test_a_cluster_that_is_down_is_asked_once_whatever_the_number_of_topics(monk
     many = [f"t{n}" for n in range(40)]
     begun = time.monotonic()
     with ClusterAdmin(NOWHERE, 1.0) as admin:
-        for answers in (admin.describe_topics(many), admin.look_at(dict.fromkeys(many, (0,)))):
+        for answers in (admin.describe_topics(many), admin.frontiers_of(dict.fromkeys(many, (0,)))):
             assert answers.failures.keys() == set(many)
             assert all(isinstance(err, BrokerUnavailableError) for err in answers.failures.values())
     assert time.monotonic() - begun < 30

@@ -578,7 +578,7 @@ def test_what_an_honest_broker_tells_of_a_time_is_what_the_log_holds(
     for _ in range(2):
         produce_batch(kafka_settings.bootstrap_servers, timed, 0, batch)
     with ClusterAdmin(kafka_settings) as admin, reader_class(kafka_settings, timed) as reader:
-        told = list(admin.offsets_for_times(timed, [0], [0, NOON_MS + 1, NOON_MS + 2]).get()[0].values())
+        told = list(admin.offsets_for_times(timed, [0], [0, NOON_MS + 1, NOON_MS + 2]).all_or_raise()[0].values())
         assert [reader.find_timestamp(0, o) for o in told if isinstance(o, RecordOffset)] == [
             o.timestamp_ms for o in told if isinstance(o, RecordOffset)
         ]
@@ -597,7 +597,7 @@ def test_what_an_honest_broker_tells_of_a_time_may_be_an_aborted_record_or_a_mar
         times = [t for t in (reader.find_timestamp(0, offset) for offset in range(3)) if t is not None]
         assert len(times) == 3
         for time_ms in times:
-            told = admin.offsets_for_times(topic, [0], [time_ms]).get()[0][time_ms]
+            told = admin.offsets_for_times(topic, [0], [time_ms]).all_or_raise()[0][time_ms]
             assert isinstance(told, RecordOffset)
             assert reader.find_timestamp(0, told) == told.timestamp_ms
 

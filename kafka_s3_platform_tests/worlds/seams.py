@@ -89,7 +89,7 @@ class SimAdmin:
         pass
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        return self.describe_topics([topic]).get()[topic]
+        return self.describe_topics([topic]).all_or_raise()[topic]
 
     def describe_topics(self, topics: Iterable[str]) -> Answers[str, TopicDescription]:
         found = _ask("describe").topic
@@ -105,13 +105,13 @@ class SimAdmin:
     def newest_records(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, tuple[int, int]]]:
         return Answers({t: Answers({}, {}) for t in wanted}, {})
 
-    def look(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-        return self.look_at({topic: kafka_partitions}).get()[topic]
+    def try_frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
+        return self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic]
 
-    def look_at(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
-        return self.add_log_starts(self.look_at_ends(wanted))
+    def frontiers_of(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
+        return self.add_log_starts(self.log_ends_of(wanted))
 
-    def look_at_ends(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
+    def log_ends_of(self, wanted: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
         world = _ask("ends")
 
         def answer(log: Log) -> LogEnds:
@@ -126,24 +126,24 @@ class SimAdmin:
     def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
         world = _ask("starts")
         found: dict[str, Answers[int, Frontier]] = {}
-        for topic, ends in looked.found.items():
+        for topic, ends in looked.results.items():
 
             def answer(log: Log, ends: Answers[int, LogEnds] = ends) -> Frontier:
-                seen = ends.found[log.kafka_partition]
+                seen = ends.results[log.kafka_partition]
                 bounds = (seen.last_stable_offset, seen.high_watermark)
                 if log.log_start > min(bounds):
                     raise BrokerUnavailableError("its log starts behind its end")
                 at = seen.observed_at
                 return Frontier(log.kafka_partition, log.log_start, *bounds, seen.leader_epoch, at)
 
-            starts = _of_logs(world, ends.found, answer)
-            found[topic] = Answers(starts.found, {**ends.failures, **starts.failures})
+            starts = _of_logs(world, ends.results, answer)
+            found[topic] = Answers(starts.results, {**ends.failures, **starts.failures})
         return Answers(found, looked.failures)
 
     def offsets_for_times(
         self, topic: str, kafka_partitions: Iterable[int], times: Sequence[int]
     ) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        return self.offsets_for_times_of({topic: (kafka_partitions, times)}).get()[topic]
+        return self.offsets_for_times_of({topic: (kafka_partitions, times)}).all_or_raise()[topic]
 
     def offsets_for_times_of(
         self, wanted: Mapping[str, tuple[Iterable[int], Sequence[int]]]

@@ -169,9 +169,9 @@ def _list_possible(steps: Iterable[Step]) -> Iterator[Step]:
 def _compare(world: World, admin: ClusterAdmin, kafka: KafkaSettings, topic: str) -> None:
     model = SimAdmin()
     numbers = range(len(world.topic.logs))
-    expected = _bounds(model.look("t", numbers))
+    expected = _bounds(model.try_frontiers("t", numbers))
     # a kafka partition is there before it answers
-    until(lambda: _bounds(admin.look(topic, numbers)) == expected)
+    until(lambda: _bounds(admin.try_frontiers(topic, numbers)) == expected)
     told = _tell_times(world, admin.offsets_for_times(topic, numbers, TIMES))
     assert told == _tell_times(world, model.offsets_for_times("t", numbers, TIMES))
     with new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
@@ -184,12 +184,15 @@ def _compare(world: World, admin: ClusterAdmin, kafka: KafkaSettings, topic: str
 
 def _bounds(looked: Answers[int, Frontier]) -> dict[int, tuple[int, int, int, int | None]]:
     return {
-        p: (f.log_start_offset, f.last_stable_offset, f.high_watermark, f.leader_epoch) for p, f in looked.found.items()
+        p: (f.log_start_offset, f.last_stable_offset, f.high_watermark, f.leader_epoch)
+        for p, f in looked.results.items()
     }
 
 
 def _tell_times(world: World, told: Answers[int, Any]) -> dict[tuple[int, int], tuple[object, ...]]:
-    return {(p, t): _tell_offset(world.topic.logs[p], each[t]) for p, each in told.get().items() for t in TIMES}
+    return {
+        (p, t): _tell_offset(world.topic.logs[p], each[t]) for p, each in told.all_or_raise().items() for t in TIMES
+    }
 
 
 def _tell_offset(log: Log, offset: OffsetAtTime) -> tuple[object, ...]:

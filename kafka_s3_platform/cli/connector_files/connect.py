@@ -64,23 +64,23 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
         yield Finding("topics", Judgement.WARNING, text)
         return
     described = admin.describe_topics(topics)
-    looked = admin.look_at({topic: facts.kafka_partitions for topic, facts in described.found.items()})
+    looked = admin.frontiers_of({topic: facts.kafka_partitions for topic, facts in described.results.items()})
     wrong = {
         **described.failures,
         **looked.failures,
-        **{topic: error for topic, answers in looked.found.items() for error in answers.failures.values()},
-        **{topic: _explain_unread(topic) for topic, facts in described.found.items() if _lacks(facts, "READ")},
+        **{topic: error for topic, answers in looked.results.items() for error in answers.failures.values()},
+        **{topic: _explain_unread(topic) for topic, facts in described.results.items() if _lacks(facts, "READ")},
     }
     for topic, error in wrong.items():
         yield Finding(f"topic {topic}", Judgement.WRONG, str(error))
     good = [topic for topic in topics if topic not in wrong]
-    frontiers = [frontier for topic in good for frontier in looked.found[topic].found.values()]
+    frontiers = [frontier for topic in good for frontier in looked.results[topic].results.values()]
     if good:
         count = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)
         offsets = f"{count:,} offsets in {len(frontiers):,} kafka partitions"
         text = f"{len(good):,} of {len(topics):,} are there, with their configs and offsets ({offsets})"
         yield Finding("topics", Judgement.OK, text)
-    if unknown := [topic for topic in good if described.found[topic].operations is None]:
+    if unknown := [topic for topic in good if described.results[topic].operations is None]:
         text = f"READ on {', '.join(unknown)}: the cluster does not say what this user may do"
         yield Finding("topics", Judgement.NOT_TRIED, text)
 

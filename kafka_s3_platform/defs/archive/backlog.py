@@ -338,7 +338,7 @@ class Backlog:
         answers = self.lookup(self.frontiers, times)
         if answers.failures:
             raise UnansweredError(answers.failures)
-        return answers.found
+        return answers.results
 
     def _over(self, hour: datetime) -> datetime:
         return hour + HOUR + self.topic.lateness

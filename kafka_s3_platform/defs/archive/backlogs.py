@@ -99,15 +99,15 @@ class Backlogs:
         topics = [each for each in (*self._topics[at:], *self._topics[:at]) if each.topic not in known]
         archived = self._read_indexes(topics[:TOPICS_AT_ONCE])
         found = self._admin.find_topics(archived)
-        looked = self._admin.look_at({name: each.kafka_partitions for name, each in found.found.items()})
+        looked = self._admin.frontiers_of({name: each.kafka_partitions for name, each in found.results.items()})
         self._failures |= {**found.failures, **looked.failures}
         read: list[Backlog] = []
         for each in topics:
-            if each.topic not in looked.found:
+            if each.topic not in looked.results:
                 continue
             try:
-                look = looked.found[each.topic]
-                read.append(self._build(each, archived[each.topic], found.found[each.topic], look))
+                look = looked.results[each.topic]
+                read.append(self._build(each, archived[each.topic], found.results[each.topic], look))
             except PlatformError as err:
                 self._failures[each.topic] = err
         # The tick may be over. Then whoever needs an answer is told so.
@@ -155,16 +155,16 @@ class Backlogs:
     def _build(
         self, topic: ArchivedTopic, archived: Archived, described: FoundTopic, look: Answers[int, Frontier]
     ) -> Backlog:
-        now = next(iter(look.some().values())).observed_at
-        changed = self._find_changed(topic, archived.state, described, look.found)
+        now = next(iter(look.any_or_raise().values())).observed_at
+        changed = self._find_changed(topic, archived.state, described, look.results)
         undecided = {p: err for p, err in changed.items() if isinstance(err, UNDECIDED)}
         failures = {**look.failures, **{p: err for p, err in changed.items() if p not in undecided}}
-        frontiers = {p: frontier for p, frontier in look.found.items() if p not in changed}
+        frontiers = {p: frontier for p, frontier in look.results.items() if p not in changed}
         return Backlog(
             topic,
             described.topic_id,
             now,
-            frontiers if undecided else dict(Answers(frontiers, failures).some()),
+            frontiers if undecided else dict(Answers(frontiers, failures).any_or_raise()),
             archived.state,
             archived.stored_hours,
             self._offsets.of_topic(topic.topic),
@@ -244,7 +244,7 @@ class Backlogs:
             b.topic.topic: b.topic_id for b in backlogs if any(b.lag.values()) and not self._has_configs(b.topic_id)
         }
         if asked:
-            configs = self._tick.within(self._admin.topic_configs_of)(asked).found
+            configs = self._tick.within(self._admin.topic_configs_of)(asked).results
             now = time.monotonic()
             _configs.update({(self._servers, asked[name]): (now, found) for name, found in configs.items()})
         wanted: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}
@@ -270,7 +270,7 @@ class Backlogs:
                 with suppress(StopIteration):
                     # without those that do not answer, the search is repeated when it is the topic's turn
                     if not told.failures:
-                        steps[name] = searches[name].send(told.found)
+                        steps[name] = searches[name].send(told.results)
 
 
 def read_archived(topic: ArchivedTopic, look: IndexLook, *, is_known: bool) -> Archived:

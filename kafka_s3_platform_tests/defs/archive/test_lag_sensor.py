@@ -215,7 +215,7 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
     at = to_epoch_ms(config.archive.start_hour)
     with ClusterAdmin(config.kafka) as admin:
         deadline = time.monotonic() + 60
-        while admin.offsets_for_times(config.topics[0], [0], [at]).found[0][at] != offset:
+        while admin.offsets_for_times(config.topics[0], [0], [at]).results[0][at] != offset:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 

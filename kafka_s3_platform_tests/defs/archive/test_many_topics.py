@@ -114,7 +114,7 @@ def test_what_fails_for_a_while_is_tried_again_alone_and_nothing_is_told_twice(
         if len(asked) > 2:
             return found
         err = BrokerUnavailableError(f"topic {bad}: answered offset -1001")
-        return Answers({t: d for t, d in found.found.items() if t != bad}, {**found.failures, bad: err})
+        return Answers({t: d for t, d in found.results.items() if t != bad}, {**found.failures, bad: err})
 
     monkeypatch.setattr(ClusterAdmin, "describe_topics", lying)
     found = run(config, topics, instance, {RETRIES_TAG: "2", **hours_of(config, 1, 1)})
