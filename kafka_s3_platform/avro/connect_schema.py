@@ -105,12 +105,12 @@ class Slot:
 
 
 def has_text_keys(kind: ConnectType) -> bool:
-    """Whether Avro has such a map. Maps with other keys than texts become an array of entries."""
+    """Return True if Avro has such a map. Maps with other keys than texts become an array of entries."""
     return kind.key is not None and kind.key.type.kind == "string"
 
 
 def is_made_up_name(name: str) -> bool:
-    """Whether this full name is one of those that AvroData numbers, for records that have none in Connect."""
+    """Return True if this full name is one of those that AvroData numbers, for records that have none in Connect."""
     return _MADE_UP.fullmatch(name) is not None
 
 
@@ -231,7 +231,7 @@ def encode_default(value: Any) -> Any:
 
 
 def _is_simple_default(default: Any, branch: Any) -> bool:
-    """Whether a default is of a branch that can be moved: a simple one, which defines no name for those behind it."""
+    """Check if a default is of a branch that can be moved: a simple one, which defines no name for those behind it."""
     kind = branch if isinstance(branch, Mapping) else {"type": branch}
     return kind["type"] in PRIMITIVE and fits_default(encode_default(default), kind)
 

@@ -41,7 +41,7 @@ class RecordCursor:
 
     @property
     def at_end(self) -> Bools:
-        """Whether each record was read exactly to its end."""
+        """True if each record was read exactly to its end."""
         ended: Bools = self.pos + 1 == self.stop
         return ended
 
@@ -161,7 +161,7 @@ def _is_sound(strings: pa.Array) -> bool:
 
 
 def is_invalid_utf8(text: memoryview) -> bool:
-    """Whether the bytes are not UTF-8."""
+    """Return True if the bytes are not UTF-8."""
     try:
         str(text, "utf-8")
     except UnicodeDecodeError:

@@ -23,7 +23,7 @@ _RANGE = "kafka-s3-platform-range"
 
 
 class AvroObjects:
-    """Reads and writes data of one schema. `read_as` is the same schema with fewer fields, which are read alone.
+    """Reads and writes data of one schema. `read_as` is the same schema with fewer fields, read alone.
 
     Raises:
         ValueError: a union has two branches of one name, which Avro forbids, so nothing tells them apart.

@@ -159,7 +159,7 @@ class PlainJson:
 
 
 def is_map_entry(node: Any) -> bool:
-    """Whether a node is the record for an entry of a Connect map without string keys (Confluent AvroData)."""
+    """Return True if a node is the record for an entry of a Connect map without string keys (Confluent AvroData)."""
     return isinstance(node, Mapping) and (
         node.get("name") == f"{NAMESPACE}.{ENTRY_NAME}" or node.get("connect.internal.type") == "MapEntry"
     )

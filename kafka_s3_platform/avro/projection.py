@@ -2,7 +2,7 @@
 
 Source: Apache Avro specification, "Schema Resolution". `target` is the specification's reader's schema. Differences:
 
-- What a value means never changes. As in Connect's SchemaProjector, a type and the one that it is made into have the
+- What a value means never changes. As in Connect's SchemaProjector, a type and the one it is made into have the
   same full name, the same logical type with the same parameters, and the same name and parameters in Connect. A number
   that would lose digits is refused, and a symbol that the enum there lacks, also if that enum has a default.
 - A name that a converter made up, because Connect's schema has none or has it twice, is no name: such records are
@@ -317,7 +317,7 @@ def _check_name(source: Definition, target: Definition, where: str) -> None:
 
 
 def _has_same_name(source: Definition, target: Definition) -> bool:
-    """Whether the source has the full name, or an alias, of the target. Records without a name have the same one."""
+    """Check if the source has the full name, or an alias, of the target. Records without a name have the same one."""
     space = target["name"].rpartition(".")[0]
     return _read_given_name(source) in {
         _read_given_name(target),

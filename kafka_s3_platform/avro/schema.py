@@ -48,7 +48,7 @@ def read_namespace(name: str) -> str:
 
 
 def is_record(schema: Any) -> bool:
-    """Whether a schema defines a record. Only there does the attribute `fields` mean something."""
+    """Return True if a schema defines a record. Only there does the attribute `fields` mean something."""
     return isinstance(schema, Mapping) and schema.get("type") in ("record", "error")
 
 
@@ -80,7 +80,7 @@ def find_invalid_name(schema: Any) -> str | None:
 
 
 def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
-    """Return the schema with all types of `others` that it needs. Each is defined where it is used first."""
+    """Return the schema with all types of `others` it needs. Each is defined where it is used first."""
     definitions = {**others, **collect_definitions(schema)}
     done: set[str] = set()
 
@@ -170,7 +170,7 @@ def get_branch_name(branch: str | Mapping[str, Any]) -> str:
 
 
 def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
-    """Whether a default, which a schema holds as JSON, may be of a type. It does not look into lists and maps."""
+    """Check if a default, which a schema holds as JSON, may be of a type. It does not look into lists and maps."""
     name = kind["type"]
     if isinstance(default, bool):
         return bool(name == "boolean")
@@ -255,7 +255,7 @@ def replace_parts(schema: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_plain_type(kind: Any) -> bool:
-    """Whether a type has no inner schemas."""
+    """Return True if a type has no inner schemas."""
     return isinstance(kind, str) and (kind in PRIMITIVE or kind in {"enum", "fixed"})
 
 

@@ -32,7 +32,7 @@ class AvroSchema:
         return {"type": node} if isinstance(node, str) else node
 
     def complete(self, node: Any) -> Any:
-        """Return a part of the schema together with the definitions of all types that it names."""
+        """Return a part of the schema together with the definitions of all types it names."""
         return self._complete(node, set())
 
     def _complete(self, node: Any, defined: set[str]) -> Any:
@@ -84,7 +84,7 @@ class AvroSchema:
 
 
 def is_text(schema: Schema) -> bool:
-    """Whether all values of a schema are text, bytes or null, but not all of them null."""
+    """Return True if all values of a schema are text, bytes or null, but not all of them null."""
     avro = AvroSchema(schema.avro)
     resolved = avro.resolved(avro.root)
     kinds = [avro.kind(node) for node in resolved] if isinstance(resolved, list) else [avro.kind(avro.root)]

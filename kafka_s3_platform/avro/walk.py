@@ -47,7 +47,7 @@ MAX_BRANCHES = 2_000
 
 
 def check_bodies(avro: Any, column: pa.BinaryArray, skip: int) -> Bools:
-    """Return whether the bytes of each value, from `skip` on, are exactly one datum of a schema. True for nulls.
+    """Return True if the bytes of each value, from `skip` on, are exactly one datum of a schema. True for nulls.
 
     The rules are the Avro specification's, which are stricter than fastavro's: an int has 32 bits in at most 5 bytes, a
     long has at most 10 bytes, a boolean is 0 or 1, lengths and indices are never negative, the byte size of a block is
@@ -59,7 +59,7 @@ def check_bodies(avro: Any, column: pa.BinaryArray, skip: int) -> Bools:
         skip: the number of bytes before the datum: 5 in the wire format of Confluent's Schema Registry.
 
     Raises:
-        PermanentError: the schema names a type that it does not define, or is too large or too deep.
+        PermanentError: the schema names a type it does not define, or is too large or too deep.
     """
     compiler = _Compiler()
     node = compiler.root(avro)
@@ -99,7 +99,7 @@ class Datum:
     values for each byte of a list's item, 0 without lists.
 
     Raises:
-        PermanentError: the schema names a type that it does not define, or its types are nested deeper than `depth`.
+        PermanentError: the schema names a type it does not define, or its types are nested deeper than `depth`.
     """
 
     def __init__(self, avro: Any, depth: int = MAX_DEPTH, items: int | None = None) -> None:
@@ -143,7 +143,7 @@ _PRIMITIVES: Mapping[str, SchemaNode] = {
 
 
 class _Compiler:
-    """Makes the nodes of a schema. `_named` holds the nodes of named types that are known so far."""
+    """Makes the nodes of a schema. `_named` holds the nodes of named types known so far."""
 
     def __init__(self, depth: int = MAX_DEPTH, items: int | None = None) -> None:
         self._named: dict[str, SchemaNode] = {}
@@ -152,7 +152,7 @@ class _Compiler:
         self.has_light_items = self.is_recursive = False
 
     def root(self, avro: Any) -> SchemaNode:
-        """Compile a whole schema. Raise PermanentError if it names a type that it does not define, or is too large."""
+        """Compile a whole schema. Raise PermanentError if it names a type it does not define, or is too large."""
         try:
             root_node = self.node(avro, "")
         except RecursionError as err:

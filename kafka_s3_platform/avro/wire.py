@@ -33,7 +33,7 @@ def read_schema_ids(raw: pa.BinaryArray) -> Int64s:
 
 
 def read_extents(raw: pa.BinaryArray) -> tuple[Int64s, Int64s, npt.NDArray[np.uint8]]:
-    """Return start and end of each value, and the bytes that they refer to. For nulls they mean nothing."""
+    """Return start and end of each value, and the bytes they refer to. For nulls they mean nothing."""
     _, offsets, data = raw.buffers()
     bounds = (
         np.frombuffer(offsets, np.int32, len(raw) + 1, raw.offset * 4).astype(np.int64)

@@ -30,7 +30,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the connector loads."""
+        """True if the connector loads."""
         return self.config is not None
 
     @property

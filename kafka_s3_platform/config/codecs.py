@@ -35,7 +35,7 @@ class Codec:
         words: its other names in connector files.
         aiven_word: its name in the files of Aiven's sink. Empty: that sink does not have it.
         lines: whether objects of lines and bytes are written with it, only read with it, or neither.
-        suffix: the end that it adds to the name of such an object.
+        suffix: the end it adds to the name of such an object.
         magic: the first bytes of such an object. A pattern needs bytes that no text has, so that lines that begin with
             `BZh` stay lines.
         avro: as `lines`, for Avro containers.

@@ -136,7 +136,7 @@ def _find_doc(name: str) -> str:
 
 
 def _belongs_to(name: str, dialect: Dialect) -> bool:
-    """Whether files of this class may use the key: it belongs to this class, or to no other one."""
+    """Return True if files of this class may use the key: it belongs to this class, or to no other one."""
     key = CONNECTOR_KEYS.find(name)
     if dialect.is_source and key is not None and key.for_sinks:
         return False

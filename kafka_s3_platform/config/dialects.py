@@ -19,7 +19,7 @@ class Dialect:
     """A sink, or a source, whose connector files are read.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
-    default. `required_there` are the keys that the original requires. `implied` are keys that are required here, and
+    default. `required_there` are the keys that the original requires. `implied` are keys required here, and
     that follow from one of those.
     """
 

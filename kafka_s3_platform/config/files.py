@@ -213,7 +213,7 @@ def find_run_file(name: str, key: str, env: Mapping[str, str]) -> Path:
 
 
 def _is_run_file(path: Path, folder: Path) -> bool:
-    """Whether a run may name the file. It may be a link, as in a mounted ConfigMap, but not one out of the folder."""
+    """Check if a run may name the file. It may be a link, as in a mounted ConfigMap, but not one out of the folder."""
     return path.is_file() and not path.name.startswith(".") and path.resolve().is_relative_to(folder.resolve())
 
 

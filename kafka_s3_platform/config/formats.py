@@ -63,7 +63,7 @@ class Format:
         has_separator: a separator is between records. Values may hold its bytes too.
         holds_texts: values of fields are texts of JSON, which an object does not tell from bytes.
         counted: how records of an object are counted, as reports of restores say it.
-        codecs: the codecs that it is written with.
+        codecs: the codecs it is written with.
         default_codec: the codec if a file names none. It is Connect's default; those of our envelopes are our own.
         codec_key: the key that names its codec.
         extensions: the extension of each codec, without the first dot.
@@ -121,22 +121,22 @@ class Format:
 
     @property
     def is_envelope(self) -> bool:
-        """Whether objects hold whole records with their bytes unchanged, so that they can be read back exactly."""
+        """True if objects hold whole records with their bytes unchanged, so that they can be read back exactly."""
         return self.envelope == "ours"
 
     @property
     def is_written(self) -> bool:
-        """Whether objects are written in it. All others are only read."""
+        """True if objects are written in it. All others are only read."""
         return bool(self.class_name)
 
     @property
     def is_plugin(self) -> bool:
-        """Whether it is a user's own class, about which nothing else is known."""
+        """True if it is a user's own class, about which nothing else is known."""
         return self.module == _OWN_CLASS
 
     @property
     def names_its_codec(self) -> bool:
-        """Whether objects themselves name their codec, so that the connector file need not."""
+        """True if objects themselves name their codec, so that the connector file need not."""
         return self.is_envelope or self.needs_schema
 
     def extension(self, codec: str, bytes_extension: str) -> str:

@@ -95,7 +95,7 @@ def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_of_sink(statement: Statement, settings: Mapping[str, str]) -> bool:
-    """Whether a statement in a source's file is its sink's, which writes a topic into a bucket."""
+    """Return True if a statement in a source's file is its sink's, which writes a topic into a bucket."""
     if ":" in statement.source:
         return False
     topics = [name.strip() for name in settings.get("topics", "").split(",")]

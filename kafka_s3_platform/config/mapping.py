@@ -89,7 +89,7 @@ def _read_back(
 
 
 def _name_whole(layout: LayoutSettings) -> LayoutSettings:
-    """Return the layout by which objects of this one are read: a template that is read is the whole name."""
+    """Return the layout by which objects of this one are read: a template read is the whole name."""
     if layout.key_layout != "template" or layout.extension is not None:
         return layout
     extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)

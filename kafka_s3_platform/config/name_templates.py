@@ -58,7 +58,7 @@ class Variable:
 
     @property
     def has_fixed_width(self) -> bool:
-        """Whether its text always has the same number of digits."""
+        """True if its text always has the same number of digits."""
         return bool(self.form)
 
     @property
@@ -143,7 +143,7 @@ class NameTemplate:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it has so many texts of any length that `pattern` may take minutes to refuse a long name."""
+        """True if it has so many texts of any length that `pattern` may take minutes to refuse a long name."""
         wide = [part for part in self.parts if isinstance(part, Variable) and part.name in _WIDE]
         return len(wide) > _MAX_WIDE and wide != [_ANY] * len(wide)
 

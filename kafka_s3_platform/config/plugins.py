@@ -37,7 +37,7 @@ class Kind:
     contracts: tuple[tuple[str, ...], ...]
 
     def is_met_by(self, class_: type) -> bool:
-        """Whether a class has all methods of one of the contracts."""
+        """Return True if a class has all methods of one of the contracts."""
         return any(all(callable(getattr(class_, name, None)) for name in names) for names in self.contracts)
 
     @property
@@ -97,7 +97,7 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
 
 @contextmanager
 def name_fault(class_: type, doing: str) -> Iterator[None]:
-    """Name a plug-in's class, and what it was `doing`, in every error that it raises. Those of the platform pass.
+    """Name a plug-in's class, and what it was `doing`, in every error it raises. Those of the platform pass.
 
     Raises:
         PermanentError: the plug-in raised another error.
@@ -128,7 +128,7 @@ def choose_cause(error: BaseException, options: Iterable[str]) -> BaseException 
 
 
 def _takes_one_argument(function: Callable[..., object]) -> bool:
-    """Whether a function can be called with one argument. One without a signature is accepted."""
+    """Return True if a function can be called with one argument. One without a signature is accepted."""
     try:
         signature(function).bind(None)
     except TypeError:

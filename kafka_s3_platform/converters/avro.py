@@ -109,7 +109,7 @@ class AvroConverter:
 
 
 def parse_avro_schema(registered: RegistrySchema) -> Schema:
-    """Return the schema together with the types that it refers to. Raise BadRecordError if it cannot be used."""
+    """Return the schema together with the types it refers to. Raise BadRecordError if it cannot be used."""
     name = f"has Avro schema {registered.schema_id}"
     if registered.type != "AVRO":
         raise BadRecordError(f"has schema {registered.schema_id}, which is not Avro but {registered.type}")

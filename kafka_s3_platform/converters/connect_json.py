@@ -258,7 +258,7 @@ def _compile_integer(bits: int, where: str) -> ReadConnectJson:
 
 
 def _compile_float(where: str, bits: int) -> ReadConnectJson:
-    """Return a function that reads a number as the float that is written as this number. It refuses any other.
+    """Return a function that reads a number as the float written as this number. It refuses any other.
 
     Writers write the shortest number, or one with more digits, up to those that tell the float from all others.
     A float is given where it is written so (`decode_json`).

@@ -1,7 +1,7 @@
 """Encodes keys and values to bytes, as Connect's converters write them.
 
 Deterministic: the same object of the same schema gives the same bytes, because a registry always returns the same id
-for a schema that it knows.
+for a schema it knows.
 """
 
 import io
@@ -52,7 +52,7 @@ class ValueEncoder(Protocol):
 
     @property
     def registered(self) -> tuple[Registration, ...]:
-        """The schemas that were registered in the target's registry, or found there."""
+        """The schemas registered in the target's registry, or found there."""
         ...
 
     def encode(self, payload: Payload) -> Encoded:
@@ -187,7 +187,7 @@ class _SchemaEncoder:
 
 
 def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:
-    """Whether the bytes are Avro data, bare or framed. Bare data of a union is not taken: its null is a datum too."""
+    """Check if the bytes are Avro data, bare or framed. Bare data of a union is not taken: its null is a datum too."""
     if payload.raw is None or payload.avro_start not in {0, PREFIX_BYTES}:
         return False
     return payload.avro_start > 0 or not any(isinstance(payload.schemas[code].avro, list) for code in codes)
@@ -233,7 +233,7 @@ class _PlainEncoder:
         return _encode_values(payload, {code: self._safe_body(schema) for code, schema in schemas.items()}, self._kind)
 
     def _is_raw(self, payload: Payload) -> bool:
-        """Whether the bytes can be written as they were read."""
+        """Return True if the bytes can be written as they were read."""
         if self._kind == "BYTES":
             return payload.avro_start != 0  # bare Avro data never was the value of a record
         if self._kind == "JSON":

@@ -102,7 +102,7 @@ def flatten_texts(raw: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
 
 
 def _are_plain_lines(raw: pa.BinaryArray) -> bool:
-    """Whether every value is certainly a JSON text on one line, with nothing around it.
+    """Return True if every value is certainly a JSON text on one line, with nothing around it.
 
     All values are decoded as one text, without separators. Each value is a JSON text if and only if the decoded texts
     have the lengths of the values: the first text begins with the first value, so by its length the second one begins

@@ -49,7 +49,7 @@ def make_codes(raw: pa.BinaryArray) -> Int32s:
 
 
 def is_utf8(raw: pa.BinaryArray) -> bool:
-    """Whether every value is UTF-8."""
+    """Return True if every value is UTF-8."""
     try:
         raw.cast(pa.string())
     except pa.ArrowInvalid:

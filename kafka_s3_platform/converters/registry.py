@@ -54,7 +54,7 @@ T = TypeVar("T")
 class RegistrySchema:
     """A schema as it was registered.
 
-    `references` (name -> text) holds the schemas that it names, and those that these name, the innermost first.
+    `references` (name -> text) holds the schemas it names, and those that these name, the innermost first.
     """
 
     schema_id: int
@@ -73,7 +73,7 @@ class IncompatibleSchemaError(ConfigError):
 
 @dataclass(frozen=True)
 class NewSchema:
-    """A schema to register. Its references belong to the registry that it is registered in."""
+    """A schema to register. Its references belong to the registry it is registered in."""
 
     schema_type: str
     text: str
@@ -82,7 +82,7 @@ class NewSchema:
 
     @property
     def as_request(self) -> Mapping[str, Any]:
-        """The body of a request. confluent-kafka's own classes have no place for fields that they do not know."""
+        """The body of a request. confluent-kafka's own classes have no place for fields they do not know."""
         named = [{"name": r.name, "subject": r.subject, "version": r.version} for r in self.references]
         typed = {"schema": self.text, "schemaType": self.schema_type, "references": named}
         return {**json.loads(self.other_fields), **typed}
@@ -221,7 +221,7 @@ class Registry:
         )
 
     def _get_answer(self, schema_id: int, **query: str) -> dict[str, Any]:
-        """Return the whole answer for a schema. The client's classes would keep the fields alone that they know."""
+        """Return the whole answer for a schema. The client's classes would keep the fields alone they know."""
         return dict(self._rest.get(f"schemas/ids/{schema_id}", query))
 
     def _reference(self, reference: "ClientReference") -> SchemaReference:
@@ -424,7 +424,7 @@ _MAYBE_TLS = (
 
 
 def _is_path_step(subject: str) -> bool:
-    """Whether a subject, as a part of a URL's path, would lead to another path."""
+    """Return True if a subject, as a part of a URL's path, would lead to another path."""
     return subject in {".", ".."}
 
 

@@ -61,7 +61,7 @@ def _describe_file(path: Path) -> str:
 
 
 def remove_others(current: Path) -> None:
-    """Remove the program's class data that was made of something else."""
+    """Remove the program's class data made of something else."""
     for path in current.parent.glob(f"{current.name.partition('-')[0]}-*.jsa"):
         if path != current:
             path.unlink(missing_ok=True)

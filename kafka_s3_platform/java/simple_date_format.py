@@ -110,7 +110,7 @@ class SimpleDateFormat:
         return int(digits["sign"] + digits["number"]), digits.end()
 
     def _abuts(self, index: int) -> bool:
-        """Whether another number follows directly, so that this one takes only the digits of its width."""
+        """Return True if another number follows directly, so that this one takes only the digits of its width."""
         following = self._tokens[index + 1] if index + 1 < len(self._tokens) else ("", "")
         return bool(following[0]) and not _is_text_field(following[0], len(following[1])) and following[0] not in "zZX"
 
@@ -137,7 +137,7 @@ def _split_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 def _fold_instant(epoch_ms: int) -> tuple[datetime, int]:
-    """Move an instant by whole cycles of 400 years into 1970 to 2369. Return it and the years that it was moved by."""
+    """Move an instant by whole cycles of 400 years into 1970 to 2369. Return it and the years it was moved by."""
     cycles, within = divmod(epoch_ms, _CYCLE_DAYS * DAY_MS)
     return EPOCH + timedelta(milliseconds=within), cycles * 400
 

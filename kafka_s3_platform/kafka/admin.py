@@ -45,8 +45,8 @@ ACL_PERMISSIONS = frozenset(AclPermissionType.__members__) - _ANY
 class TopicDescription:
     """A topic: its id, its kafka partitions in ascending order, and the configs set on the topic itself.
 
-    `operations` are Kafka's names of what the admin client's principal may do with it, None where the cluster does not
-    say; `acls` None where they are unknown; `replication_factor` is the least of its kafka partitions.
+    `operations` are Kafka's names of the admin client's rights on it, None if unknown; `acls` None if they are unknown;
+    `replication_factor` is the least of its kafka partitions.
     """
 
     topic: str
@@ -68,9 +68,9 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """A cluster: its id, its number of brokers, and what the admin client's principal may do with it, if it says so.
+    """A cluster: its id, its number of brokers, and the admin client's rights on it, None if unknown.
 
-    `broker_id` is that of any broker; `addresses` is broker id -> host and port.
+    `broker_id` is the id of any broker; `addresses` is broker id -> host and port.
     """
 
     cluster_id: str
@@ -122,7 +122,7 @@ class ClusterAdmin(OffsetAdmin):
         return self._topic_acls([topic])[topic]
 
     def _topic_acls(self, topics: Collection[str]) -> dict[str, tuple[TopicAcl, ...] | None]:
-        """Return what `topic_acls` does, of many topics. One request brings those of every literal name."""
+        """Do as `topic_acls` for many topics. One request brings the ACLs of every literal name."""
         only = next(iter(topics)) if len(topics) == 1 else None
         anything: Any = None
         acl_filter = AclBindingFilter(
@@ -151,7 +151,7 @@ class ClusterAdmin(OffsetAdmin):
         return {topic: tuple(sorted(of_topic)) for topic, of_topic in acls.items()}
 
     def _shows_acls(self) -> bool:
-        """Whether the cluster has an authorizer, and the principal may read what it holds."""
+        """Return True if the cluster has an authorizer, and the principal may read its ACLs."""
         cluster = self.describe_cluster()
         if cluster.operations is None or cluster.operations.isdisjoint({"DESCRIBE", "ALL"}):
             return False
@@ -169,7 +169,7 @@ class ClusterAdmin(OffsetAdmin):
         return None if entry is None else entry.value
 
     def create_topic_acls(self, topic: str, acls: Iterable[TopicAcl]) -> None:
-        """Add the ACLs to the topic's literal name; those that are there already stay."""
+        """Add the ACLs to the topic's literal name; existing ones stay."""
         bindings = [
             AclBinding(
                 ResourceType.TOPIC,
@@ -188,7 +188,7 @@ class ClusterAdmin(OffsetAdmin):
             self._answer(future, f"giving topic {topic} an ACL for {binding.principal}")
 
     def topic_exists(self, topic: str) -> bool:
-        """Whether the topic is there."""
+        """Return True if the topic is there."""
         try:
             self.find_topics([topic]).all_or_raise()
         except MissingTopicError:
@@ -200,7 +200,7 @@ class ClusterAdmin(OffsetAdmin):
         return self.topic_configs_of([topic]).all_or_raise()[topic]
 
     def topic_configs_of(self, topics: Iterable[str]) -> Answers[str, dict[str, str]]:
-        """Return what `topic_configs` does, of many topics."""
+        """Do as `topic_configs` for many topics."""
         return self._config_entries(topics).checked(lambda _, entries: _read_values(entries))
 
     def create_topic(
@@ -226,7 +226,7 @@ class ClusterAdmin(OffsetAdmin):
             time.sleep(POLL_SECONDS)
 
     def delete_unused_topic(self, topic: str, topic_id: str) -> bool:
-        """Delete the topic if it is the one of this id, and was never written to. Return whether it was deleted."""
+        """Delete the topic if it has this id and was never written to. Return True if it was deleted."""
         try:
             description = self.describe_topic(topic)
             written = (log.high_watermark for log in self.frontiers(topic, description.kafka_partitions).values())
@@ -242,7 +242,7 @@ class ClusterAdmin(OffsetAdmin):
     def check_new_topic(
         self, topic: str, kafka_partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Raise what `create_topic` would, but create nothing; ConfigError for a config that the brokers refuse."""
+        """Raise as `create_topic`, but create nothing; ConfigError for a config the brokers refuse."""
         new = NewTopic(topic, kafka_partitions, replication_factor, config=dict(configs))
         self._create(new, f"asking whether creating topic {topic} is possible", validate_only=True)
 
@@ -255,7 +255,7 @@ class ClusterAdmin(OffsetAdmin):
         self._answer(futures[new.topic], what)
 
     def _is_usable(self, topic: str, kafka_partitions: int) -> bool:
-        """Whether leaders answer: metadata names them before they know that they lead, so they are asked themselves."""
+        """Check if leaders answer: metadata names them before they know they lead, so they are asked themselves."""
         try:
             return bool(self.frontiers(topic, range(kafka_partitions)))
         except (BrokerUnavailableError, MissingTopicError):

@@ -34,7 +34,7 @@ K = TypeVar("K", bound=Hashable)
 class AdminCalls:
     """One cluster's admin client.
 
-    A client that `begins` a command or a run tells soon that connections are refused at the cluster's addresses.
+    A client that `begins` a command or a run soon reports refused connections to the cluster's addresses.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AdminCalls:
         self._client: AdminClient = self._opened.enter_context(open_admin(settings, self._reasons))
 
     def close(self) -> None:
-        """Serve what librdkafka still has to say, and end it.
+        """Serve librdkafka's last events, and end it.
 
         Left to Python's cycle collector, which may run in a thread of librdkafka's, it would abort the process
         (confluent-kafka-python's pull request 2131).
@@ -63,9 +63,9 @@ class AdminCalls:
         return answer
 
     def _metadata(self, topic: str | None, what: str) -> ClusterMetadata:
-        """Return what a broker knows of the topic, or of all topics.
+        """Return a broker's metadata of the topic, or of all topics.
 
-        First wait for GRACE_SECONDS only, so that a refusal is reported soon, and then for the whole timeout.
+        First wait for GRACE_SECONDS only, to report a refusal soon, and then for the whole timeout.
         """
         try:
             return self._listed(topic, min(GRACE_SECONDS, self._timeout), what)
@@ -119,7 +119,7 @@ class AdminCalls:
         _answered.add(self._bootstrap_servers)
 
     def _late(self, future: "Future[Any]", question: str) -> Any:
-        """Wait on for a late answer, while that is not in vain. A busy machine hears late that it is refused."""
+        """Wait on for a late answer, unless in vain. A busy machine hears late of a refusal."""
         ends = time.monotonic() + self._timeout
         addresses = self._bootstrap_servers.split(",")
         while True:

@@ -1,4 +1,4 @@
-"""Which kind an error of Kafka is, and what to do about it, by what brokers and librdkafka say."""
+"""The kind of an error of Kafka, and its remedy, by the words of brokers and librdkafka."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from kafka_s3_platform.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The kind of an error, and what to do, as a sentence without its full stop."""
+    """The kind of an error, and its remedy, as a sentence without its full stop."""
 
     code: ErrorCode
     text: str
@@ -123,11 +123,11 @@ _BY_NAME: Mapping[str, Advice] = {
 
 
 def advise_on_error(name: str, message: str) -> Advice | None:
-    """Return the kind and what to do. Return None where that is not known.
+    """Return the kind and the remedy, None if unknown.
 
     Args:
         name: the name of the error's code.
-        message: what the broker or the client says of it, and of its connections.
+        message: the report of the broker or the client on it and on its connections.
     """
     is_of_client = name.startswith("_") or name == "SASL_AUTHENTICATION_FAILED"
     matching = (advice for words, advice in _BY_WORDS if is_of_client and re.search(words, message))

@@ -1,8 +1,8 @@
-"""Checks the offsets and epochs that a broker answers, as soon as they arrive.
+"""Checks the offsets and epochs in a broker's answer, as soon as they arrive.
 
-If a broker that shuts down does not answer for a kafka partition, librdkafka returns -1001 and no error. Such a number,
-like any other that no log can have, raises BrokerUnavailableError here: the same question gets a true answer later.
-After these checks no offset is negative, and no log ends before it starts.
+If a broker shutting down does not answer for a kafka partition, librdkafka returns -1001 and no error. Such a number,
+like any other impossible one, raises BrokerUnavailableError here: the same question gets a true answer later. After
+these checks no offset is negative, and no log ends before it starts.
 """
 
 import time
@@ -45,13 +45,13 @@ NO_RECORD_SO_LATE = -1
 
 
 class Untold(Enum):
-    """The offset of a timestamp is not known: a broker answers that no record is so late, but there may be one.
+    """The offset of a timestamp is unknown: a broker denies a record so late, but there may be one.
 
-    From the log start on, a broker looks into the first log segment that ever had a record so late, and into no
-    later one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of that segment
-    were deleted, it finds none. If DeleteRecords deleted a whole segment, this lasts for minutes. If it deleted a
-    record with a time in the far future, it lasts for good. Or the broker answers an offset at which the log has no
-    record with the timestamp that it answers.
+    From the log start on, a broker looks into the first log segment that ever had a record so late, and into no later
+    one (LogSegments and `findOffsetByTimestamp` in Kafka's UnifiedLog). If the latest records of that segment were
+    deleted, it finds none. If DeleteRecords deleted a whole segment, this lasts for minutes. If it deleted a record
+    with a time in the far future, it lasts for good. Or the log has no record with the offset and timestamp in its
+    answer.
     """
 
     UNTOLD = "untold"
@@ -94,12 +94,12 @@ class Answers(Generic[K, A]):
         return Answers(results, failures)
 
     def zip(self, other: "Answers[K, B]") -> "Answers[K, tuple[A, B]]":
-        """Combine the answers to two questions, for the keys that have both."""
+        """Combine the answers to two questions, for the keys with both."""
         both = {key: (answer, other.results[key]) for key, answer in self.results.items() if key in other.results}
         return Answers(both, {**other.failures, **self.failures})
 
     def all_or_raise(self) -> Mapping[K, A]:
-        """Return all answers. Raises the error of the first question that has none."""
+        """Return all answers. Raises the error of the first question without one."""
         for failure in self.failures.values():
             raise failure
         return self.results
@@ -109,7 +109,7 @@ class Answers(Generic[K, A]):
         return self.results or self.all_or_raise()
 
     def merge_retry(self, later: "Answers[K, A]") -> "Answers[K, A]":
-        """Add the answers to failed questions that were asked again."""
+        """Add the answers to failed questions asked again."""
         failures = {**self.failures, **later.failures}
         unanswered = {key: err for key, err in failures.items() if key not in later.results}
         return Answers({**self.results, **later.results}, unanswered)
@@ -128,10 +128,10 @@ def ask_again(answers: Answers[K, A], ask: Callable[[Sequence[K]], Answers[K, A]
 
 
 def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answers[K, A]]) -> Answers[K, A]:
-    """Ask about `size` keys at a time, so that no request is too large.
+    """Ask about `size` keys at a time, so no request is too large.
 
-    If no broker answers about a part, the next parts are not asked about, and have its failure. That keeps a cluster
-    that is down from taking its time again and again.
+    If no broker answers about a part, the next parts are not asked about, and have its failure. So a cluster that is
+    down takes its time once.
     """
     answers: Answers[K, A] = Answers({}, {})
     for start in range(0, len(keys), size):
@@ -149,7 +149,7 @@ def ask_in_parts(keys: Sequence[K], size: int, ask: Callable[[Sequence[K]], Answ
 
 
 def check_log_start(offset: int, where: str) -> LogStart:
-    """Check a log start. Here and below, `where` names for errors what was tried, and on which kafka partition."""
+    """Check a log start. Here and below, `where` names the request and its kafka partition, for errors."""
     return LogStart(_check_offset(offset, "its log start", where))
 
 
@@ -166,7 +166,7 @@ def check_time_offset(offset: int, timestamp_ms: int, where: str) -> RecordOffse
 
 
 def check_next_offset(offset: int, where: str) -> NextOffset | None:
-    """Check the offset that a group consumes next. Return None if it has committed none for the kafka partition."""
+    """Check a group's next offset. Return None if it has committed none for the kafka partition."""
     if offset == NOTHING_COMMITTED:
         return None
     return NextOffset(_check_offset(offset, "what the group consumes next", where))
@@ -181,7 +181,7 @@ def check_leader_epoch(epoch: int | None, where: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Where a log ends: its last stable offset was asked for after its high watermark.
+    """The ends of a log: its last stable offset was asked for after its high watermark.
 
     If records arrived in between, the answer may lie above the high watermark. Then no transaction was open below that.
     """
@@ -210,7 +210,7 @@ def check_log_bounds(bounds: tuple[int, int], where: str) -> tuple[LogStart, Log
 
 
 def check_frontier(kafka_partition: int, log_start: int, ends: LogEnds, where: str) -> Frontier:
-    """Check the log start, which was asked for after the ends."""
+    """Check the log start, asked for after the ends."""
     start = check_log_start(log_start, where)
     _check_order(start, ends.high_watermark, "ends at", where)
     _check_order(start, ends.last_stable_offset, "is stable up to", where)

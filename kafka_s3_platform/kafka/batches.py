@@ -21,8 +21,8 @@ MessageHeaders = list[tuple[str, bytes | None]] | None
 def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Convert messages of one kafka partition, none of them an error, to one batch of RECORD_SCHEMA.
 
-    Also return, by offset, why a record differs from that in the log: if a header name is not UTF-8, the client
-    library returns none of the record's headers.
+    Also return, by offset, the difference of a record from the log: if a header name is not UTF-8, the client library
+    returns none of the record's headers.
     """
     count = len(messages)
     headers, failures = _read_headers(messages)
@@ -41,7 +41,7 @@ def convert_messages(tp: TopicPartition, messages: Sequence[Message]) -> tuple[p
 
 
 def make_unkept_error(tp: TopicPartition, failures: Mapping[int, str]) -> IntegrityError:
-    """Return the error of a reader that may not hand over records that differ from those in the log."""
+    """Return the error for records that differ from the log, unless the reader may deliver such."""
     offset, reason = next(iter(failures.items()))
     return IntegrityError(
         f"topic {tp.topic}, kafka partition {tp.kafka_partition}, offset {offset}: {reason}. A topic that is compared "

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reasons:
-    """The errors that librdkafka reported about its connections. They explain why no answer came."""
+    """The errors reported by librdkafka about its connections. They explain a missing answer."""
 
     def __init__(self) -> None:
         self._latest: dict[int, KafkaError] = {}
@@ -37,15 +37,15 @@ class Reasons:
         return "; ".join(messages) or "no connection error was reported"
 
     def note_log(self, line: str) -> None:
-        """Note a line of librdkafka's log, if it tells that a broker closed a connection: no error does."""
+        """Note a line of librdkafka's log about a closed connection: no error reports it."""
         if ": Disconnected" in line:
             self._closed = line.rpartition("]: ")[2]
 
     def are_refusals(self, address_count: int) -> bool:
-        """Whether no broker takes a connection, or one closes it without a word.
+        """Return True if no broker takes a connection, or one closes it without a word.
 
-        Of `address_count` bootstrap servers, each that fails is reported. That all brokers are down is not always:
-        librdkafka says it once, when its count of those that are up comes to 0, and on a busy machine it miscounts.
+        Each failing one of `address_count` bootstrap servers is reported. "All brokers down" may be missing: librdkafka
+        reports it once, when its count of brokers up comes to 0, and on a busy machine it miscounts.
         """
         return (
             BROKERS_DOWN in self._latest or bool(self._closed) or len(self._failed_addresses) >= max(1, address_count)
@@ -85,7 +85,7 @@ _told: set[tuple[str, str]] = set()
 
 
 def _warn_of_unverified(properties: Mapping[str, Any]) -> None:
-    """Warn once a process, which is once a run, that anybody may be the broker."""
+    """Warn once per process, so once per run, of unverified brokers."""
     if not str(properties.get("security.protocol", "")).lower().endswith("ssl"):
         return
     servers = str(properties["bootstrap.servers"])
@@ -116,7 +116,7 @@ class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def open_admin(settings: KafkaSettings, reasons: Reasons) -> AdminClient:
-    """Open an admin client; ConfigError for properties that librdkafka does not know."""
+    """Open an admin client; ConfigError for properties unknown to librdkafka."""
     try:
         return AdminClient(_merge_properties(settings, "admin", reasons, {}, {}))
     except KafkaException as err:
@@ -146,7 +146,7 @@ def open_producer(
 def fetch_metadata(
     client: AdminClient | Consumer, topic: str | None, seconds: float, reasons: Reasons, what: str
 ) -> ClusterMetadata:
-    """Return what a broker knows of the topic, or of all topics. Also raises the error of the topic itself."""
+    """Return a broker's metadata of the topic, or of all topics. Also raises the error of the topic itself."""
     try:
         # Asking for one topic also brings its leaders into librdkafka's cache.
         metadata = client.list_topics(topic, timeout=seconds)

@@ -1,4 +1,4 @@
-"""Reads a bounded range of a kafka partition as record batches, once, and proves that it reached the end."""
+"""Reads a bounded range of a kafka partition as record batches, once, and proves its end."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -94,9 +94,9 @@ class ConfluentReader:
     """The RecordReader on confluent-kafka: one consumer, no group membership, no commits.
 
     The reader waits at most `answer_seconds` for a silent broker, and at most `end_seconds` for new records if the
-    kafka partition ends before the range. With `allow_gaps` it records deleted offsets as gaps and reads on after
-    them. With `skip_unreadable` it delivers a record without headers if their names are not UTF-8, skips a batch that
-    librdkafka cannot decompress, and reports both.
+    kafka partition ends before the range. With `allow_gaps` it records deleted offsets as gaps and reads on after them.
+    With `skip_unreadable` it delivers a record without headers if their names are not UTF-8, skips a batch librdkafka
+    cannot decompress, and reports both.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ConfluentReader:
         """Read one range.
 
         Iterating raises OffsetGapError for deleted offsets unless gaps are allowed, OpenTransactionError if the last
-        stable offset stays below the end, IntegrityError for records that cannot be delivered as they are, or
+        stable offset stays below the end, IntegrityError for records it cannot deliver unchanged, or
         LogTruncatedError, BrokerUnavailableError, MissingTopicError or AuthorizationError.
         """
         tally = RangeTally(offsets.start_offset)
@@ -145,9 +145,9 @@ class ConfluentReader:
         return RangeRead(self._read(tp, offsets, leader_epoch, tally), tally.failures)
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Return that the log of up to `leader_epoch` ends below `offset`, None if it does not. Raises as `read` does.
+        """Return an EpochEnd if the log of up to `leader_epoch` ends below `offset`, else None. Raises as `read`.
 
-        librdkafka does not tell where it ends.
+        librdkafka does not report the end itself.
         """
         self._stream = None
         tally = RangeTally(offset)
@@ -169,7 +169,7 @@ class ConfluentReader:
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
         """Return the timestamp of the committed record at this offset, None if the log has none there.
 
-        Raises what `read` raises; IntegrityError if what is there cannot be read.
+        Raises as `read`; IntegrityError if the record cannot be read.
         """
         try:
             batches = list(self.read(kafka_partition, OffsetRange(offset, offset + 1)))
@@ -245,8 +245,8 @@ class ConfluentReader:
     def _prove_end(self, stream: MessageStream, end: int, proof: Message) -> None:
         """Read the range's last offset by itself. The broker has to deliver the same record again.
 
-        A record may claim a later offset than its own, since the broker does not check that. Without this proof, such
-        a record would hide the records that follow it: librdkafka does not show the batch that a record belongs to.
+        A record may claim a later offset than its own, since the broker does not check that. Without this proof, such a
+        record would hide the next ones: librdkafka does not show a record's batch.
         """
         probe = MessageStream(stream.tp, end, end - 1, None, end - 1)
         stream.usable = False
@@ -294,7 +294,7 @@ class ConfluentReader:
             raise self._reasons.failure(error, f"reading {stream}")
 
     def _pass_by(self, stream: MessageStream, message: str, base_offset: int, end: int, tally: RangeTally) -> None:
-        """Report a batch that librdkafka cannot decompress and read on behind it. Without `skip_unreadable`, raise."""
+        """Report a batch librdkafka cannot decompress, and read on behind it. Without `skip_unreadable`, raise."""
         start = max(stream.position, base_offset)
         if not self._skip_unreadable:
             raise make_unkept_error(stream.tp, {start: message})
@@ -307,7 +307,7 @@ class ConfluentReader:
             self._assign(stream, None)
 
     def _end_of(self, tp: TopicPartition, base_offset: int, end: int) -> int:
-        """Return where the batch at `base_offset` ends, `end` at most. All its offsets bring the same error."""
+        """Return the end of the batch at `base_offset`, `end` at most. All its offsets bring the same error."""
         last = base_offset
         step = 1
         # Each question reads the batch again. To ask few, search in doubling steps, then halve the last step.
@@ -402,7 +402,7 @@ class ConfluentReader:
             self._validate(stream, place)
 
     def _validate(self, stream: MessageStream, place: Assignment) -> None:
-        """Seek to the assigned place too. librdkafka checks the epoch of a seek, but not that of an assignment."""
+        """Seek to the assigned place too. librdkafka checks the epoch of a seek, but not of an assignment."""
         deadline = time.monotonic() + self._answer_seconds
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""Records that cannot be archived as asked: refused, logged, or sent to the dead letter topic as they were.
+"""Records without a place in the archive: refused, logged, or sent to the dead letter topic unchanged.
 
 Source of names and values: Apache Kafka Connect, DeadLetterQueueReporter and LogReporter.
 """
@@ -77,7 +77,7 @@ def check_tolerance(errors: ErrorSettings, failures: Sequence[RecordFailure], to
 
 
 def build_record_error(failures: Sequence[RecordFailure], topic: str, kafka_partition: int) -> RecordError:
-    """Build the error of a task that cannot go on without the records that failed."""
+    """Build the error of a task that cannot go on without its failed records."""
     first = min(failures, key=lambda failure: failure.offset)
     advice = LETTER_ADVICE.get(
         first.stage,
@@ -93,8 +93,8 @@ class DeadLetterQueue:
     """Sends the dead letters of one task to the connector's dead letter topic. Without such a topic, it only logs.
 
     Letters keep the record's key, value, headers and timestamp (a record without one, or with timestamp 0, gets the
-    time of sending). Each letter is delivered when `send` returns, at least once: a task that fails or is killed before
-    its range is committed to the index sends its letters again when the range is repeated. A transaction for each task
+    time of sending). Each letter is delivered when `send` returns, at least once: a task failed or killed before its
+    range is committed to the index sends its letters again when the range is repeated. A transaction for each task
     would not change that, since the index is committed later and elsewhere. Repeated letters have the same headers
     `topic`, `partition` and `offset`.
     """
@@ -116,11 +116,11 @@ class DeadLetterQueue:
             self._opened.producer.close()
 
     def send(self, records: pa.RecordBatch, failures: Sequence[RecordFailure]) -> Sequence[RecordFailure]:
-        """Deliver a letter for each failed record, which is found by its offset in `records` (RECORD_SCHEMA, as read).
+        """Deliver a letter for each failed record, found by its offset in `records` (RECORD_SCHEMA, as read).
 
         A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
-        Return the failures of the records whose letter the topic does not take or keep, or which were letters of this
-        connector too often, with the reason.
+        Return the failures, with the reason, of records with a letter refused or not kept by the topic, or which were
+        letters of this connector too often.
 
         Raises ConfigError if the cluster has too few brokers for the topic, and the errors of delivering letters.
         """
@@ -150,7 +150,7 @@ class DeadLetterQueue:
         return [self._add_refusal(failures[row], reason) for row, reason in sorted(refused.items())]
 
     def _find_returned(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return which records were letters of this connector as often as is allowed."""
+        """Return the mask of records that have been letters of this connector as often as allowed."""
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
         headers_of_records = failed.column("headers").to_pylist()
         return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
@@ -215,7 +215,7 @@ class DeadLetterQueue:
         return str(self._errors.dead_letter_topic)
 
     def _letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> pa.RecordBatch:
-        """Return the records with headers that tell why they failed."""
+        """Return the records with headers about their failures."""
         columns = {name: failed.column(name) for name in RECORD_SCHEMA.names}
         # librdkafka reads 0 as "now", and cannot send a record without a timestamp.
         stamps = pc.max_element_wise(columns["timestamp"].cast(pa.int64()), pa.scalar(0, pa.int64()))
@@ -308,7 +308,7 @@ class _DeadLetterTopic:
         return dict.fromkeys(np.flatnonzero((times > 0) & (times <= oldest)).tolist(), reason)
 
     def _try(self, rows: Mapping[int, ProducedRow]) -> dict[int, KafkaError]:
-        """Send rows, and wait for the answer to each. Return the errors of those that the topic does not take."""
+        """Send rows, and wait for the answer to each. Return the errors of refused ones."""
         failed: dict[int, KafkaError] = {}
 
         def note(at: int, error: KafkaError | None, _: object) -> None:
@@ -343,7 +343,7 @@ class _DeadLetterTopic:
 
 
 def _add_headers(headers: list[Header], context: Iterable[Header]) -> list[Header]:
-    """Add headers. As in Connect, one that the record has already stays as it is."""
+    """Add headers. As in Connect, the record's own ones stay."""
     names = {header["key"] for header in headers}
     return [*headers, *(header for header in context if header["key"] not in names)]
 

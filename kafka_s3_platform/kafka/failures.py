@@ -115,7 +115,7 @@ ERROR_CLASSES: Mapping[int, type[PlatformError]] = {
 
 
 def classify_error(error: KafkaException | KafkaError, what: str, connections: str = "") -> PlatformError:
-    """Return the platform's error for `error`; `what` was tried, `connections` is the client's report of them."""
+    """Return the platform's error for `error` in the attempt `what`; `connections` is the client's report of them."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
     detail = f"; {connections}" if connections else ""
     if not isinstance(cause, KafkaError):
@@ -125,7 +125,7 @@ def classify_error(error: KafkaException | KafkaError, what: str, connections: s
 
 
 def explain_silence(what: str, connections: str) -> BrokerUnavailableError:
-    """Return the error to raise where no answer came; `connections` is the client's report of them."""
+    """Return the error for a missing answer; `connections` is the client's report of them."""
     return _add_advice(BrokerUnavailableError(f"{what}; {connections}"), "_TIMED_OUT", connections)
 
 
@@ -140,7 +140,7 @@ def raise_kafka_error(error: KafkaException | KafkaError, what: str, connections
 
 
 def _find_kind(error: KafkaError) -> type[PlatformError]:
-    """Find the class in the table, or else ask librdkafka, which may say that it passes."""
+    """Find the class in the table, or else ask librdkafka if it passes."""
     # One code, _SSL, stands for a refused certificate, which stays refused, and a broken handshake, which passes.
     if _UNTRUSTED.search(error.str()):
         return AuthorizationError

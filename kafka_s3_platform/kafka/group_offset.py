@@ -22,7 +22,7 @@ POLL_SECONDS = 0.2
 
 @final
 class GroupOffset:
-    """The offset that `group` has committed of one kafka partition. The group needs no members."""
+    """The committed offset of `group` for one kafka partition. The group needs no members."""
 
     def __init__(self, settings: KafkaSettings, group: str, topic: str, kafka_partition: int) -> None:
         self.group = group
@@ -50,7 +50,7 @@ class GroupOffset:
         return Assignment(topic, kafka_partition, progress.offset, progress.metadata)
 
     def read(self) -> Committed | None:
-        """Read the offset, None if the group has none. Waits for a transaction that is about to commit one."""
+        """Read the offset, None if the group has none. Waits for a transaction about to commit one."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Reads and sets committed offsets of consumer groups, and reads whether a group is active."""
+"""Reads and sets committed offsets of consumer groups, and reads their states."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -39,12 +39,12 @@ class GroupState:
 
     @property
     def is_active(self) -> bool:
-        """Whether somebody consumes. Then the committed offsets move, and nobody else may set them."""
+        """True if somebody consumes. Then the committed offsets move, and nobody else may set them."""
         return bool(self.members) or self.state not in {s.name for s in _ABSENT}
 
 
 def read_group_state(admin: ClusterAdmin, group: str) -> GroupState:
-    """Read the group's state; one that does not exist is DEAD and has no members."""
+    """Read the group's state; a missing group is DEAD and has no members."""
     try:
         return _describe_group(admin, group)
     except PlatformError as err:
@@ -80,9 +80,9 @@ def refuse_active_group(admin: ClusterAdmin, group: str, what_for: str) -> None:
 def read_committed_offsets(
     admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int] = ()
 ) -> dict[int, int]:
-    """Read the offset that the group consumes next, by kafka partition, of those that have one.
+    """Read the group's committed offsets by kafka partition.
 
-    Waits for transactions that are about to commit offsets, and raises TransientError if one stays open. Of kafka
+    Waits for transactions about to commit offsets, and raises TransientError if one stays open. Of kafka
     partitions without a committed offset, only those in `kafka_partitions` are waited for. An absent group has none.
     """
     what = f"reading the committed offsets of consumer group {group}"
@@ -96,7 +96,7 @@ def read_committed_offsets(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit of a group for one kafka partition: the offset that it consumes next, and the commit's metadata."""
+    """A commit of a group for one kafka partition: the offset it consumes next, and the commit's metadata."""
 
     offset: int
     metadata: str = ""
@@ -112,7 +112,7 @@ class GroupListing:
 
 
 def list_groups(admin: ClusterAdmin) -> GroupListing:
-    """List every consumer group that the admin client may see."""
+    """List every consumer group visible to the admin client."""
     listing = _ask_coordinator(
         admin, lambda client, timeout: client.list_consumer_groups(request_timeout=timeout), "listing consumer groups"
     )
@@ -122,9 +122,9 @@ def list_groups(admin: ClusterAdmin) -> GroupListing:
 def read_committed(
     admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Iterable[int]
 ) -> dict[int, Committed]:
-    """Read what the group has committed of those kafka partitions. Those without a commit are left out.
+    """Read the group's commits for these kafka partitions. Those without a commit are left out.
 
-    An offset that an open transaction is about to commit does not count yet, and is not waited for.
+    The offset of an open transaction does not count yet, and is not waited for.
     """
     return read_committed_of(admin, group, {topic: kafka_partitions})[topic]
 
@@ -132,7 +132,7 @@ def read_committed(
 def read_committed_of(
     admin: ClusterAdmin, group: str, kafka_partitions: Mapping[str, Iterable[int]]
 ) -> dict[str, dict[int, Committed]]:
-    """Do what `read_committed` does, of many topics in one request. Raises the error of the first that has one."""
+    """Do as `read_committed` for many topics in one request. Raises the first error."""
     committed: dict[str, dict[int, Committed]] = {topic: {} for topic in kafka_partitions}
     places = [TopicPartition(topic, p) for topic, numbers in kafka_partitions.items() for p in numbers]
     of = f"topic {next(iter(committed))}" if len(committed) == 1 else f"{len(committed)} topics"
@@ -146,7 +146,7 @@ def read_committed_of(
 def _fetch_places(
     admin: ClusterAdmin, group: str, requested: list[TopicPartition] | None, what: str, *, require_stable: bool
 ) -> list[TopicPartition]:
-    """Fetch where the group has committed something of what is wanted, or of all that the client may see.
+    """Fetch the group's commits for the requested places, or for all visible ones.
 
     An error of one place is raised, and never taken for "nothing committed". Transient errors are waited out.
     """
@@ -181,17 +181,17 @@ def _list_places(
 
 
 def has_pending_offset(admin: ClusterAdmin, group: str, topic: str, kafka_partition: int) -> bool:
-    """Return whether a transaction that is still open has committed another offset of the group there."""
+    """Return True if a transaction that is still open has committed another offset of the group there."""
     what = f"reading what consumer group {group} has committed of topic {topic}"
     [place] = _list_places(admin, group, [TopicPartition(topic, kafka_partition)], what, require_stable=True)
     return place.error is not None and place.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def delete_offsets(admin: ClusterAdmin, group: str, topic: str, kafka_partitions: Collection[int]) -> None:
-    """Delete what the group has committed of those kafka partitions, and nothing else.
+    """Delete the group's commits for these kafka partitions, and nothing else.
 
-    Deleting the group would also delete its offsets of other topics, which the client may have no right to see.
-    Raises BusyError while it has members, and PermanentError if only librdkafka can connect, which has no call for it.
+    Deleting the group would also delete its offsets of other topics, perhaps invisible to the client.
+    Raises BusyError while it has members, and PermanentError if only librdkafka can connect: it has no call for it.
     """
     what = f"removing offsets of topic {topic} from consumer group {group}"
     if not read_committed(admin, group, topic, kafka_partitions):
@@ -226,7 +226,7 @@ def _delete_at_coordinator(
 def publish_offsets(
     admin: ClusterAdmin, group: str, topic: str, offsets: Mapping[int, int], metadata: Mapping[int, str] | None = None
 ) -> None:
-    """Set the offsets that the group consumes next, by kafka partition. Other kafka partitions keep theirs.
+    """Set the group's offsets by kafka partition. Other kafka partitions keep theirs.
 
     Raises BusyError while the group has members.
     """

@@ -19,11 +19,11 @@ class AskOffsets(Protocol):
 
 
 class KnownOffsets:
-    """What was asked about o(t) of topics. It is kept for one look at them, and not asked about again in it.
+    """Answers about o(t) of topics, kept for one plan and not asked for again in it.
 
-    Whoever plans a topic asks for its offsets alone. If those of all topics were asked for ahead, by a few requests,
-    the answer is here. So requests do not grow with the topics, and nobody depends on what was asked ahead. A failure
-    is kept too: a leader that is down does not take its time once for each topic.
+    The plan of a topic asks for its offsets alone. If a few requests asked ahead for all topics, the answer is here. So
+    requests do not grow with the topics, and no plan depends on asking ahead. A failure is kept too: a leader that is
+    down does not take its time once for each topic.
     """
 
     def __init__(self, ask: AskOffsets) -> None:
@@ -32,7 +32,7 @@ class KnownOffsets:
         self._failures: dict[Place, PlatformError] = {}
 
     def ask_ahead(self, questions: Wanted) -> None:
-        """Ask for all that is not known of this."""
+        """Ask for the unknown part."""
         missing: dict[str, tuple[list[int], Sequence[int]]] = {}
         for topic, (kafka_partitions, times) in questions.items():
             unknown = [p for p in kafka_partitions if not self._knows((topic, p), times)]
@@ -52,7 +52,7 @@ class KnownOffsets:
                     self._failures[place] = failure
 
     def doubt(self, topic: str, kafka_partition: int, time: int) -> None:
-        """Take the answer for one that tells nothing."""
+        """Mark an answer as unknown."""
         self._found[topic, kafka_partition][time] = Untold.UNTOLD
 
     def of_topic(self, topic: str) -> "partial[Answers[int, Mapping[int, OffsetAtTime]]]":

@@ -1,4 +1,4 @@
-"""Messages of one kafka partition in the order in which librdkafka hands them over."""
+"""Messages of one kafka partition in librdkafka's order."""
 
 from bisect import bisect_left
 from collections import deque
@@ -19,11 +19,11 @@ from kafka_s3_platform.model.unresolved import Unreadable
 
 @dataclass(slots=True)
 class MessageStream:
-    """A place in a kafka partition that the consumer reads on from.
+    """The consumer's place in a kafka partition.
 
     Ranges up to `done` are read. Every record below `position` was taken, `last` is the last of them; `waiting` holds
-    what came after them, in runs of records or single error events. The next record must be at `expected` or later.
-    `disorder` tells of the first one that is not, which came after all that is `waiting`.
+    later ones, in runs of records or single error events. The next record must be at `expected` or later. `disorder`
+    describes the first violation, which came after all `waiting` ones.
     """
 
     tp: TopicPartition
@@ -76,7 +76,7 @@ class MessageStream:
 
 @dataclass(slots=True)
 class RangeTally:
-    """What one range has given so far; `unproven` is the first offset that retention may have taken unnoticed."""
+    """The records of one range so far; `unproven` is the first offset perhaps deleted unnoticed."""
 
     unproven: int
     failures: dict[int, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class RangeTally:
 
 
 def get_offset(message: Message) -> int:
-    """Return the offset, which every consumed message has."""
+    """Return the offset of a consumed message."""
     offset = message.offset()
     if offset is None:
         raise AssertionError("a consumed message has an offset")
@@ -114,7 +114,7 @@ def split_runs(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def find_proof(stream: MessageStream, offsets: OffsetRange, tally: RangeTally) -> Message | None:
-    """Return the record that alone proves the end of the range: its offset does not follow from those before it."""
+    """Return the record that alone proves the range's end: its offset does not follow from earlier ones."""
     if stream.position < offsets.end_offset:
         return stream.waiting[0][0]
     if stream.last is None or get_offset(stream.last) != offsets.end_offset - 1 or tally.records == len(offsets):
@@ -131,7 +131,7 @@ def make_disorder_error(tp: TopicPartition, contradiction: str) -> IntegrityErro
 
 
 def identify_record(record: Message) -> tuple[object, ...]:
-    """Return what has to be the same when the same record is read again."""
+    """Return the parts of a record that are equal when it is read again."""
     return record.offset(), record.timestamp(), record.key(), record.value()
 
 

@@ -1,4 +1,4 @@
-"""Chooses the reader that an executor uses."""
+"""Chooses an executor's reader."""
 
 import logging
 
@@ -20,10 +20,10 @@ def new_reader(
 ) -> ClosableReader:
     """Return the quick reader, or confluent-kafka's if the compiled kernel cannot be loaded or kept.
 
-    What cannot be read as it is raises IntegrityError; with `skip_unreadable` it is told in `ReadEnd.unreadable` and
+    Unreadable records raise IntegrityError; with `skip_unreadable` they are in `ReadEnd.unreadable` and
     `RangeRead.failures`, and reading goes on.
 
-    The compiled kernel is only loaded here: that takes up to a second, which the code location need not spend.
+    The compiled kernel is only loaded here: it takes up to a second, unneeded in the code location.
     """
     try:
         from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader

@@ -1,4 +1,4 @@
-"""Questions to a cluster about topics and offsets: where logs begin and end, and which record has which time.
+"""Questions to a cluster about topics and offsets: the bounds of logs, and the records of times.
 
 Every question is asked of many topics at once. A question about one topic is the same with one topic.
 """
@@ -62,10 +62,10 @@ OffsetFutures = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
-    """What a broker's metadata says of a topic. `leaders` holds the kafka partitions that have a leader now.
+    """A broker's metadata of a topic. `leaders` holds the kafka partitions with a leader now.
 
-    `operations` are Kafka's names of what the admin client's principal may do with it, None where the cluster does not
-    say; `replicas` is kafka partition -> ids of the brokers that hold it.
+    `operations` are Kafka's names of the admin client's rights on it, None if unknown; `replicas` is kafka partition ->
+    ids of the brokers that hold it.
     """
 
     topic: str
@@ -77,10 +77,10 @@ class FoundTopic:
 
 
 class OffsetAdmin(AdminCalls):
-    """An admin client that asks which topics there are, and the leaders of kafka partitions for offsets.
+    """An admin client that lists topics, and asks the leaders of kafka partitions for offsets.
 
-    A call about many topics raises nothing that brokers say: each topic has an answer or a failure. If no broker
-    answers at all, that is the failure of every topic.
+    A call about many topics raises no broker's error: each topic has an answer or a failure. Without any answer, every
+    topic has that failure.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ class OffsetAdmin(AdminCalls):
         )
 
     def topics(self) -> frozenset[str]:
-        """Return the names of all topics that the admin client may see."""
+        """Return the names of all topics visible to the admin client."""
         return frozenset(self._metadata(None, "listing topics").topics)
 
     def find_near_topic(self, topic: str) -> str | None:
-        """Return the name of a topic that is like this one. None: there is none, or nobody tells."""
+        """Return the name of a topic like this one, None if there is none or no answer."""
         try:
             return find_nearest(topic, self._known_names)
         except PlatformError:
             return None
 
     def _suggest_topic(self, topic: str, err: PlatformError) -> PlatformError:
-        """Return the error of a missing topic with the name that is nearest, if there is one like it."""
+        """Return the error of a missing topic with the nearest name, if there is one like it."""
         if not isinstance(err, MissingTopicError):
             return err
         near = self.find_near_topic(topic)
@@ -133,26 +133,26 @@ class OffsetAdmin(AdminCalls):
     def frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> dict[int, Frontier]:
         """Return log start, last stable offset and high watermark of each kafka partition, now.
 
-        Raises the error of the first kafka partition that has no answer; `look` goes on with the others.
+        Raises the error of the first kafka partition without an answer; `try_frontiers` goes on with the others.
         """
         return dict(self.try_frontiers(topic, kafka_partitions).all_or_raise())
 
     def try_frontiers(self, topic: str, kafka_partitions: Iterable[int]) -> Answers[int, Frontier]:
-        """Return what `frontiers` does, and the error of each kafka partition that has no answer.
+        """Do as `frontiers`, with the error of each kafka partition without an answer.
 
-        Raises only what concerns all kafka partitions: the topic is absent, or no broker answers.
+        Raises only errors of all kafka partitions: the topic is absent, or no broker answers.
         """
         return self.frontiers_of({topic: kafka_partitions}).all_or_raise()[topic]
 
     def frontiers_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, Frontier]]:
-        """Return what `look` does, of many topics."""
+        """Do as `try_frontiers` for many topics."""
         return self.add_log_starts(self.log_ends_of(kafka_partitions))
 
     def log_ends_of(self, kafka_partitions: Mapping[str, Iterable[int]]) -> Answers[str, Answers[int, LogEnds]]:
-        """Return where logs end. Who asks for offsets of timestamps asks after this, and before `add_log_starts`.
+        """Return the ends of logs. Ask for offsets of timestamps after this, and before `add_log_starts`.
 
-        Then no record that is missing from the answers lies below an end: it came later. And what retention deletes
-        meanwhile lies below the log start: an answer that it has moved is not taken for where the records begin.
+        Then no record missing from the answers lies below an end: it came later. And records deleted by retention
+        meanwhile lie below the log start: an answer moved by it is not taken for the first record.
         """
         where = _naming("reading the ends of the logs of topic")
         observed_at = datetime.now(timezone.utc)
@@ -163,7 +163,7 @@ class OffsetAdmin(AdminCalls):
         return self._of_topics(kafka_partitions, lambda places: ask_again(ask(places), ask))
 
     def add_log_starts(self, looked: Answers[str, Answers[int, LogEnds]]) -> Answers[str, Answers[int, Frontier]]:
-        """Ask where the logs start whose ends are known. Failures of the ends stay failures."""
+        """Ask for the log starts of known ends. Failures of the ends stay failures."""
         where = _naming("reading the log starts of topic")
         ends = {(topic, p): end for topic, logs in looked.results.items() for p, end in logs.results.items()}
 
@@ -183,7 +183,7 @@ class OffsetAdmin(AdminCalls):
     def _ends(self, places: Collection[Place], observed_at: datetime, where: Where) -> Answers[Place, LogEnds]:
         """Ask for the last stable offset after the high watermark is known.
 
-        In this order, only an open transaction puts it below the high watermark, and not records that came in between.
+        In this order, only an open transaction puts it below the high watermark, and not new records.
         """
         latest = self._ask(dict.fromkeys(places, OffsetSpec.latest()), IsolationLevel.READ_UNCOMMITTED)
         ends = self._offsets(latest, where)
@@ -198,7 +198,7 @@ class OffsetAdmin(AdminCalls):
     def newest_records(
         self, kafka_partitions: Mapping[str, Iterable[int]]
     ) -> Answers[str, Answers[int, tuple[int, int]]]:
-        """Return offset and epoch ms of the record with the latest timestamp, of kafka partitions that have one.
+        """Return offset and epoch ms of each kafka partition's record with the latest timestamp.
 
         Answered since Kafka 3.0.
         """
@@ -219,17 +219,17 @@ class OffsetAdmin(AdminCalls):
     def offsets_for_times(
         self, topic: str, kafka_partitions: Iterable[int], timestamps_ms: Sequence[int]
     ) -> Answers[int, Mapping[int, OffsetAtTime]]:
-        """Return o(t) by kafka partition and timestamp: the first committed record with that or a later timestamp.
+        """Return o(t) by kafka partition and timestamp t: the first committed record at t or later.
 
-        The answers are of slightly different moments. A kafka partition that does not answer to one of the timestamps
-        has no answer at all.
+        The answers are of slightly different moments. A kafka partition with one unanswered timestamp has no answer at
+        all.
         """
         return self.offsets_for_times_of({topic: (kafka_partitions, timestamps_ms)}).all_or_raise()[topic]
 
     def offsets_for_times_of(
         self, questions: Mapping[str, tuple[Iterable[int], Sequence[int]]]
     ) -> Answers[str, Answers[int, Mapping[int, OffsetAtTime]]]:
-        """Return what `offsets_for_times` does, of many topics with kafka partitions and timestamps of their own."""
+        """Do as `offsets_for_times` for many topics with kafka partitions and timestamps of their own."""
         times = {topic: sorted(set(timestamps_ms)) for topic, (_, timestamps_ms) in questions.items()}
         for topic_times in times.values():
             if topic_times and topic_times[0] < 0:
@@ -250,7 +250,7 @@ class OffsetAdmin(AdminCalls):
         return self._of_topics({topic: kafka_partitions for topic, (kafka_partitions, _) in questions.items()}, ask)
 
     def _doubted(self, answers: Mapping[Place, TimeOffsets]) -> dict[Place, list[int]]:
-        """Return, by kafka partition, timestamps for which no record was found though a later record exists.
+        """Return, by kafka partition, timestamps answered with no record though a later record exists.
 
         A record of an open transaction counts: as long as it is the newest one, brokers name no committed one.
         """
@@ -351,17 +351,17 @@ class OffsetAdmin(AdminCalls):
     def _led(
         self, places: Iterable[Place], where: Where, ask: Callable[[Collection[Place]], Answers[Place, A]]
     ) -> Answers[Place, A]:
-        """Ask about the kafka partitions that have a leader; return also why the others have none."""
+        """Ask about the kafka partitions with a leader; return also the errors of the others."""
         leaders = self._leaders(places, where)
         answers = ask(tuple(leaders.results))
         return Answers(answers.results, {**leaders.failures, **answers.failures})
 
     def _leaders(self, places: Iterable[Place], where: Where) -> Answers[Place, int]:
-        """Return the id of each kafka partition's leader, which librdkafka then has in its cache.
+        """Return the id of each kafka partition's leader, then in librdkafka's cache.
 
-        ListOffsets is asked only of kafka partitions that had one when we looked, which is seconds ago at most. For any
-        other, librdkafka asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends
-        that question and frees its memory, which ours still uses: the process crashes
+        ListOffsets is asked only of kafka partitions that had one some seconds ago at most. For any other, librdkafka
+        asks for metadata in our thread. If the answer arrives meanwhile, a thread of librdkafka ends that question and
+        frees its memory, still in use by ours: the process crashes
         (`rd_kafka_topic_partition_list_query_leaders_async_worker` of librdkafka 2.16).
         """
         by_topic = _group_places(places)
@@ -445,7 +445,7 @@ def _read_topic(topic: str, described: Any) -> FoundTopic:
 
 
 def read_operations(described: Any) -> frozenset[str] | None:
-    """Return the names of the authorized operations, None if the cluster does not tell them."""
+    """Return the names of the authorized operations, None if the cluster does not return them."""
     operations = described.authorized_operations
     if operations:
         return frozenset(operation.name for operation in operations)

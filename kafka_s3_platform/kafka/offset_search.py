@@ -1,4 +1,4 @@
-"""Which timestamps of a topic have to be asked about, so that the offsets of all of them are known."""
+"""Chooses the timestamps of a topic to ask about, to know the offsets of all of them."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ def search_offsets(times: Sequence[int]) -> OffsetSearch:
 def _fill_spans(
     times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
 ) -> Answers[int, TimeOffsets]:
-    """Fill in the answers inside those spans whose two ends have the same answer in every kafka partition."""
+    """Fill in the answers inside spans with equal answers at both ends in every kafka partition."""
     offsets_by_time = answers.results.values()
     inside: dict[int, int] = {}
     for low, high in spans:

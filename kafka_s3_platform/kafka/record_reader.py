@@ -13,13 +13,13 @@ from kafka_s3_platform.model.unresolved import Unreadable
 
 @dataclass(frozen=True, slots=True)
 class ReadEnd:
-    """How a range was read.
+    """The result of reading a range.
 
     `position` is the offset that proved the end: of a record, or of the kafka partition's end, at or past the range's
-    end. `leader_epoch` is the epoch of the batch that holds the range's last offset, which may hold only a marker. If
-    compaction has left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is
-    None if it is not known, since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the
-    offsets in `unreadable`, which are in order, nothing was delivered.
+    end. `leader_epoch` is the epoch of the batch with the range's last offset, perhaps only a marker's. If compaction
+    has left no batch there, it is the epoch of the next batch: no later epoch begins below the end. It is None if
+    unknown, since librdkafka delivers records only. `bytes` counts keys, values and headers. Of the offsets in
+    `unreadable`, which are in order, nothing was delivered.
     """
 
     position: int
@@ -32,9 +32,9 @@ class ReadEnd:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where a log of a leader epoch and of earlier ones ends: at `end_offset` a later epoch begins.
+    """The end of a log of a leader epoch and earlier ones: at `end_offset` a later epoch begins.
 
-    `leader_epoch` is the latest of these that the log has. If it is None, neither is known: it ends there or before.
+    `leader_epoch` is the latest of these in the log. If it is None, both are unknown: it ends there or before.
     """
 
     leader_epoch: int | None
@@ -42,9 +42,9 @@ class EpochEnd:
 
 
 class RangeRead:
-    """Iterate the batches of a range once; then `end` says how it was read.
+    """Iterate the batches of a range once; then `end` has the result.
 
-    `failures` are the offsets of records that could not be delivered as they are, and the reasons. An offset is there
+    `failures` are the offsets of records not delivered unchanged, and the reasons. An offset is there
     before the batch with its record is yielded.
     """
 
@@ -58,7 +58,7 @@ class RangeRead:
 
     @property
     def end(self) -> ReadEnd:
-        """How the range was read. ValueError before the last batch was taken."""
+        """The result. ValueError before the last batch was taken."""
         if self._end is None:
             raise ValueError("the range is not read to its end")
         return self._end
@@ -68,20 +68,20 @@ class RecordReader(Protocol):
     """Reads bounded offset ranges of one topic.
 
     Batches have RECORD_SCHEMA and hold committed records in offset order; their bounds depend only on the range, the
-    offsets and the content. Ranges of a kafka partition read one after another, each starting where the last ended, are
+    offsets and the content. Ranges of a kafka partition read one after another, each from the end of the last, are
     read straight through.
     """
 
     def read(self, kafka_partition: int, offsets: OffsetRange, leader_epoch: int | None = None) -> RangeRead:
-        """Read one range; `leader_epoch` is that of the record before it, to find out a truncated log."""
+        """Read one range; `leader_epoch` belongs to the record before it, to detect a truncated log."""
 
     def find_divergence(self, kafka_partition: int, offset: int, leader_epoch: int) -> EpochEnd | None:
-        """Where the log of up to `leader_epoch` ends, if that is below `offset`; None if it reaches there."""
+        """Return the end of the log of up to `leader_epoch` if below `offset`; None if it reaches there."""
 
     def find_timestamp(self, kafka_partition: int, offset: int) -> int | None:
-        """Timestamp in epoch ms of what the log holds at this offset, aborted or not; None where it holds nothing.
+        """Return the timestamp in epoch ms at this offset, aborted or not; None if the log has nothing there.
 
-        IntegrityError if what is there cannot be read.
+        IntegrityError if the record cannot be read.
         """
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ BURST_SECONDS = 1.0
 
 
 class Throttle:
-    """Token buckets for records and for bytes; None leaves that side unbounded.
+    """Token buckets for records and for bytes; None leaves its side unbounded.
 
-    A task is given its own share: the caller divides a limit by the number of tasks that run at once.
+    A task has its own share: the caller divides a limit by the number of concurrent tasks.
     """
 
     def __init__(self, records_per_second: float | None = None, bytes_per_second: float | None = None) -> None:
@@ -17,14 +17,14 @@ class Throttle:
         self._bytes = _Bucket(bytes_per_second) if bytes_per_second else None
 
     def take(self, records: int, size: int) -> None:
-        """Spend `records` and `size` bytes; sleep until what was overdrawn is earned."""
+        """Spend `records` and `size` bytes; sleep until the overdraft is earned."""
         # Both buckets are charged even if one alone makes the task wait.
         wait = max(self._records.spend(records) if self._records else 0, self._bytes.spend(size) if self._bytes else 0)
         if wait > 0:
             time.sleep(wait)
 
     def records_at_once(self, most: int) -> int:
-        """Return `most`, but at most the records of one second, so that a low rate flows evenly."""
+        """Return `most`, but at most the records of one second, so a low rate flows evenly."""
         if self._records:
             return min(most, max(1, int(self._records.rate)))
         return most

@@ -1,4 +1,4 @@
-"""Measures record batches, and cuts them by offsets and content, never by where what was read of them ended."""
+"""Measures record batches, and cuts them by offsets and content alone, not by the ends of reads."""
 
 from collections.abc import Iterable, Iterator
 
@@ -50,7 +50,7 @@ def count_record_bytes(batch: pa.RecordBatch) -> Int64s:
 
 
 class _OpenBatch:
-    """What the next batch holds so far."""
+    """The records of the next batch so far."""
 
     def __init__(self) -> None:
         self.parts: list[pa.RecordBatch] = []
@@ -73,7 +73,7 @@ class _OpenBatch:
         return stop
 
     def close(self) -> pa.RecordBatch:
-        """Hand over what was taken and be empty again."""
+        """Return the records taken so far, and start again."""
         parts = self.parts
         self.parts = []
         return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

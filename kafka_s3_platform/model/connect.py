@@ -1,10 +1,10 @@
-"""Records as Kafka Connect sees them: keys and values with their schemas, and the bytes that they were read as.
+"""Records as Kafka Connect sees them: keys and values with their schemas, and the bytes they were read as.
 
-Every schema is held as an Avro schema. It may come from the Registry's Avro, JSON Schema or Protobuf, or from the
-envelope of Connect's JsonConverter. Decoded values are plain objects in Avro's physical form, so that no detail gets
-lost between two formats: a timestamp-millis is an int, a decimal is bytes, an enum is a str, a map or record is a dict.
-A value of a union of several types besides null keeps its branch: it is the tuple `(branch, value)`. A branch has
-Avro's name: the full name of a record, enum or fixed, else that of the type. A union of one type and null has none.
+Every schema is an Avro schema. It may come from the Registry's Avro, JSON Schema or Protobuf, or from the envelope of
+Connect's JsonConverter. Decoded values are plain objects in Avro's physical form, so no detail gets lost between two
+formats: a timestamp-millis is an int, a decimal is bytes, an enum is a str, a map or record is a dict. A value of a
+union of several types besides null keeps its branch: it is the tuple `(branch, value)`. A branch has Avro's name: the
+full name of a record, enum or fixed, else the type's name. A union of one type and null has none.
 """
 
 import json
@@ -89,10 +89,10 @@ class Payload:
         codes: for each record the index of its schema in `schemas`, or NO_SCHEMA.
         objects: the values, decoded at first use. A null is None.
         raw_is_value: every item of `raw` is the value itself (text, bytes or JSON), without a frame around it.
-        raw_is_json: every item of `raw` is one line of valid JSON, so it can be written as it is.
+        raw_is_json: every item of `raw` is one line of valid JSON, and can be copied.
         avro_start: from this byte on, every item of `raw` is one valid datum of its schema in Avro's binary form, so it
             can be copied as it is (5 in the wire format of Confluent's Registry). None: it is something else.
-        bare: the bytes of the record, where those in `raw` got a schema's id that a header names. None: `raw` has them.
+        bare: the bytes of the record, where `raw` has a schema id from a header before them. None: `raw` has them.
     """
 
     raw_is_value: bool = True
@@ -129,7 +129,7 @@ class Payload:
 
     @property
     def is_null(self) -> npt.NDArray[np.bool_]:
-        """A mask of the records that are null here (tombstones, if these are values)."""
+        """The mask of nulls (tombstones, if these are values)."""
         if self.raw is not None:
             nulls: npt.NDArray[np.bool_] = self.raw.is_null().to_numpy(zero_copy_only=False)
             return nulls
@@ -178,9 +178,9 @@ def strip_branch(value: Any) -> Any:
 class ConnectBatch:
     """Records of one kafka partition on their way to objects, ascending by (offset, ordinal).
 
-    `records` has RECORD_SCHEMA. Its topic decides the path, and a transform may have renamed it. Its key and value
-    columns always hold the bytes of the source record, even after `key` and `value` were changed. `ordinals` number the
-    records that a mapper made from one record. None: each record comes from its own source record.
+    `records` has RECORD_SCHEMA. Its topic, perhaps renamed by a transform, decides the path. Its key and value columns
+    always hold the bytes of the source record, even after `key` and `value` were changed. `ordinals` number the records
+    made from one record by a mapper. None: each record comes from its own source record.
     """
 
     records: pa.RecordBatch
@@ -190,7 +190,7 @@ class ConnectBatch:
 
     @classmethod
     def of(cls, records: pa.RecordBatch) -> "ConnectBatch":
-        """Make a batch of records whose keys and values are bytes without a schema."""
+        """Make a batch with keys and values as bytes without a schema."""
         key, value = (_make_bytes_payload(records.column(name)) for name in ("key", "value"))
         return cls(records, key, value)
 
@@ -250,7 +250,7 @@ def cut_reason(reason: str) -> str:
 
 @dataclass(frozen=True)
 class RecordFailure:
-    """Why one record cannot be archived. `exception` is the name of the error's class. A long message is cut."""
+    """The failure of one record. `exception` is the name of the error's class. A long message is cut."""
 
     offset: int
     stage: Stage
@@ -264,7 +264,7 @@ class RecordFailure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a stage for a batch: the records that go on, and those that failed. It dropped all others."""
+    """The result of a stage for a batch: its records and its failures. All others are dropped."""
 
     batch: ConnectBatch
     failures: tuple[RecordFailure, ...] = ()
@@ -292,5 +292,5 @@ def _take_rows(rows: Any, positions: RowSelection) -> Any:
 
 
 def _is_run(positions: Positions) -> bool:
-    """Whether the positions follow each other without a hole."""
+    """Return True if the positions follow each other without a hole."""
     return len(positions) > 0 and bool((np.diff(positions) == 1).all())

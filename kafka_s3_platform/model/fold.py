@@ -1,9 +1,8 @@
-"""Fold the old rows of a topic: find what can be moved out of its state, and what has to stay of it instead.
+"""Fold the old rows of a topic: move them out of its state, and keep their sum.
 
-Everything that the archive holds up to a look at the log is put together, if nothing is missing of it. The rows of
-complete hours, of scans and of looks up to there are then not needed to plan, to tell lag, or to say that an hour is
-complete. A hole stops the fold, because what lies before and behind it is told by the single looks: after somebody has
-closed it, the next fold goes on.
+Everything archived up to a look at the log is put together, if nothing is missing. The rows of complete hours, of scans
+and of looks up to there are then not needed for plans, lag and complete hours. A hole stops the fold, because only the
+single looks know its bounds. After it is closed, the next fold goes on.
 """
 
 from collections import defaultdict
@@ -24,9 +23,9 @@ FEWEST_HOURS = 24
 
 @dataclass(frozen=True)
 class Folding:
-    """The `fold` of a topic, and which rows of its state it takes the place of.
+    """The `fold` of a topic, and the rows of its state that it replaces.
 
-    `looked_at` is the time of the last look that is folded, `ends` the offsets up to which scans are.
+    `looked_at` is the time of the last folded look, `ends` the end offsets of folded scans.
     """
 
     fold: Fold
@@ -44,7 +43,7 @@ class Folding:
         return row.hour in self.hours
 
     def apply(self, state: IndexState) -> IndexState:
-        """Return the state without the rows that are folded."""
+        """Return the state without the folded rows."""
         return replace(
             state,
             fold=self.fold,
@@ -55,10 +54,10 @@ class Folding:
 
 
 def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Folding | None:
-    """Return what can be folded of looks up to `before`, None if that is little or nothing.
+    """Fold looks up to `before`. Return None if that is little or nothing.
 
-    What was folded earlier is part of it. The folded state gives the same answers: this is compared for what is said
-    most, which hours are scanned and complete and which offsets are archived. If an answer differs, nothing is folded.
+    Earlier folds are part of it. The folded state must give the same scanned hours, complete hours and archived
+    offsets; otherwise nothing is folded.
     """
     choice = _choose_look(state, before)
     if choice is None:
@@ -74,7 +73,7 @@ def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Fold
 
 
 def _choose_look(state: IndexState, before: datetime) -> tuple[datetime, Mapping[int, int]] | None:
-    """Return the time of the latest look up to which nothing is missing, and the highest ends that were seen by then.
+    """Return the time of the latest look without a hole below it, and the highest ends observed by then.
 
     None if there is none, or none later than the last fold.
     """
@@ -93,10 +92,9 @@ def _choose_look(state: IndexState, before: datetime) -> tuple[datetime, Mapping
 
 
 def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> Iterator[datetime]:
-    """Yield the hours up to `last` that are scanned and complete.
+    """Yield the scanned and complete hours up to `last`.
 
-    From the first hour on that a kafka partition was planned in, it is planned in each of them: then the last hour says
-    whether there is an earlier one.
+    Once planned, a kafka partition is planned in each later hour, so the last hour has all of them.
     """
     rows: dict[datetime, set[int]] = defaultdict(set)
     for row in state.hours:
@@ -110,14 +108,14 @@ def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> 
 
 
 def _reach(archived_ends: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-    """Return whether what is archived without a hole reaches these ends."""
+    """Return True if the archive has no hole below these ends."""
     return all(end <= archived_ends.get(kafka_partition, 0) for kafka_partition, end in ends.items())
 
 
 def _list_looks(state: IndexState, looked_at: datetime) -> Iterator[FoldedLook]:
-    """Yield of each log the first look, that at this time, and the two before it. They may be the same.
+    """Yield each log's first look, its look at this time, and the two before it. They may be the same.
 
-    By the two, the judge knows of most hours that follow what was deleted before they began.
+    With these two, the judge knows for most later hours the offsets deleted before they began.
     """
     for kafka_partition in sorted(state.looks.highest_ends):
         looks = state.looks.of(kafka_partition)
@@ -137,7 +135,7 @@ def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedS
 
 
 def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:
-    """Yield the ranges of the scans, cut where the last of them ends that left out records.
+    """Yield the ranges of the scans, cut at the end of the last scan with dropped records.
 
     A restore of group offsets asks for that place.
     """

@@ -1,4 +1,4 @@
-"""What the state of a topic keeps of old rows that the upkeep has folded and moved out of it."""
+"""The part of a topic's state that replaces old rows, which the upkeep has moved out of it."""
 
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,7 +11,7 @@ from kafka_s3_platform.model.times import HOUR
 
 @dataclass(frozen=True, slots=True)
 class FoldedScan(Scan):
-    """Offsets of many scans without a hole between them. Counts are sums; the leader epoch is that of their end."""
+    """Offsets of many scans without a hole between them. Counts are sums; the leader epoch belongs to their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class FoldedHours:
 
     @property
     def until(self) -> datetime:
-        """Where the first hour begins that is not among them."""
+        """The end of the last hour."""
         return self.hour + self.size * HOUR
 
     def last_before(self, hour: datetime) -> datetime | None:
@@ -43,7 +43,7 @@ class FoldedHours:
 
 @dataclass(frozen=True)
 class Fold:
-    """All that is folded of a topic. There is a look of each kafka partition, and one run of hours or a few."""
+    """The folded rows of a topic: looks at each kafka partition, and a few runs of hours."""
 
     scans: tuple[FoldedScan, ...] = ()
     looks: tuple[FoldedLook, ...] = ()
@@ -57,7 +57,7 @@ def list_folded_hours(runs: tuple[FoldedHours, ...]) -> frozenset[datetime]:
 
 
 def find_folded_month(hour: datetime) -> str:
-    """Return the month of UTC in which the rows of a folded hour lie: `2026-03`."""
+    """Return the month (UTC) of a folded hour's rows: `2026-03`."""
     return f"{hour.astimezone(timezone.utc):%Y-%m}"
 
 

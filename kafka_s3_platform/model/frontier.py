@@ -1,4 +1,4 @@
-"""The bounds of a kafka partition's log at the time of an observation, and what many such looks tell together."""
+"""The bounds of a kafka partition's log at the time of an observation, and the sum of many such looks."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -19,7 +19,7 @@ class Frontier:
     """The bounds of one kafka partition's log.
 
     `observed_at` is UTC and was taken before the request to the broker: every record appended before it lies below
-    `high_watermark`. `last_stable_offset < high_watermark` means that a transaction is open. `kafka_partition_count` is
+    `high_watermark`. If `last_stable_offset < high_watermark`, a transaction is open. `kafka_partition_count` is
     the number of the topic's kafka partitions at that time, None if it was not recorded. An observation that lacks some
     of them proves nothing about an hour.
     """
@@ -42,9 +42,9 @@ class Frontier:
 
 
 class Looks:
-    """What looks at the logs of one topic tell, in the order of recording.
+    """The looks at the logs of one topic, in the order of recording.
 
-    A look of all its kafka partitions at one time is a *whole* one. Only these prove something about an hour.
+    A look at all its kafka partitions at one time is *complete*. Only complete looks prove something about an hour.
     """
 
     def __init__(self, looks: Sequence[Frontier]) -> None:
@@ -56,7 +56,7 @@ class Looks:
 
     @cached_property
     def complete(self) -> tuple[tuple[datetime, Mapping[int, int]], ...]:
-        """The whole looks by time, in order, each with the high watermarks by kafka partition."""
+        """The complete looks by time, in order, each with the high watermarks by kafka partition."""
         ends: dict[datetime, dict[int, int]] = defaultdict(dict)
         counts: dict[datetime, int] = defaultdict(int)
         for frontier in self._looks:
@@ -65,19 +65,19 @@ class Looks:
         return tuple((at, ends[at]) for at in sorted(ends) if len(ends[at]) >= counts[at])
 
     def find(self, since: datetime) -> int:
-        """Return the place of the first whole look at that time or later, which may be the end of them."""
+        """Return the index of the first complete look at that time or later; their number if there is none."""
         return bisect_left(self._times, since)
 
     def get_time(self, at: int) -> datetime | None:
-        """Return the time of the whole look `at`, None beyond the last one."""
+        """Return the time of the complete look `at`, None beyond the last one."""
         return self._times[at] if at < len(self._times) else None
 
     def find_ends(self, at: int) -> Mapping[int, int]:
-        """Return where the logs ended in the whole look `at`, which is to prove something. Empty beyond the last one.
+        """Return the proven ends of the logs in the complete look `at`. Empty beyond the last one.
 
         A log never gets shorter unless it is truncated: if an earlier look saw more, the later one reported too little.
-        If no later look reaches that, the log was truncated later, or the broker reported too much. Then the end that
-        was seen later is all that can be archived. This takes two later looks: one may report too little itself.
+        If no later look reaches that, the log was truncated later, or the broker reported too much. Then only the
+        records below the later end can be archived. This takes two later looks: one may report too little itself.
         """
         if at == len(self.complete):
             return {}
@@ -86,19 +86,19 @@ class Looks:
         return {p: min(earlier[p], later.get(p, earlier[p])) for p in self.complete[at][1]}
 
     def find_highest_end(self, kafka_partition: int, at: int) -> int | None:
-        """Return the highest end in the whole looks up to `at`. None beyond the last one."""
+        """Return the highest end in the complete looks up to `at`. None beyond the last one."""
         return self._highest_until[at].get(kafka_partition, 0) if at < len(self.complete) else None
 
     def find_next_end(self, kafka_partition: int, at: int) -> int:
-        """Return the end in the first look at the kafka partition after the whole look `at`. 0 without one."""
+        """Return the end in the first look at the kafka partition after the complete look `at`. 0 without one."""
         since = self.complete[at][0]
         looks = (frontier for frontier in self._by_time if frontier.kafka_partition == kafka_partition)
         return next((frontier.high_watermark for frontier in looks if frontier.observed_at > since), 0)
 
     def find_bounds_before(self, kafka_partition: int, moment: datetime) -> tuple[int, int]:
-        """Return the highest log start and the highest end that the log had before that moment.
+        """Return the log's highest start and end before this moment.
 
-        The time of a look only tells that it came no earlier: its run may have slept. But it came before whatever was
+        A look came no earlier than its time, but perhaps later: its run may have slept. It came before all rows
         recorded after it began.
         """
         since, bounds = self._bounds.get(kafka_partition, ((), ()))
@@ -107,16 +107,16 @@ class Looks:
 
     @cached_property
     def first_log_starts(self) -> Mapping[int, int]:
-        """Where each log began when it was first looked at."""
+        """The log start of each kafka partition in its first look."""
         return {p: looks[0].log_start_offset for p, looks in self._by_kafka_partition.items()}
 
     @cached_property
     def highest_ends(self) -> Mapping[int, int]:
-        """The highest end that was ever seen of each log."""
+        """The highest end ever observed of each log."""
         return {p: max(frontier.high_watermark for frontier in looks) for p, looks in self._by_kafka_partition.items()}
 
     def find_last_end(self, kafka_partition: int, otherwise: int) -> int:
-        """Return where the log ended by the last two looks. A single one may have been told too little."""
+        """Return the log's end by the last two looks. A single broker answer may be too low."""
         looks = self.of(kafka_partition)[-2:]
         return max(frontier.high_watermark for frontier in looks) if len(looks) > 1 else otherwise
 
@@ -133,7 +133,7 @@ class Looks:
 
     @cached_property
     def _bounds(self) -> dict[int, tuple[list[datetime], list[tuple[int, int]]]]:
-        """By kafka partition, of each look the earliest time since, and the highest log start and end before it."""
+        """For each kafka partition and look: the earliest later time, and the highest log start and end before it."""
         bounds: dict[int, tuple[list[datetime], list[tuple[int, int]]]] = {}
         for kafka_partition, looks in self._by_kafka_partition.items():
             timed = [frontier for frontier in looks if frontier.observed_at != UNTIMED]
@@ -145,7 +145,7 @@ class Looks:
 
     @cached_property
     def _highest_until(self) -> list[Mapping[int, int]]:
-        """The highest ends that were seen before or in each whole look, by time or by recording: clocks are put back.
+        """The highest ends up to each complete look, by time or by recording: clocks are put back.
 
         Here and below, a look at some of the kafka partitions counts too: no log gets shorter by itself.
         """
@@ -155,7 +155,7 @@ class Looks:
 
     @cached_property
     def _highest_after(self) -> list[Mapping[int, int]]:
-        """The highest ends that were seen after each whole look."""
+        """The highest ends observed after each complete look."""
         highest: dict[int, int] = {}
         after: dict[datetime, Mapping[int, int]] = {}
         for at, looks in groupby(reversed(self._by_time), key=lambda frontier: frontier.observed_at):
@@ -178,7 +178,7 @@ def _raise_each(looks: Iterable[Frontier]) -> dict[datetime, Mapping[int, int]]:
 
 
 def _raise_to(highest: dict[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-    """Raise `highest` to what is higher in `ends`. Return a copy."""
+    """Raise `highest` to the higher ends. Return a copy."""
     for kafka_partition, end in ends.items():
         highest[kafka_partition] = max(end, highest.get(kafka_partition, 0))
     return dict(highest)

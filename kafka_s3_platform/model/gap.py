@@ -1,4 +1,4 @@
-"""Offsets whose records this archive does not hold, and the reason."""
+"""Offsets without records in this archive, and the reason."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,15 +17,15 @@ class Gap:
 
     - retention: the broker had deleted them.
     - taken over: another sink had archived them.
-    - skipped: they could not be archived, and somebody decided to go on without them.
+    - skipped: they could not be archived, and a user decided to go on without them.
     - truncated: the log lost them after they were archived, and somebody accepted it. The archived records stay.
-    - cut off: the log lost them before they were archived. Records that come to lie there later are archived.
-    - before archiving began: the broker had deleted them when it was first looked at. No row says so: the first look
+    - cut off: the log lost them before they were archived. Later records at these offsets are archived.
+    - before archiving began: the broker had deleted them before the first look. No row says so: the first look
       does.
 
-    `leader_epoch` is that of the log before `end_offset`, as in a scan, or before the `start_offset` of what is
-    truncated; None if it is not known. It shows later whether the log was truncated there. `observed_at` is when it was
-    seen that the log had lost them, None if that is unknown.
+    `leader_epoch` is the log's epoch before `end_offset`, as in a scan, or before the `start_offset` of truncated
+    offsets; None if unknown. A later run compares it to detect a truncation. `observed_at` is the time of the look that
+    missed the records, None if unknown.
 
     Holes from compaction, aborted transactions and control records are not gaps.
     """
@@ -43,12 +43,12 @@ class Gap:
 
     @property
     def is_lost(self) -> bool:
-        """Whether records may be missing. If not, another sink archived them before this one took over."""
+        """True if records may be missing. If not, another sink archived them before this one took over."""
         return self.reason != "taken over"
 
     @property
     def is_covered(self) -> bool:
-        """Whether the offsets count as archived: no run reads them any more."""
+        """True if the offsets count as archived: no run reads them any more."""
         return self.reason != "cut off"
 
 

@@ -1,4 +1,4 @@
-"""How the topics of connectors are: how far behind, how late, what is at risk, and what of it is not known."""
+"""The health of connectors' topics: their lag, lateness and risk, and the errors of unknown values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from kafka_s3_platform.text import count_noun
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """The severity of a risk."""
 
     FINE = 0
     WARN = 1
@@ -23,9 +23,9 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Risk:
-    """What was found of one topic at one moment. `text` is empty if nothing is at risk.
+    """The risk of losing records of one topic at one moment. `text` is empty if nothing is at risk.
 
-    Of `hours`, [from, to), Kafka soon deletes what is not archived. It may delete the oldest from `lost_at` on.
+    Kafka soon deletes unarchived records of `hours`, [from, to). It may delete the oldest from `lost_at` on.
     """
 
     level: Level
@@ -36,12 +36,12 @@ class Risk:
 
 @dataclass(frozen=True)
 class ArchivedTotals:
-    """What the archive holds of a topic, and left out of it, since the beginning.
+    """The archived and left-out records of a topic, since the beginning.
 
-    `record_bytes` are those of keys, values and headers, before they were archived. `segments` are those that readers
-    need now: an hour that was merged into its day counts in the day, of which there are `day_segments`. `segment_bytes`
-    are the bytes of their objects, without the objects beside them. `gap_offsets` counts offsets by the reason of the
-    gap, `yesterday_records` the records of the last day of UTC that is over.
+    `record_bytes` counts keys, values and headers before archiving. `segments` counts segments that readers need now:
+    an hour merged into its day counts in the day, of which there are `day_segments`. `segment_bytes` are the bytes of
+    their objects, without the objects beside them. `gap_offsets` counts offsets by the reason of the gap,
+    `yesterday_records` the records of the last full day (UTC).
     """
 
     records: int
@@ -57,7 +57,7 @@ class ArchivedTotals:
 
 @dataclass(frozen=True)
 class Proof:
-    """Records of a topic that came back: in a verified restore, or in a verification that read every object."""
+    """Records of a topic proven to come back: by a verified restore, or by a verification of every object."""
 
     at: datetime
     how: str
@@ -66,12 +66,12 @@ class Proof:
 
 @dataclass(frozen=True)
 class TopicHealth:
-    """What one look found of a topic. None is not known: `kafka_error`, `store_error` or `risk` says why.
+    """The health of a topic in one look. None means unknown: `kafka_error`, `store_error` or `risk` has the reason.
 
     `lag` counts offsets of all kafka partitions. `newest_complete` and `oldest_incomplete` are the starts of hours in
-    UTC: None also if no hour is complete yet, or none is late. `retention_left` are the seconds for which Kafka keeps
-    the oldest record that is not archived, at least; 0 if nobody knows its age, None also if nothing can be lost. Lag
-    and age are not known of a topic that was truncated or created again, until somebody decides.
+    UTC: None also if no hour is complete yet, or none is late. Kafka keeps the oldest unarchived record for at least
+    `retention_left` seconds; 0 if its age is unknown, None also if nothing can be lost. Lag and age are not known of a
+    topic truncated or created again, until somebody decides.
     """
 
     topic: str
@@ -88,17 +88,17 @@ class TopicHealth:
 
     @property
     def is_index_known(self) -> bool:
-        """Whether the index was read. If not, no hour was looked at, and Kafka alone may be why."""
+        """True if the index was read. If not, no hour was looked at, and Kafka alone may be why."""
         return self.unresolved_offsets is not None
 
     @property
     def is_known(self) -> bool:
-        """Whether Kafka and the store have answered everything."""
+        """True if Kafka and the store have answered everything."""
         return not self.kafka_error and not self.store_error
 
     @property
     def is_well(self) -> bool:
-        """Whether everything is known, and nothing is at risk."""
+        """True if everything is known, and nothing is at risk."""
         return self.is_known and self.risk is not None and self.risk.level is Level.FINE
 
 
@@ -106,7 +106,7 @@ class TopicHealth:
 class FailedRun:
     """A run that failed. `error` is the name of the error's class, empty if it is none of ours.
 
-    `kind` is what the run did: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
+    `kind` is the run's work: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
     kind succeeded for all `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
     """
 
@@ -121,7 +121,7 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class EndedRun:
-    """The run of a kind that ended last."""
+    """The last ended run of a kind."""
 
     kind: str
     ended_at: datetime
@@ -131,10 +131,10 @@ class EndedRun:
 
 @dataclass(frozen=True)
 class RunningRestore:
-    """A restore under way. None: it has no plan yet, or restores objects that others wrote.
+    """A restore under way. None: it has no plan yet, or restores objects of other tools.
 
-    `planned_records` is exact, or an upper bound if records are filtered. `sent_records` is what the last checkpoints
-    say. When all are sent, they are read back.
+    `planned_records` is exact, or an upper bound if records are filtered. `sent_records` is the sum of the last
+    checkpoints. When all are sent, they are read back.
     """
 
     run_id: str
@@ -147,11 +147,11 @@ class RunningRestore:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """What Dagster's instance knows of a connector's runs.
+    """A connector's runs in Dagster's instance.
 
-    `failures` are those that are not over, and the last one that is. `proofs` are by topic. A restore that sent nothing
-    (a dry run, an empty one) is in none of these. `topics` are those of which Dagster has heard from a sensor. Of
-    the runs that ended in the last 24 hours, `day_runs` are the number, and `day_failures` that of the failed ones.
+    `failures` are the failed runs without later success, and the last one with it. `proofs` are by topic. Restores
+    without records (dry runs, empty ones) are in none of these. `topics` are those known to Dagster from a sensor.
+    `day_runs` and `day_failures` count the ended and the failed runs of the last 24 hours.
     """
 
     failures: tuple[FailedRun, ...] = ()
@@ -163,18 +163,18 @@ class RunHistory:
     day_failures: int = 0
 
     def find_failure(self, topic: str) -> FailedRun | None:
-        """Return the failure that concerns the topic, rather one that is not over."""
+        """Return the topic's failure, preferably one without later success."""
         of_topic = (failure for failure in self.failures if not failure.topics or topic in failure.topics)
         return min(of_topic, key=lambda failure: (failure.is_over, -failure.ended_at.timestamp()), default=None)
 
 
 @dataclass(frozen=True)
 class ConnectorHealth:
-    """What one look found of a connector. `error` says why nothing of its topics is known.
+    """The health of a connector in one look. `error` has the reason if nothing of its topics is known.
 
-    `is_kafka_up` and `is_store_up`: whether its cluster and its store answer, None if they were not asked. A source
-    connector has no topics: it archives nothing. `history` is None, and `history_error` says why, if Dagster's instance
-    did not answer or there is none. `removed_topics` were archived and are no more: `removal` says why and what to do.
+    `is_kafka_up` and `is_store_up`: its cluster and its store answer; None if they were not asked. A source connector
+    has no topics: it archives nothing. `history` is None, with the reason in `history_error`, if Dagster's instance did
+    not answer or there is none. `removed_topics` were archived and are no more: `removal` has the reason and advice.
     `is_removed`: the connector itself is no more.
     """
 
@@ -192,17 +192,17 @@ class ConnectorHealth:
 
     @property
     def is_known(self) -> bool:
-        """Whether Kafka and the store have answered everything about every topic."""
+        """True if Kafka and the store have answered everything about every topic."""
         return not self.error and all(topic.is_known for topic in self.topics)
 
     @property
     def is_well(self) -> bool:
-        """Whether everything is known, and nothing is at risk. A run that failed is no risk by itself."""
+        """True if everything is known, and nothing is at risk. A run that failed is no risk by itself."""
         return not self.error and all(topic.is_well for topic in self.topics)
 
 
 def group_errors(topics: Sequence[TopicHealth]) -> dict[str, list[str]]:
-    """Return why things are not known, and of which topics: they share a cluster and a store."""
+    """Return the topics of each error: they share a cluster and a store."""
     topics_by_error: dict[str, list[str]] = {}
     for topic in topics:
         for error in filter(None, (topic.kafka_error, topic.store_error)):

@@ -56,13 +56,13 @@ _by_number = msgspec.json.Decoder(float_hook=read_number)
 
 @dataclass(frozen=True)
 class InexactJson:
-    """Stands for JSON that no plain object holds as its text says it. It can be used by nobody, but the bytes stay."""
+    """Stands for JSON without an exact plain object. Nobody can use it, but the bytes stay."""
 
     reason: str
 
 
 def require_exact(value: Any) -> None:
-    """Raise DataError if the value stands for JSON that is not exact."""
+    """Raise DataError for the value of inexact JSON."""
     if isinstance(value, InexactJson):
         raise DataError(value.reason)
 
@@ -80,7 +80,7 @@ def find_maybe_deeper(texts: pa.BinaryArray, most: int) -> npt.NDArray[np.int64]
 
 
 def is_deeper(text: bytes, most: int) -> bool:
-    """Whether more than `most` objects and arrays are nested in each other."""
+    """Return True if more than `most` objects and arrays are nested in each other."""
     # Counting is quick, and nearly all texts have few brackets: only others are measured.
     return text.count(b"{") + text.count(b"[") > most and _measure_depth(text) > most
 
@@ -101,7 +101,7 @@ def _measure_depth(text: bytes) -> int:
 
 
 def decode_json(text: bytes) -> Any:
-    """Decode a valid JSON text to plain objects. A number is a Decimal where an int or float would be another number.
+    """Decode a valid JSON text to plain objects. A number is a Decimal if an int or float would change it.
 
     A text with a key twice in one object becomes an InexactJson.
     """
@@ -139,7 +139,7 @@ def require_unique_keys(text: bytes) -> None:
 
 
 def _have_same_members(text: bytes, written: bytes) -> bool:
-    """Whether JSON without spaces surely has as many members as what was decoded from it, and written again.
+    """Return True if JSON without spaces surely has as many members as what was decoded from it, and written again.
 
     Decoding leaves the last one of those with one key.
     """

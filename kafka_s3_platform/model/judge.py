@@ -1,8 +1,7 @@
-"""The judge of hours: the only place that tells whether an hour is complete, and what it may lack.
+"""The judge of hours: it alone decides if an hour is complete, and lists the offsets it may lack.
 
-Asked is which offsets may hold records of an hour, or may have held some, and what became of these (the ledger). What
-is not known widens the offsets: a range that may touch an hour counts for it, and for every other hour that it may
-touch.
+It finds the offsets that may hold or have held records of an hour, and their fates (the ledger). Missing knowledge
+widens the offsets: a range that may touch an hour counts for it, and for every other hour it may touch.
 """
 
 from collections import Counter, defaultdict
@@ -29,13 +28,13 @@ CUTS: tuple[GapReason, ...] = ("truncated", "cut off")
 
 @dataclass(frozen=True)
 class HourVerdict:
-    """What the judge says of an hour.
+    """The verdict on an hour.
 
-    `kafka_partitions` are those of the look that came first after the hour and its lateness, none if no look was so
-    late. `open` has, of those that lack something, the ranges that may hold records of the hour and are not archived
-    yet, with their fates. `lacking` are the ranges that may have held some, and never will be archived.
-    `taken_over_count` of the offsets that may hold some were archived by another sink. Up to `out_of_range_count`
-    records of it are archived as out of range, since the archive began after it: only segments tell that.
+    `kafka_partitions` are those in the first look after the hour and its lateness, none without such a look. `open`
+    has, by kafka partition, unarchived ranges that may hold records of the hour, with their fates. `lacking` are lost
+    ranges that may have held some. `taken_over_count` of the offsets that may hold some were archived by another sink.
+    Up to `out_of_range_count` records of it are archived as out of range, since the archive began after it: only
+    segments know this.
     """
 
     hour: datetime
@@ -47,24 +46,24 @@ class HourVerdict:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the archive holds all that Kafka held when the lateness was over, but for what is `lacking`."""
+        """True if the archive holds all records in Kafka at the end of the lateness, except `lacking`."""
         return bool(self.kafka_partitions) and not self.open and not self.out_of_range_count
 
     def is_complete_in(self, kafka_partition: int) -> bool:
-        """Return what `is_complete` asks of all, of one kafka partition."""
+        """Do as `is_complete` for one kafka partition."""
         is_archived = kafka_partition in self.kafka_partitions and kafka_partition not in self.open
         return is_archived and not self.out_of_range_count
 
     @property
     def open_counts(self) -> Counter[Fate]:
-        """How many offsets of each fate stand in the way."""
+        """The number of open offsets by fate."""
         counts: Counter[Fate] = Counter()
         for offsets, fate in chain.from_iterable(self.open.values()):
             counts[fate] += len(offsets)
         return counts
 
     def __str__(self) -> str:
-        """Say it in words: `complete, but for offsets that may be of it: 250 before archiving began`."""
+        """Describe the verdict: `complete, but for offsets that may be of it: 250 before archiving began`."""
         if self.is_complete:
             lacking = ", ".join(f"{count:,} {reason}" for reason, count in count_reasons(self.lacking).items())
             return f"complete, but for offsets that may be of it: {lacking}" if lacking else "complete"
@@ -86,10 +85,10 @@ class Judge:
         self._unfolded: dict[tuple[str, ...], Judge] = {}
 
     def find_verdict(self, hour: datetime, allowed_lateness: timedelta) -> HourVerdict:
-        """Judge an hour: what may hold its records, up to a high watermark that was seen late enough, and its fate.
+        """Judge an hour: the offsets that may hold its records, up to a late enough high watermark, and their fates.
 
         Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are those of that
-        look, so one that is added later does not reopen the hour. Before such a look, all that is known counts.
+        look, so one added later does not reopen the hour. Before such a look, all known counts.
         """
         over = hour + HOUR + allowed_lateness
         at = self._looks.find(over)
@@ -118,7 +117,7 @@ class Judge:
         return HourVerdict(hour, frozenset(ends), waiting, tuple(lacking), taken_over_count, out_of_range_count)
 
     def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
-        """Return whether the hour is judged complete. For most of tens of thousands, nothing but the look is needed."""
+        """Return True if the hour is judged complete. For most of tens of thousands, the look is enough."""
         if self._count_out_of_range(hour):
             return False
         at = self._looks.find(hour + HOUR + allowed_lateness)
@@ -129,13 +128,13 @@ class Judge:
         return at < len(self._looks.complete) and self.find_verdict(hour, allowed_lateness).is_complete
 
     def list_complete(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
-        """Return those of `hours` that are complete."""
+        """Return the complete ones of `hours`."""
         return {hour for hour in hours if self.is_complete(hour, allowed_lateness)}
 
     def find_newest_complete(self, first: datetime, newest: datetime, allowed_lateness: timedelta) -> datetime | None:
         """Return the newest complete hour from `first` to `newest`, None if there is none.
 
-        Looked at are `newest` and the day before it, each hour that was asked for, and the last ones that are folded.
+        Looked at are `newest` and the day before it, each hour asked for, and the last ones that are folded.
         """
         candidates = chain(
             (newest - n * HOUR for n in range(25)),
@@ -146,7 +145,7 @@ class Judge:
         return next((hour for hour in hours if self.is_complete(hour, allowed_lateness)), None)
 
     def may_lack(self, hour: datetime, allowed_lateness: timedelta) -> bool:
-        """Return whether the hour may lack something that is lost, or another sink's. No folded row is read."""
+        """Return True if lost or taken-over offsets may touch the hour. No folded row is read."""
         over = hour + HOUR + allowed_lateness
         if self._is_old(over):
             return self._may_lack(hour, self._looks.find(over))
@@ -154,12 +153,11 @@ class Judge:
         return bool(verdict.lacking or verdict.taken_over_count)
 
     def find_may_hold(self, kafka_partition: int, hour: datetime, end_offset: int) -> RangeSet:
-        """Return the offsets below `end_offset` that may hold records of the hour, or may have held some.
+        """Return the offsets below `end_offset` with possible records of the hour, past ones included.
 
-        Left out is what is known to hold none: offsets that ListOffsets passed over when the hour was planned, and
-        those that were deleted before the hour began. The first is void from where the log was truncated on, and of
-        what could not be read: a batch that lies about its offsets is at another place than ListOffsets says. Unless it
-        was there before the hour began.
+        Left out are offsets without them: those passed over by ListOffsets when the hour was planned, and those deleted
+        before the hour began. The first rule is void behind a truncation and for unreadable batches, which may lie
+        about their offsets, unless they were there before the hour began.
         """
         start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
         start = self._bound_by_cuts(kafka_partition, start)
@@ -172,31 +170,31 @@ class Judge:
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:
-        """Return an offset that all records of the hour lie below which did not come late, None if none is known."""
+        """Return an offset above all records of the hour that came in time, None if none is known."""
         return self._looks.find_ends(self._looks.find(hour + HOUR + allowed_lateness)).get(kafka_partition)
 
     def _count_out_of_range(self, hour: datetime) -> int:
         return sum(s.record_count for s in self._state.list_out_of_range(hour) if s.may_hold_apart(hour))
 
     def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
-        """Return the offset below which everything was deleted before the hour began."""
+        """Return the highest log start observed before the hour began, no higher than a truncation since."""
         log_start, _ = self._looks.find_bounds_before(kafka_partition, hour)
         return self._bound_by_cuts(kafka_partition, log_start)
 
     def _bound_by_cuts(self, kafka_partition: int, offset: int) -> int:
-        """Return up to where it holds what was seen below the offset of a log that may have lost its end since."""
+        """Return the offset up to which a log, perhaps truncated since, still holds its earlier records."""
         cuts = (gap for gap in self._state.gaps_of(kafka_partition) if gap.reason in CUTS)
         return min([offset, *(gap.start_offset for gap in cuts if gap.start_offset < offset <= gap.end_offset)])
 
     def get_ledger(self, kafka_partition: int) -> Ledger:
-        """Return the fate of each offset below the highest end that was ever seen of the kafka partition."""
+        """Return the fate of each offset below the kafka partition's highest end ever observed."""
         if kafka_partition not in self._ledgers:
             self._ledgers[kafka_partition] = self._make_ledger(kafka_partition)
         return self._ledgers[kafka_partition]
 
     @cached_property
     def left_out(self) -> tuple[Gap, ...]:
-        """All offsets whose records are not in this archive and never will be, those of another sink included."""
+        """All offsets lost to this archive for good, those of another sink included."""
         gaps: list[Gap] = []
         for kafka_partition in self._state.seen_kafka_partitions:
             left_out = [(r, fate) for r, fate in self.get_ledger(kafka_partition).ranges if fate in LEFT_OUT]
@@ -226,10 +224,9 @@ class Judge:
         return Ledger(end, layers)
 
     def _find_lost_since(self, kafka_partition: int, hour: datetime, at: int, reason: GapReason) -> RangeSet:
-        """Return the offsets that the log was seen to have lost since the hour began, as far as they may be of it.
+        """Return the offsets lost by the log since the hour began, as far as they may belong to it.
 
-        The end that a look after that saw tells nothing of the records that were there before. Nor does what
-        ListOffsets passed over later.
+        Neither the end in a later look nor a later ListOffsets answer shows the records that were there before.
         """
         looked_at = self._looks.get_time(at)
         ranges: list[OffsetRange] = []
@@ -243,9 +240,9 @@ class Judge:
         return RangeSet(ranges)
 
     def _find_unwitnessed(self, kafka_partition: int, at: int, until_ms: int | None = None) -> RangeSet:
-        """Return unresolved offsets of which the look `at` alone says that they came later, and no other one.
+        """Return unresolved offsets that only the look `at` puts behind the hour.
 
-        It may have been told too little. Left out is what is known to bear a time from `until_ms` on.
+        A single answer may be too low. Offsets with a known time from `until_ms` on are left out.
         """
         items = [item for item in self._state.unresolved if item.kafka_partition == kafka_partition]
         end = self._looks.find_highest_end(kafka_partition, at) if items else None
@@ -260,7 +257,7 @@ class Judge:
         )
 
     def _is_clear(self, at: int) -> bool:
-        """Whether all below the ends that the look saw is archived or lost: every hour that it proves is complete."""
+        """Return True if all offsets below the look's ends are archived or lost: then its hours are complete."""
         if at not in self._clear_looks:
             ends = self._looks.find_ends(at)
             waiting = {p: self.get_ledger(p).open.ranges for p in ends}
@@ -271,12 +268,12 @@ class Judge:
         return self._clear_looks[at]
 
     def _is_old(self, over: datetime) -> bool:
-        """Whether the look that came first after that time may be folded."""
+        """Return True if the first look after that time may be folded."""
         fold = self._state.fold
         return bool(fold.hours) and over <= max(frontier.observed_at for frontier in fold.looks)
 
     def _may_lack(self, hour: datetime, at: int) -> bool:
-        """Whether something that is lost or was taken over may touch the hour, by what is known without its rows."""
+        """Return True if lost or taken-over offsets may touch the hour, judged without its rows."""
         for kafka_partition, end in self._looks.find_ends(at).items():
             lost = self.get_ledger(kafka_partition).lost | self._state.gap_offsets(kafka_partition, "taken over")
             if lost & make_span(self._find_deleted_end(kafka_partition, hour), end):
@@ -286,7 +283,7 @@ class Judge:
         return False
 
     def _is_archived_since_fold(self, at: int) -> bool:
-        """Whether all from the first folded offset on is archived up to the look. No folded hour begins earlier."""
+        """Check if all from the first folded offset on is archived up to the look. No folded hour begins earlier."""
         starts: dict[int, int] = {}
         for item in self._state.fold.scans:
             starts[item.kafka_partition] = min(item.start_offset, starts.get(item.kafka_partition, item.start_offset))
@@ -296,7 +293,7 @@ class Judge:
         )
 
     def _read_single_rows(self, hour: datetime, over: datetime) -> "Judge":
-        """Return a judge that has the single rows of an hour that is folded, and the looks of when it was over."""
+        """Return a judge with the single rows of a folded hour, and the looks from its end on."""
         state = self._state
         months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
         if months not in self._unfolded:
@@ -316,7 +313,7 @@ class Judge:
 
     @cached_property
     def _planned_starts(self) -> dict[tuple[int, datetime], tuple[int, int]]:
-        """By kafka partition and hour the lowest start that was planned, and where the log began then."""
+        """The lowest planned start by kafka partition and hour, and the log start at that time."""
         starts: dict[tuple[int, datetime], tuple[int, int]] = {}
         for row in self._state.hours:
             if row.start_offset is not None:
@@ -327,7 +324,7 @@ class Judge:
 
     @cached_property
     def _unread(self) -> dict[int, RangeSet]:
-        """By kafka partition what was never read: batches that cannot be, and what was skipped."""
+        """The offsets never read, by kafka partition: unreadable batches and skipped offsets."""
         ranges: dict[int, list[OffsetRange]] = defaultdict(list)
         for item in self._state.failures:
             if item.reason == UNREADABLE:

@@ -1,4 +1,4 @@
-"""The fate of each offset of a kafka partition, computed from what was scanned, decided and seen of its log."""
+"""The fate of each offset of a kafka partition, from its scans, decisions and looks."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, cast
@@ -30,17 +30,17 @@ LEFT_OUT: frozenset[Fate] = LOST | {"taken over"}
 
 
 def make_gap(kafka_partition: int, offsets: OffsetRange, fate: Fate) -> Gap:
-    """Return offsets that are left out as the gap that they are."""
+    """Return offsets left out as the gap they are."""
     return Gap(kafka_partition, offsets.start_offset, offsets.end_offset, cast("GapReason", fate))
 
 
 class Ledger:
-    """The offsets from 0 to the highest end that was ever seen of a kafka partition. Each range has one fate."""
+    """The offsets from 0 to a kafka partition's highest end. Each range has one fate."""
 
     __slots__ = ("lost", "open", "ranges")
 
     def __init__(self, end_offset: int, layers: Iterable[tuple[Fate, RangeSet]]) -> None:
-        """Give each offset the fate of the first of `layers` that has it, and `expected` to the rest."""
+        """Give each offset the fate of the first layer with it, and `expected` to the rest."""
         rest = make_span(0, end_offset)
         ranges: list[tuple[OffsetRange, Fate]] = []
         for fate, offsets in layers:

@@ -1,8 +1,8 @@
-"""The limits of what one object or one record may cost its reader. All such limits are in this one table.
+"""The limits of a reader's cost for one object or one record. All such limits are in this one table.
 
-Compressed data may expand to a million times its size, and a count in a file needs no data at all. So readers trust
-what an object says about its size only up to these limits, and count what they really read. Keys of connector files
-raise the limits (`archive.read.max.*`). The defaults lie far above what sinks write.
+Compressed data may expand to a million times its size, and a count in a file needs no data at all. So readers trust an
+object's own sizes only up to these limits, and count the real ones. Keys of connector files raise the limits
+(`archive.read.max.*`). The defaults lie far above what sinks write.
 """
 
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class ReadLimits:
     Attributes:
         depth: `archive.read.max.depth`: how deep values of JSON, Avro and Parquet are nested.
         record_bytes: `archive.read.max.record.bytes`: one line, or one value between separators or after its length.
-        block_bytes: `archive.read.max.block.bytes`: the uncompressed size of what memory holds as a whole: an Avro
+        block_bytes: `archive.read.max.block.bytes`: the uncompressed size of one piece in memory: an Avro
             block, a JSON array, or a page and the dictionary of a Parquet column.
         row_group_bytes: `archive.read.max.row.group.bytes`: a row group of Parquet as it is stored, and each temporary
             file for some of its columns.
-        footer_bytes: `archive.read.max.footer.bytes`: what describes an object: an Avro header, a Parquet footer, an
+        footer_bytes: `archive.read.max.footer.bytes`: a description: an Avro header, a Parquet footer, or an
             index of Block-GZIP.
         items: `archive.read.max.items`: items in the arrays and maps of one Avro record, if the record is larger than a
             megabyte or an item takes no byte.

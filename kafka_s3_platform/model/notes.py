@@ -1,17 +1,17 @@
-"""What is worth telling of records that are archived, but not quite as they came."""
+"""Notes on records archived with a difference."""
 
 from dataclasses import dataclass, field
 
 
 class DoubtNote(str):
-    """A note without which a verdict would say too much: of something that nothing was compared with."""
+    """A note on something that was compared with nothing: it limits a verdict."""
 
     __slots__ = ()
 
 
 @dataclass
 class Notes:
-    """Counts records by what is told of them, with what was seen first of each kind."""
+    """Counts records by their note, with the first example of each kind."""
 
     kinds: dict[str, tuple[int, str]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Checks parts of objects' keys: the one place that refuses what leads out of a folder or cannot be written."""
+"""Checks parts of objects' keys, and refuses those that lead out of a folder or cannot be written."""
 
 import re
 

@@ -41,7 +41,7 @@ class OffsetRange:
         return self.start_offset <= offset < self.end_offset
 
     def overlaps(self, other: "OffsetRange") -> bool:
-        """Whether the ranges share an offset."""
+        """Return True if the ranges share an offset."""
         return self.start_offset < other.end_offset and other.start_offset < self.end_offset
 
     def split(self, offsets: Iterable[int]) -> list["OffsetRange"]:
@@ -102,7 +102,7 @@ class RangeSet:
             at += 1
 
     def covers(self, start_offset: int, end_offset: int) -> bool:
-        """Whether every offset of `[start_offset, end_offset)` is in the set. An empty span always is."""
+        """Return True if every offset of `[start_offset, end_offset)` is in the set. An empty span always is."""
         if start_offset >= end_offset:
             return True
         # The ranges of a set are never adjacent, so a single one has to hold the whole span.
@@ -120,7 +120,7 @@ def make_span(start_offset: int, end_offset: int) -> RangeSet:
 
 
 def _subtract_ranges(item: OffsetRange, holes: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """Yield what remains of `item` without `holes`, which lie inside it and ascend."""
+    """Yield the rest of `item` without `holes`, which lie inside it and ascend."""
     start = item.start_offset
     for hole in holes:
         if start < hole.start_offset:

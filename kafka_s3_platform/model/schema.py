@@ -1,4 +1,4 @@
-"""The schemas of a Schema Registry in the index, with all that is needed to register them in another registry."""
+"""The schemas of a Schema Registry in the index, with all needed to register them in another registry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ class ArchivedSchema:
     """One schema of the registry at `registry_url`, as it was registered.
 
     `schema_type` is AVRO, JSON or PROTOBUF. `schema_references` are in the registry's order. `other_fields` is the JSON
-    of what the registry has besides: metadata, the rule set, and whatever a registry of tomorrow has. `schema_guid` is
-    its GUID of the content, which headers of records may name; None if it has none.
+    of the registry's other fields: metadata, the rule set, and future ones. `schema_guid` is its GUID of the content,
+    for headers of records; None if it has none.
     """
 
     registry_url: str
@@ -50,7 +50,7 @@ class ArchivedSchema:
 
 
 def find_references_flaw(outer: Sequence[object], schema: object) -> str | None:
-    """Explain why references of `schema` are not followed. None if they are. `outer` are the schemas that led to it."""
+    """Explain the flaw of a schema's references, None if they can be followed. `outer` are the schemas around it."""
     if schema in outer:
         return "refers to itself in the end"
     if len(outer) >= MAX_REFERENCES_DEEP:

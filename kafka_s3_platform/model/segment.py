@@ -33,8 +33,8 @@ class Segment:
     their hour and the allowed lateness. `record_bytes` counts the bytes of keys, values and headers, `size` is the
     object's. Timestamps are epoch ms. `settings` is the JSON of the layout that wrote the segment. `siblings` are the
     objects that belong to it: keys, headers, an index of its blocks. `schema_ids` are the Registry's ids of the schemas
-    of its values, and the GUIDs of those that headers name. `start_hour` is that of the connector when out-of-range
-    records were archived, None for others.
+    of its values, and the GUIDs of those that headers name. `start_hour` is the connector's when out-of-range records
+    were archived, None for others.
     """
 
     key: str
@@ -64,7 +64,7 @@ class Segment:
         return OffsetRange(self.start_offset, self.end_offset)
 
     def may_hold_apart(self, hour: datetime) -> bool:
-        """Whether records of `hour` may lie here, out of range, since the archive began after that hour."""
+        """Return True if records of `hour` may lie here, out of range, since the archive began after that hour."""
         if self.start_hour is None or hour >= self.start_hour:
             return False
         start = to_epoch_ms(hour)
@@ -93,7 +93,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class StoredChunk:
-    """An hour or a day of which the index holds segments, and the layout that wrote them."""
+    """An hour or a day with segments, and the layout that wrote them."""
 
     chunk_start: datetime | None
     settings: str
@@ -125,7 +125,7 @@ def _parse_layout(settings: str) -> Mapping[str, Any]:
 
 
 class SegmentTotals:
-    """Adds sums over `segments` to a class that has segments."""
+    """Adds sums over `segments` to a class."""
 
     segments: tuple[Segment, ...]
 
@@ -147,7 +147,7 @@ class SegmentTotals:
 
 
 def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Group the segments of one kafka partition, in order, so that the offsets of two groups never overlap."""
+    """Group the segments of one kafka partition, in order, without overlap between groups."""
     cluster: list[Segment] = []
     end_offset = 0
     for segment in sorted(segments, key=lambda s: (s.start_offset, s.end_offset)):
@@ -162,7 +162,7 @@ def cluster_overlaps(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """An offset range of a kafka partition that was read once, as a whole.
+    """An offset range of a kafka partition read once, as a whole.
 
     If unresolved offsets split such a range, the first piece has the counts of all pieces. `record_count` records were
     read. A transform or a setting for null values dropped `filtered_count` of them. `dead_letter_count` of them failed
@@ -194,7 +194,7 @@ class EpochMark:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A range that one run is going to scan. Its row exists while the run may still commit."""
+    """A range of one run's scan. Its row exists while the run may still commit."""
 
     kafka_partition: int
     start_offset: int
@@ -226,7 +226,7 @@ class HourRange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicAcl:
-    """Who may do what with a topic, in Kafka's names: an access control entry for its literal name."""
+    """An access control entry for a topic's literal name, in Kafka's names."""
 
     principal: str
     host: str
@@ -239,7 +239,7 @@ class TopicAcl:
 
 @dataclass(frozen=True, slots=True)
 class TopicGeneration:
-    """What a faithful restore needs to know about the topic, as it was archived.
+    """The topic's description at archiving, for a faithful restore.
 
     `acls` are None if they are unknown: we may not read them, or the cluster keeps none.
     """
@@ -253,10 +253,10 @@ class TopicGeneration:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A consumer group's committed offset in one kafka partition. `committed_offset` is the next one that it reads.
+    """A consumer group's committed offset in one kafka partition. `committed_offset` is the next offset to read.
 
     `observed_at` is UTC. The observation comes before the request for the end of the log, so the offset lies within
-    what that run archives. `group_state` is Kafka's word. Only a group's latest observation has rows.
+    that run's records. `group_state` is Kafka's word. Only a group's latest observation has rows.
     """
 
     group_id: str
@@ -270,7 +270,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """The day that a run is going to merge, by its start. Its row exists while the run may still commit."""
+    """The day of a run's merge, by its start. Its row exists while the run may still commit."""
 
     chunk_start: datetime
     run_id: str
@@ -280,7 +280,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """An object that the index does not know. No later run writes one with this first offset at `key` again.
+    """An object unknown to the index. No later run writes one with this first offset at `key` again.
 
     A vacuum deletes it, and nothing live lies at `key` when the DELETE arrives, however late. Or the index was put back
     from a copy that lacks the object. The row stays forever. `epoch` is the version of the index that added it.

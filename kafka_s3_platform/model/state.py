@@ -1,6 +1,6 @@
-"""The archive's state per kafka partition: what is recorded, and what follows from it for planning.
+"""The archive's state per kafka partition: the recorded rows, and their meaning for planning.
 
-Old rows may be folded: `fold` has what they come to, so that the state does not grow with the age of the archive. All
+Old rows may be folded into `fold`, so the state does not grow with the archive's age. All
 rules count both. The few that need a single old hour read the rows of its month then.
 """
 
@@ -42,10 +42,10 @@ UNKNOWN: Range = (None, None)
 
 @dataclass(frozen=True)
 class IndexState:
-    """All that planning needs from one version of a topic's index. Rows are in the order of recording.
+    """The rows of one version of a topic's index, for planning. Rows are in the order of recording.
 
-    `scans`, `frontiers` and `hours` are rows that are not folded. `read_month` returns those that were folded of the
-    hours of a month of UTC (`2026-03`).
+    `scans`, `frontiers` and `hours` are the rows not folded yet. `read_month` returns the folded rows of a month of UTC
+    (`2026-03`).
     """
 
     version: int = -1
@@ -79,22 +79,22 @@ class IndexState:
 
     @cached_property
     def looks(self) -> Looks:
-        """What `all_looks` tell together."""
+        """The sum of `all_looks`."""
         return Looks(self.all_looks)
 
     @cached_property
     def judge(self) -> Judge:
-        """Who tells which hours are complete."""
+        """The judge of complete hours."""
         return Judge(self)
 
     @property
     def seen_kafka_partitions(self) -> list[int]:
-        """The kafka partitions that were looked at, or of which something is recorded."""
+        """The kafka partitions with a look or another row."""
         return sorted({*self.looks.highest_ends, *self._coverage, *self._gaps})
 
     @property
     def scanned_kafka_partitions(self) -> list[int]:
-        """The kafka partitions of which something was scanned."""
+        """The kafka partitions with a scan."""
         return sorted({s.kafka_partition for s in self.all_scans})
 
     @property
@@ -103,31 +103,31 @@ class IndexState:
 
     @cached_property
     def asked_hours(self) -> frozenset[datetime]:
-        """Every hour that was ever requested."""
+        """Every hour ever requested."""
         return self.folded_hours.union(row.hour for row in self.hours)
 
     @cached_property
     def first_asked_hour(self) -> datetime | None:
-        """The earliest hour that was ever requested."""
+        """The earliest hour ever requested."""
         young = min((row.hour for row in self.hours), default=None)
         return min((hour for hour in (young, *(run.hour for run in self.fold.hours)) if hour is not None), default=None)
 
     def is_folded(self, hour: datetime) -> bool:
-        """Whether the hour was complete when its rows were moved out of the state."""
+        """Return True if the hour was complete when its rows were moved out of the state."""
         return any(hour in run for run in self.fold.hours)
 
     def read_folded(self, hours: Iterable[datetime]) -> "tuple[IndexState, ...]":
-        """Return the folded rows of the months of those `hours` that are folded."""
+        """Return the folded rows of the months of folded `hours`."""
         months = sorted({find_folded_month(hour) for hour in hours if self.is_folded(hour)})
         return tuple(self.read_month(month) for month in months)
 
     def coverage(self, kafka_partition: int) -> RangeSet:
-        """Return the offsets that were scanned and committed, known gaps included."""
+        """Return the offsets scanned and committed, known gaps included."""
         return self._coverage.get(kafka_partition, RangeSet())
 
     @cached_property
     def unresolved(self) -> tuple[Unresolved, ...]:
-        """The `failures`, in order, without the offsets that coverage holds meanwhile."""
+        """The `failures`, in order, without the offsets covered since."""
         rows: dict[int, list[Unresolved]] = defaultdict(list)
         for item in self.failures:
             rows[item.kafka_partition].append(item)
@@ -147,11 +147,11 @@ class IndexState:
         return self._gaps.get(kafka_partition, ())
 
     def gap_offsets(self, kafka_partition: int, reason: GapReason) -> RangeSet:
-        """Return the offsets of the gaps that have this reason."""
+        """Return the offsets of the gaps with this reason."""
         return self._gap_offsets.get((kafka_partition, reason), RangeSet())
 
     def deleted(self, kafka_partition: int) -> RangeSet:
-        """Return the offsets that are part of coverage only because retention deleted them."""
+        """Return the covered offsets without records, deleted by retention."""
         # The archive holds what was scanned before retention deleted it.
         scanned = RangeSet(s.offsets for s in self.all_scans if s.kafka_partition == kafka_partition)
         return self.gap_offsets(kafka_partition, "retention") - scanned
@@ -167,15 +167,15 @@ class IndexState:
         return self.generations[-1] if self.generations else None
 
     def was_added(self, kafka_partition: int) -> bool:
-        """Whether the kafka partition was added after archiving began. If so, it is archived from its offset 0."""
+        """Check if the kafka partition was added after archiving began. If so, it is archived from its offset 0."""
         return bool(self.generations) and kafka_partition not in self.generations[0].kafka_partitions
 
     def list_epoch_marks(self, kafka_partition: int) -> list[EpochMark]:
         """List, in order, the ends of scans and gaps at which the leader epoch of the archived log is known.
 
-        No later epoch began below such an end. If the reader did not know the epoch, it is the one of the first
-        observation of a log that ended there: the epoch of a shorter log may be too low, and a later observation may
-        have seen the log after a truncation. What lies in an accepted truncation tells nothing: the log has lost some.
+        No later epoch began below such an end. If the reader did not know the epoch, the first look with this end has
+        it: a shorter log's epoch may be too low, and a later look may follow a truncation. Ends inside an accepted
+        truncation are left out.
         """
         epochs = self._leader_epochs.get(kafka_partition, {})
         lost = self.gap_offsets(kafka_partition, "truncated")
@@ -186,10 +186,10 @@ class IndexState:
         ]
 
     def find_epoch_mark(self, kafka_partition: int, log_start: int, end_offset: int) -> EpochMark | None:
-        """Return where to look at a log to find out whether it still holds what lies without a hole below `end_offset`.
+        """Return the place to compare with a log, to detect a truncation below `end_offset`.
 
-        It is the highest such place of which the leader epoch is known: of the end itself nobody may know it, for
-        instance behind a batch that cannot be read. None if there is none, or retention deleted all below it.
+        It is the highest place with a known leader epoch. The end itself may have none, for instance behind an
+        unreadable batch. None if there is no place, or retention deleted all below it.
         """
         covered = self.coverage(kafka_partition)
         begin = next((r.start_offset for r in covered if r.start_offset < end_offset <= r.end_offset), end_offset)
@@ -198,17 +198,17 @@ class IndexState:
         return marks[-1] if marks else None
 
     def hour_start(self, kafka_partition: int, hour: datetime) -> int | None:
-        """Return the lowest offset at which the hour was ever planned to begin."""
+        """Return the lowest planned start offset of the hour."""
         return self._find_ranges(hour).get(kafka_partition, UNKNOWN)[0]
 
     def hour_of(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour whose planned range holds the offset."""
+        """Return the latest hour with the offset in its planned range."""
         hour = self.last_begun(kafka_partition, offset)
         end = None if hour is None else self._find_ranges(hour)[kafka_partition][1]
         return hour if end is None or offset < end else None
 
     def last_begun(self, kafka_partition: int, offset: int) -> datetime | None:
-        """Return the latest hour that was planned to begin at the offset or before."""
+        """Return the latest hour planned to begin at the offset or before."""
         planned = self._planned.get(kafka_partition, [])
         at = bisect_right(planned, offset, key=lambda hour: self._hours[hour][kafka_partition][0] or 0)
         last = planned[at - 1] if at else None
@@ -221,23 +221,23 @@ class IndexState:
         return max((hour for hour in (last, folded) if hour is not None), default=None)
 
     def first_start(self, kafka_partition: int) -> int:
-        """Return the lowest offset at which an hour was planned to begin, 0 without one."""
+        """Return the lowest planned start offset of any hour, 0 without one."""
         starts = (ranges.get(kafka_partition, UNKNOWN)[0] for ranges in self._hours.values())
         return min((start for start in starts if start is not None), default=0)
 
     def is_scanned(self, hour: datetime) -> bool:
-        """Whether the hour was requested, and coverage holds all offsets that ListOffsets then reported for it."""
+        """Check if the hour was requested, and coverage holds all its offsets, as ListOffsets reported them."""
         ranges = self._hours.get(hour, {})
         if not ranges:
             return self.is_folded(hour)
         return all(end is not None and self.coverage(p).covers(start or 0, end) for p, (start, end) in ranges.items())
 
     def condemned_offsets(self, kafka_partition: int) -> frozenset[int]:
-        """Return the first offsets whose usual key a vacuum deletes. An object that begins there gets another key."""
+        """Return first offsets with a usual key that a vacuum deletes: an object there gets another key."""
         return frozenset(c.start_offset for c in self.condemned if c.kafka_partition == kafka_partition)
 
     def conflicting(self, ranges: Mapping[int, RangeSet]) -> tuple[Reservation, ...]:
-        """Return the reservations that share an offset with `ranges`."""
+        """Return the reservations overlapping `ranges`."""
         conflicts: list[Reservation] = []
         for reservation in self.reservations:
             needed = ranges.get(reservation.kafka_partition, RangeSet())
@@ -246,7 +246,7 @@ class IndexState:
         return tuple(conflicts)
 
     def find_first_log_start(self, kafka_partition: int) -> int | None:
-        """Return where the log began when archiving began. None before."""
+        """Return the log start at the beginning of the archive. None before."""
         if self.was_added(kafka_partition):
             return 0
         return self.looks.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
@@ -260,7 +260,7 @@ class IndexState:
 
     @cached_property
     def _gap_offsets(self) -> dict[tuple[int, GapReason], RangeSet]:
-        """Each hour that is judged asks for them."""
+        """Every judged hour needs them."""
         ranges: dict[tuple[int, GapReason], list[OffsetRange]] = defaultdict(list)
         for gap in self.gaps:
             ranges[gap.kafka_partition, gap.reason].append(gap.offsets)
@@ -276,9 +276,9 @@ class IndexState:
 
     @cached_property
     def _leader_epochs(self) -> dict[int, dict[int, int]]:
-        """For each kafka partition the leader epochs at the ends of scans and gaps, where they are known.
+        """The known leader epochs at the ends of scans and gaps, by kafka partition.
 
-        Of what was truncated, it is the epoch at the start: up to there, log and archive are the same.
+        For truncated offsets, it is the epoch at their start: up to there, log and archive are the same.
         """
         epochs: dict[int, dict[int, int]] = defaultdict(dict)
         unknown: set[tuple[int, int]] = set()
@@ -307,7 +307,7 @@ class IndexState:
     def _hours(self) -> dict[datetime, dict[int, Range]]:
         """For each hour and kafka partition the lowest start and the highest end ever planned. None: still unknown.
 
-        What ListOffsets reports for an hour only moves up.
+        The offsets that ListOffsets reports for an hour only move up.
         """
         hours: dict[datetime, dict[int, Range]] = defaultdict(dict)
         for item in self.hours:
@@ -317,7 +317,7 @@ class IndexState:
 
     @cached_property
     def _planned(self) -> dict[int, list[datetime]]:
-        """For each kafka partition, in order, the planned hours whose start there is known."""
+        """The planned hours with a known start, in order, by kafka partition."""
         planned: dict[int, list[datetime]] = defaultdict(list)
         for hour in sorted(self._hours):
             for kafka_partition, (start, _) in self._hours[hour].items():

@@ -1,4 +1,4 @@
-"""Offsets that the log holds but that could not be archived."""
+"""Offsets in the log that could not be archived."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ def parse_retention_ms(configs: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Unreadable:
-    """Offsets `[start_offset, end_offset)` of one kafka partition that a reader could not read.
+    """Unreadable offsets `[start_offset, end_offset)` of one kafka partition.
 
     `reason` is UNREADABLE.
     """
@@ -36,9 +36,9 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """Offsets `[start_offset, end_offset)` that a scan found and could not archive. They are not part of coverage.
+    """Offsets `[start_offset, end_offset)` that a scan could not archive. They are not part of coverage.
 
-    `reason` names in a few words what failed. `message` is the message for the first of these offsets. `found_at` is
+    `reason` names the failure in a few words. `message` is the message for the first of these offsets. `found_at` is
     UTC. `min_timestamp` (epoch ms) is the earliest time of their records, None if it is unknown. `retention_ms` is how
     long the topic kept records when they were found: -1 if it deletes no records by age, None if it was not requested.
     The row has no effect after a later scan reads the offsets, or after somebody decides (`kafka-s3 resolve`).
@@ -59,7 +59,7 @@ class Unresolved:
 
 
 def subtract_offsets(rows: Iterable[Unresolved], offsets: RangeSet) -> Iterator[Unresolved]:
-    """Yield, in order, what remains of one kafka partition's rows without `offsets`. The rows do not overlap."""
+    """Yield, in order, the rest of one kafka partition's rows without `offsets`. The rows do not overlap."""
     ordered = sorted(rows, key=lambda u: u.start_offset)
     remaining = RangeSet(u.offsets for u in ordered) - offsets
     for item in ordered:

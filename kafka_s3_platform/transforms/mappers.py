@@ -219,7 +219,7 @@ def _make_header(header: tuple[str, bytes | None]) -> dict[str, Any]:
 
 
 def _replace_mapped(batch: ConnectBatch, side: Side, mapped: list[tuple[Any, Schema | None]]) -> ConnectBatch:
-    """Replace a payload if a record changed it. If not, it keeps the bytes that it was read as."""
+    """Replace a payload if a record changed it. If not, it keeps the bytes it was read as."""
     source: Payload = getattr(batch, side)
     pairs = zip(mapped, _pair_schemas(source), strict=True)
     if all(new is old and schema == old_schema for (new, schema), (old, old_schema) in pairs):

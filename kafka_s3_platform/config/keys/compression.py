@@ -113,7 +113,7 @@ def _read_cloud_codec(sheet: Sheet, row: Format) -> str | None:
 def _leave_others(sheet: Sheet, used: Collection[str], key: str) -> None:
     """Report the keys of codecs that this file does not use.
 
-    As in Connect, a file may set the codecs of formats that it does not write. It may not set `s3.compression.type`
+    As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type`
     for a format that compresses its objects itself.
     """
     if LINES_KEY not in used and sheet.text(LINES_KEY).casefold() not in {"", "none"}:

@@ -225,7 +225,7 @@ def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[
 
 
 def is_known_option(name: str) -> bool:
-    """Whether an option, without its converter's prefix, is known by its full name. Others may hold a secret."""
+    """Return True if an option, without its converter's prefix, is known by its full name. Others may hold a secret."""
     short_name = name.removeprefix(_PREFIX)
     client_key = CLIENT_KEYS.find(short_name) if short_name.startswith("ssl.") else None
     keys = (_KEYS.find(name), _KEYS.find(short_name), client_key)
@@ -233,7 +233,7 @@ def is_known_option(name: str) -> bool:
 
 
 def is_registry_option(name: str) -> bool:
-    """Whether an option sets the address of a registry or the login. It may have its converter's prefix."""
+    """Return True if an option sets the address of a registry or the login. It may have its converter's prefix."""
     return name.rsplit(".converter.", maxsplit=1)[-1].startswith((_PREFIX, "basic.auth.", "bearer.auth.", "ssl."))
 
 

@@ -298,7 +298,7 @@ class LayoutSettings(Settings):
 
     @property
     def has_out_of_range_folder(self) -> bool:
-        """Whether keys tell records out of range by a folder of their own."""
+        """True if keys tell records out of range by a folder of their own."""
         has_times = self.partitioner not in {"Default", "Field"} and self.timestamp_extractor != "Wallclock"
         return has_times and self.key_layout not in {"template", "lenses"}
 
@@ -311,7 +311,7 @@ class LayoutSettings(Settings):
 
     @property
     def is_envelope(self) -> bool:
-        """Whether objects hold whole records unchanged, whatever the converters are."""
+        """True if objects hold whole records unchanged, whatever the converters are."""
         return find_format(self.format).is_envelope
 
 

@@ -254,7 +254,7 @@ def _read_converter(
 
 
 def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
-    """Whether the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
+    """Check if the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
     named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
     return named and f"{side}.converter.schema.registry.url" in sheet
 

@@ -57,7 +57,7 @@ class KeyFinding:
 class Sheet:
     """Judges the keys of one file by a table, then returns the values of those that are honoured.
 
-    An alias is read, and refused, by the name of the key that it is an alias of. Findings show it as the file has it.
+    An alias is read, and refused, by the name of the key it is an alias of. Findings show it as the file has it.
     If the table does not list a key by its full name, its value may be a secret: the key may be mistyped, or belong to
     a plug-in. Findings mask such values.
     """
@@ -196,12 +196,12 @@ class Sheet:
         self._hidden.difference_update(names)
 
     def is_refused(self, name: str) -> bool:
-        """Whether a key is refused so far."""
+        """Return True if a key is refused so far."""
         judgement = self._judged.get(self.written(name))
         return judgement is not None and judgement[0] is KeyClass.REFUSED
 
     def attempt(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
-        """Return what `read` returns, and the keys that it refuses, with the reasons.
+        """Return what `read` returns, and the keys it refuses, with the reasons.
 
         If there are any, its judgements are taken back.
         """
@@ -219,7 +219,7 @@ class Sheet:
         return result, refused
 
     def findings(self) -> Iterator[KeyFinding]:
-        """Return a finding for every key of the file, in its order, then for the required keys that it lacks."""
+        """Return a finding for every key of the file, in its order, then for the required keys it lacks."""
         for name, (key_class, effect) in self._judged.items():
             written = self._entries[name].get_secret_value() if name in self._entries else ""
             is_known = name not in self._hidden
@@ -252,7 +252,7 @@ def substitute_variables(text: str, env: Mapping[str, str]) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of a key shows that its value must not be shown."""
+    """Return True if the name of a key shows that its value must not be shown."""
     folded = name.casefold()
     return _SECRET.search(folded) is not None and _OF_CREDENTIALS.search(folded) is None
 

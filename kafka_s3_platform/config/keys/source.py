@@ -271,7 +271,7 @@ def _judge_parts(sheet: Sheet, layout: LayoutSettings) -> None:
 
 
 def needs_topic_key(sheet: Sheet, layout: LayoutSettings) -> bool:
-    """Whether the keys of objects do not name their topic, so that the file has to."""
+    """Return True if the keys of objects do not name their topic, so that the file has to."""
     if layout.key_layout == "template" and not sheet.is_refused(_find_template_key(sheet)):
         return "topic" not in compile_read_template(layout.file_name_template or "").names
     return layout.key_layout == "zooz"

@@ -1,6 +1,6 @@
 """Declares keys: what this version does with each, how it is read, and which field of the settings holds it.
 
-A key that is read is declared once, with its parser, its default and its meaning. The settings, the check report,
+A key read is declared once, with its parser, its default and its meaning. The settings, the check report,
 `kafka-s3 describe` and `docs/connector-files.md` take them from there.
 """
 
@@ -46,11 +46,11 @@ class Key:
 
     @property
     def is_family(self) -> bool:
-        """Whether it stands for all keys with its prefix."""
+        """True if it stands for all keys with its prefix."""
         return self.name.endswith(".*")
 
     def is_neutral(self, value: str) -> bool:
-        """Whether `value` asks for nothing that this version cannot do."""
+        """Return True if `value` asks for nothing that this version cannot do."""
         return value.strip().casefold() in {text.casefold() for text in self.neutral}
 
 
@@ -87,7 +87,7 @@ def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
 
 
 class KeyTable:
-    """Finds keys by exact name, else by the longest family that they belong to."""
+    """Finds keys by exact name, else by the longest family they belong to."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._exact = {key.name: key for key in keys}
@@ -95,7 +95,7 @@ class KeyTable:
         self._families = sorted((key.name for key in self._exact.values() if key.is_family), key=len, reverse=True)
 
     def find(self, name: str) -> Key | None:
-        """Return the key, or the longest family that it belongs to. None: it is not known."""
+        """Return the key, or the longest family it belongs to. None: it is not known."""
         if name in self._exact:
             return self._exact[name]
         family = next((family for family in self._families if name.startswith(family[:-1])), None)

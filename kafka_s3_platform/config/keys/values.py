@@ -164,7 +164,7 @@ def _add_short_names(classes: Mapping[str, object]) -> dict[str, str]:
 
 
 def is_topic_name(text: str) -> bool:
-    """Whether Kafka allows the text as a topic's name."""
+    """Return True if Kafka allows the text as a topic's name."""
     return text not in {".", ".."} and _TOPIC.fullmatch(text) is not None
 
 
@@ -231,7 +231,7 @@ def parse_folder_or_root(text: str) -> str:
 
 
 def is_nested(one: str, other: str) -> bool:
-    """Whether one folder is the other, or holds it."""
+    """Return True if one folder is the other, or holds it."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
@@ -265,7 +265,7 @@ def parse_bootstrap_servers(text: str) -> str:
 
 
 def _is_host(text: str) -> bool:
-    """Whether the text has no blanks, control characters or characters that change the direction of text."""
+    """Return True if the text has no blanks, control characters or characters that change the direction of text."""
     return text.isprintable() and " " not in text
 
 
@@ -336,7 +336,7 @@ def parse_extension(text: str) -> str:
 def find_broken_hour(zone: ZoneInfo, start: datetime) -> tuple[date, timedelta] | None:
     """Return the first week after `start` in which the clocks change by no whole hours, and the change. None: never.
 
-    Dagster names hours by the clock. After such a change, the hours that it names no longer follow each other. The
+    Dagster names hours by the clock. After such a change, the hours it names no longer follow each other. The
     search ends ten years from now.
     """
     moment, end = start.astimezone(timezone.utc), datetime.now(timezone.utc) + YEARS_AHEAD

@@ -306,7 +306,7 @@ class _Types:
         return None
 
     def _parts(self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True) -> Iterator[_Part]:
-        """Yield the schema and the parts that it is combined of, each once.
+        """Yield the schema and the parts it is combined of, each once.
 
         A part may have the whole as one of its parts, if it is one of several that a value may fit.
         """
@@ -389,7 +389,7 @@ class _Types:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema allows no properties but those that it lists. Patterns are not looked at, so they allow any."""
+    """Check if a schema allows no properties but those it lists. Patterns are not looked at, so they allow any."""
     is_open = schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False
     return not is_open and not schema.get("patternProperties")
 
@@ -414,7 +414,7 @@ def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]]
 
 
 def _may_be_null(parts: Sequence[_Part]) -> bool:
-    """Whether null fits an object schema of these parts."""
+    """Return True if null fits an object schema of these parts."""
     types = [part.schema["type"] for part in parts if part.is_sure and "type" in part.schema]
     if not types:
         return any(_is_null_schema(part.schema) for part in parts)

@@ -61,7 +61,7 @@ class JsonSchemaText:
 
 
 def compile_json_schema(avro: Any) -> JsonSchemaText:
-    """Return the JSON Schema of an Avro schema, which is given as parsed JSON.
+    """Return the JSON Schema of an Avro schema, given as parsed JSON.
 
     Raises:
         ValueError: the schema is too long after names are replaced by their types.

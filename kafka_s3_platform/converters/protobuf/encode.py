@@ -68,7 +68,7 @@ class ProtobufText:
 
 
 def compile_protobuf(avro: Any) -> ProtobufText:
-    """Return the .proto file of an Avro schema, which is given as parsed JSON.
+    """Return the .proto file of an Avro schema, given as parsed JSON.
 
     Raises:
         ValueError: Protobuf has no such type. The message says why.
@@ -114,7 +114,7 @@ class _Kind:
 
 @dataclass
 class _Scope:
-    """A message that is being written: its full name, and the names that it contains."""
+    """A message that is being written: its full name, and the names it contains."""
 
     path: str
     taken: set[str]

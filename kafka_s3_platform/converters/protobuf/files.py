@@ -102,7 +102,7 @@ def _find_built_in(names: set[str]) -> dict[str, FileDescriptorProto]:
 
 
 def _order_files(name: str, descriptors: Mapping[str, FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
-    """Return the files, each one once and after all files that it imports."""
+    """Return the files, each one once and after all files it imports."""
     needed: dict[str, FileDescriptorProto] = {}
     names = [name]
     while names:

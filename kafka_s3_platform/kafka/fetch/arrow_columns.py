@@ -18,8 +18,8 @@ _HEADERS = RECORD_SCHEMA.field("headers").type
 def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Return the records of `batches`, in their order, as one batch of RECORD_SCHEMA.
 
-    Also return, by offset, why a record differs from that in the log: in a header name that is not UTF-8, bytes are
-    escaped. Several batches together must not weigh more than LARGEST_BATCH.
+    Also return, by offset, the difference of a record from the log: header names other than UTF-8 have escaped bytes.
+    Several batches together must not weigh more than LARGEST_BATCH.
     """
     sizes: Int64s = np.array([b.sizes for b in batches]).sum(axis=0)
     columns = _Columns(sum(b.batch.count for b in batches), sizes)
@@ -29,7 +29,7 @@ def build_record_batch(tp: TopicPartition, batches: Sequence[OpenedBatch]) -> tu
 
 
 class _Columns:
-    """Arrow buffers that are filled batch by batch."""
+    """Arrow buffers filled batch by batch."""
 
     def __init__(self, rows: int, sizes: Int64s) -> None:
         key_bytes, value_bytes, headers, name_bytes, header_bytes = sizes.tolist()
@@ -90,7 +90,7 @@ class _Columns:
         return headers, failures
 
     def _texts(self) -> tuple[pa.Array, dict[int, str]]:
-        """Return the header names, and the reason by offset where one is escaped. Few names are distinct."""
+        """Return the header names, and the reason by offset for each escaped one. Few names are distinct."""
         names = self._names.array()
         try:
             return names.cast(pa.string()), {}

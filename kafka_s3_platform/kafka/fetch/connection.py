@@ -1,4 +1,4 @@
-"""A blocking connection to one broker, for FETCH requests and for what librdkafka has no call for.
+"""A blocking connection to one broker, for FETCH requests and for those missing in librdkafka.
 
 It connects without security, over TLS, and with SASL PLAIN or SCRAM. For anything else it raises UnsupportedError, and
 confluent-kafka reads instead.
@@ -61,7 +61,7 @@ class UnsupportedError(Exception):
 
 
 def is_supported(properties: Mapping[str, str]) -> bool:
-    """Whether we obey all of these librdkafka properties that decide how to connect."""
+    """Return True if we obey all of these librdkafka properties that decide how to connect."""
     deciding = {name for name in properties if name.startswith(_DECIDING)}
     return (
         deciding <= _UNDERSTOOD
@@ -117,13 +117,13 @@ class BrokerConnection:
         self.unanswered += 1
 
     def answer(self) -> FetchAnswer:
-        """Read the answer to the oldest `ask` that is not answered yet."""
+        """Read the answer to the oldest unanswered `ask`."""
         answer = wire.read_fetch_answer(self._receive(self._record_bytes, _RECORD_SECONDS))
         self.unanswered -= 1
         return answer
 
     def delete_offsets(self, group: str, topic: str, kafka_partitions: Collection[int]) -> dict[int | None, int]:
-        """Delete offsets of a group, at its coordinator. Return what `wire.read_offset_delete_errors` does."""
+        """Delete offsets of a group, at its coordinator. Return the codes of `wire.read_offset_delete_errors`."""
         self._send(wire.OFFSET_DELETE, wire.write_offset_delete_request(group, topic, kafka_partitions))
         return wire.read_offset_delete_errors(self._receive())
 

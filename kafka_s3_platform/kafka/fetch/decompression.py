@@ -1,7 +1,7 @@
 """Decompresses record batches up to a limit: a few bytes can become terabytes.
 
-Kafka's Java broker and clients read streams that follow one another (two gzip members, two frames) as one; so does
-this. Sources: RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java's SnappyInputStream (xerial).
+Kafka's Java broker and clients read successive streams (two gzip members, two frames) as one; so does this. Sources:
+RFC 1952 (gzip), RFC 8878 (zstd), LZ4's frame format, snappy-java's SnappyInputStream (xerial).
 """
 
 import sys
@@ -76,7 +76,7 @@ def decompress_batch(codec: int, body: memoryview, most: int) -> Any:
 
 
 def _bound_size(codec: int, body: memoryview) -> int:
-    """Return the largest size that the bytes can decompress to, without decompressing them; sys.maxsize if unknown."""
+    """Return the largest size the bytes can decompress to, without decompressing them; sys.maxsize if unknown."""
     if codec == _ZSTD:
         # So many parts are a library's work, which needs a limit anyway, and less time for each than we.
         parts = list(islice(_bound_zstd_blocks(body), _MOST_PARTS))
@@ -85,7 +85,7 @@ def _bound_size(codec: int, body: memoryview) -> int:
 
 
 def _decompress_snappy(body: memoryview, most: int) -> bytes:
-    """Decompress raw snappy, or the blocks in which snappy-java (Kafka's Java clients) frames it."""
+    """Decompress raw snappy, or snappy-java's framed blocks (Kafka's Java clients)."""
     if bytes(body[:8]) != _XERIAL:
         return b"".join(_decompress_blocks([body], most))
     return b"".join(_decompress_blocks(_split_xerial(body), most))
@@ -114,7 +114,7 @@ def _count_small(before: int, size: int) -> int:
 
 
 def _split_xerial(body: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of one stream, or of several that follow one another."""
+    """Yield the blocks of one stream, or of successive ones."""
     at = streams = 0
     while at < len(body):
         if bytes(body[at : at + 8]) == _XERIAL:

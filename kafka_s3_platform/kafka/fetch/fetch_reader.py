@@ -1,6 +1,6 @@
 """The quick RecordReader: reads FETCH responses directly into Arrow. It leaves difficult cases to confluent-kafka.
 
-It uses only answers that leave no doubt. After any other answer (an error, an offset out of range, a diverging epoch,
+It uses only answers without doubt. After any other answer (an error, an offset out of range, a diverging epoch,
 a batch with unknown bounds, no progress), `ConfluentReader` reads the rest of the range: it knows the meaning of each
 of these. Both give the same batches, whose ends depend on offsets and content alone.
 

@@ -35,7 +35,7 @@ _FILL = types.void(
 
 @compile_cached(_VARINT)  # type: ignore[untyped-decorator, unused-ignore]
 def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Read a zigzag varint of at most 64 bits, and where it ends; -1 if it does not end before `end`."""
+    """Read a zigzag varint of at most 64 bits, and its end; -1 if it does not end before `end`."""
     value = np.uint64(0)
     shift = np.uint64(0)
     if pos < 0:
@@ -52,7 +52,7 @@ def read_varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:  # pragma: n
 
 @compile_cached(_SKIP)  # type: ignore[untyped-decorator, unused-ignore]
 def _skip_value(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int:  # pragma: no cover - compiled
-    """Return where a length-prefixed value ends, and add its bytes to `sizes[part]`; -1 if it does not fit."""
+    """Return the end of a length-prefixed value, and add its bytes to `sizes[part]`; -1 if it does not fit."""
     if pos < 0:
         return -1
     length, pos = read_varint(buf, pos, end)
@@ -66,7 +66,7 @@ def _skip_value(buf: Bytes, pos: int, end: int, sizes: Int64s, part: int) -> int
 
 @compile_cached(_RECORD)  # type: ignore[untyped-decorator, unused-ignore]
 def _measure_record(buf: Bytes, pos: int, end: int, sizes: Int64s) -> int:  # pragma: no cover - compiled
-    """Return where a record's headers end, from its key on; -1 if its fields do not fit before `end`."""
+    """Return the end of a record's headers, from its key on; -1 if its fields do not fit before `end`."""
     pos = _skip_value(buf, pos, end, sizes, 0)
     pos = _skip_value(buf, pos, end, sizes, 1)
     headers = -1
@@ -107,7 +107,7 @@ def measure_records(buf: Bytes, count: int, last_delta: int, sizes: Int64s) -> i
 
 @compile_cached(_COPY)  # type: ignore[untyped-decorator, unused-ignore]
 def _copy_value(buf: Bytes, pos: int, row: int, ends: Any, valid: Any, data: Any) -> int:  # pragma: no cover - compiled
-    """Copy one length-prefixed value into row `row` of a column; return where it ends in `buf`."""
+    """Copy one length-prefixed value into row `row` of a column; return its end in `buf`."""
     length, pos = read_varint(buf, pos, len(buf))
     start = ends[row]
     valid[row] = length >= 0
@@ -145,7 +145,7 @@ def fill_rows(
     header_values: Any,
     at: Int64s,
 ) -> None:  # pragma: no cover - compiled
-    """Append the records of a batch that `measure_records` has checked. `at` holds the next row and the next header."""
+    """Append the records of a batch checked by `measure_records`. `at` holds the next row and the next header."""
     pos = 0
     row = at[0]
     header = at[1]

@@ -1,8 +1,8 @@
 """Kafka's record batches (message format 2), parsed and checked without a Python object per record.
 
-Source of the format: Apache Kafka documentation, "Message Format". Only a record tells where the next one begins, so
+Source of the format: Apache Kafka documentation, "Message Format". Only a record's end shows the next one's start, so
 compiled functions (`kernels`) walk through them. Nothing is believed before it is checked against the batch's own
-bounds and its CRC-32C: whoever may write to a topic can make up batches, and the broker checks little of them.
+bounds and its CRC-32C: writers to a topic can make up batches, and the broker checks little of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ _PARTS = 5  # what `measure_records` counts: bytes of keys and values, headers, 
 class LogBatch:
     """One record batch of the log. `body` holds its records, compressed as `attributes` say.
 
-    `fault` tells why the batch cannot be believed. It is empty as long as nothing wrong is found.
+    `fault` is the reason not to believe the batch, empty without one.
     """
 
     base_offset: int
@@ -70,7 +70,7 @@ class LogBatch:
 
 
 def parse_batches(view: memoryview) -> Iterator[LogBatch]:
-    """Yield the complete batches of a fetched piece of the log. One that is cut off at its end is left out.
+    """Yield the complete batches of a fetched piece of the log. A truncated last one is left out.
 
     Raises:
         ValueError: a batch is of a format before 2, or shorter than its header.
@@ -94,18 +94,18 @@ def parse_batches(view: memoryview) -> Iterator[LogBatch]:
 
 
 class OutOfOrderError(ValueError):
-    """The batches of one answer are in an order that no log has."""
+    """The batches of one answer are in an impossible order."""
 
 
 def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
-    """Return the batches up to the first one with a `fault`, which is taken to end where the next one begins.
+    """Return the batches up to the first one with a `fault`, taken to end where the next one begins.
 
-    The caller asks again for those behind it: nobody knows whether a damaged batch ended a transaction. If it is the
-    last of several, it is left out, and the next answer brings it together with those behind it.
+    The caller asks again for those behind it: a damaged batch may have ended a transaction. If it is the last of
+    several, it is left out, and the next answer brings it together with the next ones.
 
     Raises:
         OutOfOrderError: the batches are not in order.
-        ValueError: nobody can tell where the damaged batch ends.
+        ValueError: the end of the damaged batch is unknown.
     """
     for at, batch in enumerate(batches):
         following = batches[at + 1].base_offset if at + 1 < len(batches) else None
@@ -118,7 +118,7 @@ def cut_at_fault(batches: Sequence[LogBatch]) -> list[LogBatch]:
 
 
 def _mark_last(batch: LogBatch, fault: str) -> LogBatch:
-    """Mark a batch that nothing follows: its end is believed only if two parts of its header agree on it."""
+    """Mark a last batch: its end is believed only if two parts of its header agree on it."""
     if batch.count < 1 or batch.last_offset != batch.base_offset + batch.count - 1:
         raise ValueError(f"where the batch at offset {batch.base_offset} ends cannot be told: {fault}")
     return replace(batch, fault=fault)
@@ -139,9 +139,9 @@ Aborted = Iterable[tuple[int, int]]
 
 
 def leaps_beyond(batches: Sequence[LogBatch], start: int, end: int, log_end: int) -> bool:
-    """Whether offsets of `[start, end)` are passed over by a batch that begins at or past the log's end.
+    """Return True if offsets of `[start, end)` are passed over by a batch that begins at or past the log's end.
 
-    No checksum covers a batch's own offset, so a wrong one looks like a hole that compaction has left.
+    No checksum covers a batch's own offset, so a wrong one looks like a hole left by compaction.
     """
     if batches[-1].base_offset < log_end:
         return False
@@ -169,7 +169,7 @@ def select_committed(batches: Iterable[LogBatch], aborted: Aborted) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class OpenedBatch:
-    """A batch whose records are what its header says. `weight` is about how many bytes they take in Arrow."""
+    """A batch with records as its header announces. `weight` is about how many bytes they take in Arrow."""
 
     batch: LogBatch
     body: Bytes
@@ -181,7 +181,7 @@ def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
     """Decompress the batch, and check it to its last byte. A compressed one may take `most` bytes.
 
     Raises:
-        ValueError: its records are not what its header says, or too large.
+        ValueError: its records contradict its header, or are too large.
     """
     body = _read_body(batch, most)
     sizes = np.zeros(_PARTS, np.int64)
@@ -233,7 +233,7 @@ def _make_size_error(most: int) -> ValueError:
 
 
 def _is_abort(batch: LogBatch) -> bool:
-    """Whether a control batch ends a transaction that was aborted: the type is the second int16 of its record's key."""
+    """Check if a control batch ends an aborted transaction: the type is the second int16 of its record's key."""
     body = _read_body(batch, _LARGEST_CONTROL)
     _, at = read_varint(body, 0, len(body))
     at += 1  # the attributes; lengths and deltas before and after are varints

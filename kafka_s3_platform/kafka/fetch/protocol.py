@@ -1,4 +1,4 @@
-"""Kafka's protocol as far as we speak it ourselves: what fetching needs, and what librdkafka has no call for.
+"""Our own part of Kafka's protocol: fetching, and the requests missing in librdkafka.
 
 Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2, OffsetDelete 0. Source: Apache Kafka
 documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and arrays begin with their
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """What a broker says of one kafka partition. `aborted` are (producer id, first offset) of aborted transactions.
+    """A broker's answer about one kafka partition. `aborted` are (producer id, first offset) of aborted transactions.
 
-    `divergence` tells that its log has not the leader epoch that was asked for, or not up to the offset.
+    `divergence` is set if its log lacks the requested leader epoch, or ends it before the offset.
     """
 
     error_code: int
@@ -75,7 +75,7 @@ def write_metadata_request(topic: str) -> bytes:
 def write_fetch_request(tp: TopicPartition, offset: int, leader_epoch: int, max_bytes: int, wait_ms: int) -> bytes:
     """Write a request for committed records of one kafka partition from `offset` on.
 
-    `leader_epoch` is that of the record before it, -1 if unknown: the broker then finds out a truncated log.
+    `leader_epoch` is the epoch of the record before it, -1 if unknown: with it the broker detects a truncated log.
     """
     # A consumer has no replica id (-1), wants one byte at least, and opens no fetch session (0, epoch -1).
     head = _FETCH_HEAD.pack(-1, wait_ms, 1, max_bytes, READ_COMMITTED, 0, -1)
@@ -96,7 +96,7 @@ def write_authenticate_request(token: bytes) -> bytes:
 
 
 def write_offset_delete_request(group: str, topic: str, kafka_partitions: Collection[int]) -> bytes:
-    """Write a request to remove the offsets that a group has committed of some kafka partitions."""
+    """Write a request to remove a group's committed offsets of some kafka partitions."""
     numbers = b"".join(_write_number(p) for p in (len(kafka_partitions), *kafka_partitions))
     return _write_short_string(group) + _write_number(1) + _write_short_string(topic) + numbers
 
@@ -138,7 +138,7 @@ def read_authenticate_answer(frame: memoryview) -> tuple[int, bytes]:
 
 
 def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
-    """Read the error codes of an OffsetDelete answer by kafka partition; None has that of the answer. 0 is no error."""
+    """Read the error codes of an OffsetDelete answer by kafka partition; None has the answer's own. 0 is no error."""
     answer = _Answer(frame, flexible=False)
     errors: dict[int | None, int] = {None: answer.number(2)}
     answer.number(4)
@@ -150,7 +150,7 @@ def read_offset_delete_errors(frame: memoryview) -> dict[int | None, int]:
 
 
 class _Answer:
-    """Reads an answer from its start. ValueError or IndexError where it ends too early."""
+    """Reads an answer from its start. ValueError or IndexError if it ends too early."""
 
     def __init__(self, frame: memoryview, flexible: bool = True) -> None:
         self._frame = frame

@@ -11,7 +11,7 @@ MECHANISMS = SCRAM | {"PLAIN"}
 def authenticate(mechanism: str, user: str, password: str, ask: Callable[[bytes], bytes]) -> None:
     """Exchange the mechanism's messages. `ask` sends one to the broker and returns its answer.
 
-    Raises ValueError if the broker does not prove that it knows the password too, which SCRAM demands.
+    Raises ValueError if the broker does not prove its knowledge of the password, as SCRAM demands.
     """
     if mechanism not in SCRAM:
         ask(f"\0{user}\0{password}".encode())

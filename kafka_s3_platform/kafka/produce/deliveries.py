@@ -62,7 +62,7 @@ class DeliveryTrack:
         self._target_offset = offset
 
     def _told(self, offset: int | None) -> int | None:
-        """Return the offset, or None if the broker has forgotten where the batch is: librdkafka then counts from -1."""
+        """Return the offset, or None if the broker has forgotten the batch's place: librdkafka then counts from -1."""
         if offset is None or offset < 0:
             self._made_up = -1
         else:
@@ -70,7 +70,7 @@ class DeliveryTrack:
         return offset if self._made_up is None else None
 
     def queued(self, sources: npt.NDArray[np.int64]) -> None:
-        """Remember the source offsets of queued records. Forget offsets that were acknowledged earlier."""
+        """Remember the source offsets of queued records. Forget offsets acknowledged earlier."""
         while self._sources and self._forgotten + len(self._sources[0]) < self.acknowledged:
             self._forgotten += len(self._sources.popleft())
         self._sources.append(sources)
@@ -81,7 +81,7 @@ class DeliveryTrack:
         self._weighed.append((self.sent, size, time.monotonic()))
 
     def arrived(self) -> Iterator[tuple[int, float]]:
-        """Yield size and time of each weighed part that was acknowledged since the last call."""
+        """Yield size and time of each weighed part acknowledged since the last call."""
         while self._weighed and self._weighed[0][0] <= self.acknowledged:
             _, size, sent_at = self._weighed.popleft()
             yield size, sent_at

@@ -1,4 +1,4 @@
-"""Limits the bytes in flight to a target, so that even a slow target acknowledges them in time."""
+"""Limits the bytes in flight to a target, so even a slow target acknowledges them in time."""
 
 import time
 from collections import deque
@@ -14,9 +14,9 @@ SPANS = 12
 
 
 class Pace:
-    """Computes how many bytes may be in flight, from the bytes that were acknowledged lately.
+    """Computes how many bytes may be in flight, from the bytes acknowledged lately.
 
-    The room begins small and doubles with every answer of a target that keeps up. A broker's quota lets the bytes of
+    The room begins small and doubles with every answer of a fast target. A broker's quota lets the bytes of
     ten seconds pass at once. Then it delays every request, also a commit, until the average is back at the quota. So
     the room has an upper bound, however fast the target seems.
     """
@@ -32,7 +32,7 @@ class Pace:
 
     @property
     def room(self) -> int:
-        """Bytes that may be in flight at once."""
+        """The limit of bytes in flight."""
         self._forget()
         return min(max(FIRST_BYTES, self._total), self._most)
 
@@ -47,7 +47,7 @@ class Pace:
         self._total += size
 
     def admits(self, size: int) -> bool:
-        """Return whether `size` bytes may be sent now. If nothing is in flight, any size may."""
+        """Return True if `size` bytes may be sent now. If nothing is in flight, any size may."""
         # Otherwise a record larger than the whole room would never be sent.
         return not self.on_its_way or self.on_its_way + size <= self.room
 

@@ -57,7 +57,7 @@ _FIXED: Mapping[str, Any] = {
 
 
 def find_sent_codec(settings: KafkaSettings) -> str | None:
-    """Return the codec that the worker file names, None if it says nothing."""
+    """Return the codec in the worker file, None if there is none."""
     properties = settings.properties("producer")
     named = properties.get("compression.type", properties.get("compression.codec"))
     return None if named is None else str(named)
@@ -106,7 +106,7 @@ class RecordSender:
         self.close()
 
     def close(self) -> None:
-        """Take back undelivered records, so that `delivered` is final. Call `flush` first to deliver all records."""
+        """Take back undelivered records: then `delivered` is final. Call `flush` first to deliver all records."""
         self._settle()
         self._take_back()
         try:
@@ -117,13 +117,13 @@ class RecordSender:
 
     @property
     def delivered(self) -> dict[int, Delivered]:
-        """The deliveries to each kafka partition of the target that are acknowledged until now."""
+        """The acknowledged deliveries to each kafka partition of the target."""
         return {p: track.delivered() for p, track in sorted(self._tracks.items())}
 
     def send(self, batch: pa.RecordBatch, target_kafka_partition: int) -> None:
         """Queue the records of `batch` (RECORD_SCHEMA), in order; wait while the queue is full.
 
-        Raises PreflightError, which names the source offset of a record that cannot be sent or was rejected, and
+        Raises PreflightError with the source offset of a rejected or unsendable record, and
         BrokerUnavailableError if nothing was acknowledged for `answer_seconds`.
         """
         self._refuse_unsendable(batch)
@@ -179,7 +179,7 @@ class RecordSender:
         return queued
 
     def _raise_fatal_error(self, refusal: KafkaError) -> None:
-        """Raise for the fatal error after which produce() refuses every record, or for the record that caused it.
+        """Raise for the fatal error after which produce() refuses every record, or for its record.
 
         librdkafka may refuse records a moment before it reports the fatal error.
         """
@@ -272,10 +272,9 @@ class ReplayProducer(RecordSender):
     """An idempotent producer to one topic.
 
     `max_message_bytes` is the target topic's `max.message.bytes`: neither a record nor a batch exceeds it, before
-    compression by `codec` or what the worker file names instead. A compressed record may exceed it.
-    With `allow_now` the producer sends records with timestamp 0, which get the time of sending. After an error nothing
-    more can be sent. `delivered` then shows the deliveries to each kafka partition of the target. `is_limited`: records
-    come at a limited rate.
+    compression by `codec` or the worker file's codec. A compressed record may exceed it. With `allow_now` the producer
+    sends records with timestamp 0, which get the time of sending. After an error nothing more can be sent. `delivered`
+    then shows the deliveries to each kafka partition of the target. `is_limited`: records come at a limited rate.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A producer that commits records and progress in one transaction."""
+"""Commits records and progress in one transaction."""
 
 import logging
 import time
@@ -44,8 +44,8 @@ class TransactionalReplayProducer(RecordSender):
     """A transactional producer to one topic. It commits records and the progress that counts them in one transaction.
 
     Call `begin` first. The first `send` after a commit opens a transaction. `close` aborts an open one. After an error
-    nothing more can be sent. SupersededError means that a later producer with this transactional id is at work, or
-    that the cluster has ended the transaction after its timeout. `is_limited`: records come at a limited rate.
+    nothing more can be sent. SupersededError: a later producer with this transactional id is at work, or the cluster
+    has ended the transaction after its timeout. `is_limited`: records come at a limited rate.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TransactionalReplayProducer(RecordSender):
         return self
 
     def close(self) -> None:
-        """Abort what is not committed."""
+        """Abort the open transaction."""
         if self._is_stuck:
             # A thread still uses the client, so do not close it. The next producer fences it.
             return
@@ -92,17 +92,17 @@ class TransactionalReplayProducer(RecordSender):
             super().close()
 
     def begin(self) -> None:
-        """Fence older producers with this transactional id, and end a transaction that one of them left open."""
+        """Fence older producers with this transactional id, and end their open transaction."""
         self._call(self._producer.init_transactions, "fencing older runs")
 
     @property
     def room(self) -> int:
-        """Bytes that the target probably acknowledges well before a transaction times out, from its recent speed."""
+        """Bytes the target probably acknowledges well before a transaction times out, by its recent speed."""
         return self._pace.room
 
     @property
     def delay(self) -> float:
-        """Seconds that the target took for its last acknowledgement. A commit may take as long."""
+        """Seconds until the target's last acknowledgement. A commit may take as long."""
         return self._pace.delay
 
     def wait_for_room(self, size: int) -> None:
@@ -145,7 +145,7 @@ class TransactionalReplayProducer(RecordSender):
             )
 
     def _serve_soon(self, seconds: float) -> int:
-        """Send batches that are not full, since there is no room to fill them, and let librdkafka report deliveries."""
+        """Send partly filled batches, for want of room, and let librdkafka report deliveries."""
         self._producer.flush(FLUSH_SECONDS)
         queued = self._producer.poll(seconds)
         self._acknowledge()
@@ -162,7 +162,7 @@ class TransactionalReplayProducer(RecordSender):
             self._opened_at = time.monotonic()
 
     def _call(self, function: Callable[[float], None], what: str) -> None:
-        """Call until it succeeds. After a retriable error, the next call goes on where the last one ended."""
+        """Call until it succeeds. After a retriable error, the next call continues the last one."""
         deadline = time.monotonic() + self._answer_seconds
         while True:
             try:
@@ -205,6 +205,6 @@ class TransactionalReplayProducer(RecordSender):
 
 
 def try_transactions(settings: KafkaSettings, topic: str, transactional_id: str) -> None:
-    """Raise what a producer of transactions is refused for, without one: rights, or its timeout."""
+    """Raise the error a producer of transactions would meet: missing rights, or its timeout."""
     with TransactionalReplayProducer(settings, topic, transactional_id) as producer:
         producer.begin()

@@ -1,4 +1,4 @@
-"""Waits for a call that may never return."""
+"""Waits for a call, which may never return."""
 
 from collections.abc import Callable, Sequence
 from threading import Thread
@@ -34,5 +34,5 @@ class Waiting:
 
 
 def is_any_waiting() -> bool:
-    """Return whether a call has not returned yet, though nobody may wait for it any more."""
+    """Return True if a call has not returned yet, though nobody may wait for it any more."""
     return any(thread.name == _NAME for thread in list_threads())

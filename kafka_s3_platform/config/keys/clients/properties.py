@@ -16,7 +16,7 @@ Scope = Literal["common", "consumer", "producer", "admin"]
 
 @dataclass(frozen=True)
 class ClientProperty(Key):
-    """A property that is passed on as `target`. `parse` makes librdkafka's text from its value."""
+    """A property passed on as `target`. `parse` makes librdkafka's text from its value."""
 
     scopes: frozenset[Scope] = frozenset({"common", "consumer", "producer", "admin"})
     target: str = ""

@@ -118,7 +118,7 @@ def _set_properties(outcome: ClientOutcome, properties: Mapping[str, str]) -> No
 
 
 def _set_together(outcome: ClientOutcome, names: Iterable[str], doc: str, properties: Mapping[str, str]) -> None:
-    """Set the result of properties that are read together. If one of it is set already, refuse them all."""
+    """Set the result of properties read together. If one of it is set already, refuse them all."""
     try:
         _set_properties(outcome, properties)
     except ValueError as err:

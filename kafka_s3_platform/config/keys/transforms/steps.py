@@ -72,7 +72,7 @@ def check_transform(settings: TransformSettings) -> None:
 
 
 def is_python_class(settings: TransformSettings) -> bool:
-    """Whether the step is a user's own class."""
+    """Return True if the step is a user's own class."""
     return "." in settings.type
 
 
@@ -105,13 +105,13 @@ def find_public_keys(entries: Mapping[str, str]) -> Iterator[str]:
 
 
 def keeps_content(settings: TransformSettings) -> bool:
-    """Whether keys, values and headers stay unchanged, so that the native envelope can hold the records."""
+    """Return True if keys, values and headers stay unchanged, so that the native envelope can hold the records."""
     declared = TRANSFORM_TYPES.get(settings.type)
     return declared is not None and declared.keeps_content
 
 
 def routes_records(step_type: str, predicate_type: str | None) -> bool:
-    """Whether a transform with this predicate may send some records of a topic elsewhere than others.
+    """Return True if a transform with this predicate may send some records of a topic elsewhere than others.
 
     A type with a dot is a user's own class, of which nothing is known.
     """
@@ -134,7 +134,7 @@ def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:
 
 
 def _is_selected(step: TransformSettings, topic: str) -> bool:
-    """Whether a step changes all records of a topic."""
+    """Return True if a step changes all records of a topic."""
     if step.predicate is None or step.predicate.type != "TopicNameMatches":
         return step.predicate is None
     return (parse_options(step.predicate)["pattern"].fullmatch(topic) is not None) != step.negate
