@@ -1,8 +1,7 @@
 """Connect's own schemas (org.apache.kafka.connect.data): converters read them, and get Avro schemas from them.
 
-The Avro schemas are the ones that Confluent's AvroData makes, but of its `connect.*` properties only those that tell
-what values mean: names and parameters that no logical type of Avro has, a name that a record could not have, and that
-an integer has 8 or 16 bits.
+The Avro schemas are Confluent's AvroData's, but of its `connect.*` properties only with those of the meaning of values:
+names and parameters without a logical type of Avro, a name invalid for a record, and integers of 8 or 16 bits.
 """
 
 import json
@@ -79,7 +78,7 @@ class ConnectType:
 
     @property
     def branch_name(self) -> str | None:
-        """The name of the branch of Avro's union that holds values of this type. None: its record is not named yet."""
+        """The branch name of values of this type in Avro's unions. None: its record is not named yet."""
         if self.kind == "struct":
             return self.avro_name
         if self.kind == "map":
@@ -105,12 +104,12 @@ class Slot:
 
 
 def has_text_keys(kind: ConnectType) -> bool:
-    """Return True if Avro has such a map. Maps with other keys than texts become an array of entries."""
+    """Return True if Avro has such a map. Maps with other keys than strings become an array of entries."""
     return kind.key is not None and kind.key.type.kind == "string"
 
 
 def is_made_up_name(name: str) -> bool:
-    """Return True if this full name is one of those that AvroData numbers, for records that have none in Connect."""
+    """Return True if this full name is one of AvroData's numbered names, for records without one in Connect."""
     return _MADE_UP.fullmatch(name) is not None
 
 
@@ -168,7 +167,7 @@ class AvroSchemas:
 
     @contextmanager
     def _inside(self, name: str) -> Iterator[None]:
-        """Give names without a namespace that of the record with this full name."""
+        """Give names without a namespace this record's namespace."""
         outer = self._namespace
         self._namespace = read_namespace(name)
         try:
@@ -218,7 +217,7 @@ def write_avro_schema(slot: Slot) -> str:
 
 
 def encode_default(value: Any) -> Any:
-    """Encode a default as Avro's JSON does: each byte becomes a character, and a union does not tell its branch."""
+    """Encode a default as Avro's JSON does: each byte becomes a character, and a union does not name its branch."""
     if isinstance(value, tuple):
         return encode_default(value[1])
     if isinstance(value, bytes):
@@ -231,7 +230,7 @@ def encode_default(value: Any) -> Any:
 
 
 def _is_simple_default(default: Any, branch: Any) -> bool:
-    """Check if a default is of a branch that can be moved: a simple one, which defines no name for those behind it."""
+    """Check if a default is of a movable branch: a simple one, without a name for those behind it."""
     kind = branch if isinstance(branch, Mapping) else {"type": branch}
     return kind["type"] in PRIMITIVE and fits_default(encode_default(default), kind)
 
@@ -248,7 +247,7 @@ def _make_scalar_schema(kind: ConnectType) -> Any:
 
 
 def _list_properties(kind: ConnectType) -> dict[str, Any]:
-    """Return the properties that say what Avro's own type does not."""
+    """Return the properties with the meaning missing in Avro's own type."""
     name = JSON_TEXT if kind.kind == "json" else kind.name
     properties = {"connect.name": name, "connect.parameters": dict(kind.parameters)}
     # Avro has no smaller integers: AvroData's property keeps them.
@@ -262,6 +261,6 @@ def _start_record(name: str, around: str) -> dict[str, Any]:
 
 
 def _make_valid_name(name: str) -> str:
-    """Make a name that Avro allows. Dots stay."""
+    """Make a valid name of Avro. Dots stay."""
     parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) for part in name.split(".") if part]
     return ".".join(f"_{part}" if part[0].isdigit() else part for part in parts) or DEFAULT_NAME

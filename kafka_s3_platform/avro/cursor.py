@@ -1,4 +1,4 @@
-"""Reading positions of many records in one stretch of bytes, which move all at once."""
+"""Reading positions of many records in one stretch of bytes, moved all at once."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ _SMALL = np.array([(b & 127) >> 1 ^ -(b & 1) for b in range(256)], np.int64)
 class RecordCursor:
     """Reading positions of several records in one stretch of bytes.
 
-    `stop` is one position past the end of each record. A record whose position reaches `stop` has failed.
+    `stop` is one position past the end of each record. A record with its position at `stop` has failed.
     """
 
     __slots__ = ("data", "pos", "stop", "words")
@@ -47,7 +47,7 @@ class RecordCursor:
 
     @property
     def alive(self) -> Positions:
-        """The records that have not failed."""
+        """The records still alive."""
         return np.flatnonzero(self.pos < self.stop)
 
     def only(self, rows: Positions) -> "RecordCursor":
@@ -55,7 +55,7 @@ class RecordCursor:
         return RecordCursor(self.data, self.words, self.pos[rows], self.stop[rows])
 
     def merge(self, rows: Positions, part: "RecordCursor") -> None:
-        """Copy the positions of a cursor that `only` returned for these records."""
+        """Copy the positions of a cursor made by `only` for these records."""
         self.pos[rows] = part.pos
 
     def advance(self, size: int | Int64s) -> None:
@@ -170,7 +170,7 @@ def is_invalid_utf8(text: memoryview) -> bool:
 
 
 def split_column(column: pa.BinaryArray, skip: int) -> Iterator[tuple[Positions, RecordCursor]]:
-    """Yield cursors over stretches of a column that fit into a processor's cache.
+    """Yield cursors over stretches of a column small enough for a processor's cache.
 
     Each comes with its rows: those with `skip` bytes or more. Their positions are behind these bytes.
     """

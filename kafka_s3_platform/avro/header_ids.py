@@ -1,4 +1,4 @@
-"""Schemas that headers name: then keys and values hold bare data, and no byte of them is a schema's id.
+"""Schemas named in headers: then keys and values hold bare data, and no byte of them is a schema's id.
 
 Confluent's HeaderSchemaIdSerializer (Confluent Platform 8.1) writes a magic byte 1 and the 16 bytes of the schema's
 GUID. All of its readers also take a magic byte 0 and an id of four bytes. For Protobuf, the message indexes follow.
@@ -19,7 +19,7 @@ SCHEMA_HEADERS: Mapping[Side, str] = {"key": "__key_schema_id", "value": "__valu
 
 
 def read_schema_names(headers: pa.ListArray, side: Side) -> pa.BinaryArray | None:
-    """Read the header of each record that names the schema of this side, null where there is none. None if all are.
+    """Read each record's header of this side's schema, null if there is none. None if all are.
 
     It is empty if the header is null, or if its first and its last one differ: some readers take one, some the other.
     """
@@ -37,7 +37,7 @@ def read_schema_names(headers: pa.ListArray, side: Side) -> pa.BinaryArray | Non
 
 
 def parse_schema_name(text: bytes) -> tuple[str | int, bytes]:
-    """Return the GUID or the id that such a header names, and the bytes behind. ValueError: it names neither."""
+    """Return the GUID or the id in such a header, and the bytes behind. ValueError: it names neither."""
     if text[:1] == b"\1" and len(text) >= 17:
         return str(uuid.UUID(bytes=text[1:17])), text[17:]
     if text[:1] == b"\0" and len(text) >= PREFIX_BYTES:

@@ -29,7 +29,7 @@ _FEW = 16
 
 @dataclass
 class ItemBudget:
-    """How many list items a datum may still have. Counts items that take few bytes, or all if `counts_all`."""
+    """The number of list items a datum may still have. Counts items of few bytes, or all if `counts_all`."""
 
     most: int
     counts_all: bool
@@ -55,11 +55,11 @@ class SchemaNode(ABC):
     """One type of a schema.
 
     Attributes:
-        arrow: the type of the array that `read` returns. None: `read` cannot be used.
+        arrow: the type of `read`'s array. None: `read` cannot be used.
         size: the bytes of every datum. None if they vary, or if the bytes have to be checked.
         least: the fewest bytes of a datum.
         depth: how deep types are nested.
-        values: the number of values in a datum whose lists are empty.
+        values: the number of values in a datum with empty lists.
         density: the most values for a byte of a list's item. 0 without lists.
         excess: by how much the values of a datum may exceed `_DENSE` for each of its bytes.
     """
@@ -264,7 +264,7 @@ class RecordNode(SchemaNode):
 
 
 class BlocksNode(SchemaNode):
-    """An array, or a map, which is an array of records of key and value.
+    """An array, or a map: an array of records of key and value.
 
     Items without bytes, or with many values for each byte, are counted before they are read.
     """
@@ -381,14 +381,14 @@ def walk_record(at: RecordCursor, row: np.intp, walk: Callable[[memoryview], int
 
 
 def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
-    """Put nulls between the values, at the rows that are not present."""
+    """Put nulls between the values, at the absent rows."""
     if len(values) == len(present):
         return values
     return values.take(pa.array(np.cumsum(present) - 1, mask=~present))
 
 
 def _read_indices(at: RecordCursor, count: int) -> Int64s:
-    """Read indices below `count`. A record that fails here gets `count` itself."""
+    """Read indices below `count`. A failed record gets `count` itself."""
     indices = at.varint(INT_BYTES)
     wrong = indices.view(np.uint64) >= np.uint64(count)
     if wrong.any():

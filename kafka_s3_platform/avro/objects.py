@@ -1,8 +1,8 @@
 """Reads Avro data as plain objects in Avro's physical form, and writes them, with fastavro.
 
 A value of a union keeps its branch (`model.connect`): fastavro alone forgets it for all types without a name, and
-chooses by the value when it writes. So each branch of a union of several types becomes a record of one field, which
-takes no bytes of its own. fastavro calls a function for such a record, because it has a logical type.
+chooses by the value when it writes. So each branch of a union of several types becomes a record of one field, without
+bytes of its own. fastavro calls a function for such a record, because it has a logical type.
 """
 
 import io
@@ -26,8 +26,8 @@ class AvroObjects:
     """Reads and writes data of one schema. `read_as` is the same schema with fewer fields, read alone.
 
     Raises:
-        ValueError: a union has two branches of one name, which Avro forbids, so nothing tells them apart.
-        Exception: fastavro's own errors for what is no schema.
+        ValueError: a union has two branches of one name, which Avro forbids.
+        Exception: fastavro's own errors for an invalid schema.
     """
 
     def __init__(self, avro: Any, read_as: Any = None) -> None:
@@ -43,7 +43,7 @@ class AvroObjects:
         return _parse(_check_ranges(strip_logical_types(self._avro)))
 
     def read(self, data: bytes, start: int = 0) -> Any:
-        """Decode the datum that begins at `start`. Raise errors of any type for damaged data."""
+        """Decode the datum at `start`. Raise errors of any type for damaged data."""
         body = io.BytesIO(data)
         if start:
             body.seek(start)
@@ -62,14 +62,14 @@ def _parse(avro: Any) -> Any:
 
 
 def _check_ranges(avro: Any) -> Any:
-    """Return the schema with a check at each int: fastavro also writes larger numbers, which other readers refuse."""
+    """Return the schema with a check at each int: fastavro also writes larger numbers, refused by other readers."""
     if avro == "int" or (isinstance(avro, Mapping) and avro["type"] == "int"):
         return {"type": "int", "logicalType": _RANGE}
     return replace_parts(avro, _check_ranges)
 
 
 def _name_branches(node: Any, done: set[str]) -> None:
-    """Change a parsed schema in place, so that all uses of its named types change."""
+    """Change a parsed schema in place: all uses of its named types change."""
     if isinstance(node, list):
         for branch in node:
             _name_branches(branch, done)

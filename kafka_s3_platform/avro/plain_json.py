@@ -1,9 +1,9 @@
-"""Converts values of an Avro schema so that msgspec encodes them like Connect's JsonConverter without schemas.
+"""Converts values of an Avro schema for msgspec, to JSON as of Connect's JsonConverter without schemas.
 
 Bytes and fixed stay bytes. Decimals stay bytes or become numbers (`json.decimal.format`). Dates and times stay numbers.
-NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map whose keys are not strings becomes an
-array of pairs. A union of several types becomes an object with a member for each type, all null except one. A member
-has the short name of its type, or the full one if two types have that short name.
+NaN and infinities become the strings "NaN", "Infinity" and "-Infinity". A map without string keys becomes an array of
+pairs. A union of several types becomes an object with a member for each type, all null except one. A member has the
+short name of its type, or the full one if two types have that short name.
 Sources: Kafka Connect, JsonConverter; Confluent AvroData.
 """
 
@@ -23,7 +23,7 @@ Plain = Callable[[Any], Any]
 
 
 def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> Plain | None:
-    """Return a function that converts values of a schema before they are encoded. None: they need no conversion."""
+    """Compile a converter of a schema's values for encoding. None: they need no conversion."""
     if schema is None:
         return _convert_schemaless
     avro = AvroSchema(schema.avro)
@@ -73,7 +73,7 @@ class PlainJson:
         self._open: set[str] = set()
 
     def plain(self, node: Any) -> Plain | None:
-        """Return a function that converts values of the node before they are encoded. None: they need no conversion."""
+        """Compile a converter of the node's values for encoding. None: they need no conversion."""
         resolved = self._avro.resolved(node)
         if isinstance(resolved, list):
             return self._union(resolved)
@@ -101,7 +101,7 @@ class PlainJson:
         return _convert_items(self.plain(items))
 
     def _pairs(self, key_type: Any, value_type: Any) -> Plain:
-        """Return a function for a Connect map that Avro holds as entries.
+        """Compile a converter of a Connect map held as entries in Avro.
 
         It makes an object if the keys are optional strings, else an array of pairs.
         """

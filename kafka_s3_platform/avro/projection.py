@@ -2,11 +2,11 @@
 
 Source: Apache Avro specification, "Schema Resolution". `target` is the specification's reader's schema. Differences:
 
-- What a value means never changes. As in Connect's SchemaProjector, a type and the one it is made into have the
+- The meaning of a value never changes. As in Connect's SchemaProjector, a type and the one it is made into have the
   same full name, the same logical type with the same parameters, and the same name and parameters in Connect. A number
-  that would lose digits is refused, and a symbol that the enum there lacks, also if that enum has a default.
-- A name that a converter made up, because Connect's schema has none or has it twice, is no name: such records are
-  matched by their place, in a union by their fields.
+  that would lose digits is refused, and a symbol missing in the enum there, also if that enum has a default.
+- A converter's made-up name, for none or a repeated one in Connect's schema, is no name: such records are matched by
+  their place, in a union by their fields.
 """
 
 import struct
@@ -41,7 +41,7 @@ class ProjectionError(Exception):
 def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> Iterator[Any]:
     """Convert `objects` of the schema `source` to values of `target`. Nulls stay.
 
-    For a value that cannot be converted, yield the ProjectionError that says why.
+    For a value that cannot be converted, yield the ProjectionError.
     """
     try:
         convert, _ = _compile_projection(source.text, target.text)
@@ -56,7 +56,7 @@ def project_values(objects: Sequence[Any], source: Schema, target: Schema) -> It
 
 
 def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
-    """List the fields of `source` that values lose when they are converted to `target`, with the records around them.
+    """List the fields of `source` lost in a conversion to `target`, with the records around them.
 
     Raise ProjectionError if no value can be converted.
     """
@@ -72,7 +72,7 @@ def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str
 class _Projections:
     """Makes projections between the types of two schemas, each pair of named types once.
 
-    A type is what `AvroSchema.resolved` returns: its definition, or the list of a union's branches.
+    A type is a result of `AvroSchema.resolved`: its definition, or the list of a union's branches.
     """
 
     def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
@@ -146,9 +146,9 @@ class _Projections:
         return lambda _: default
 
     def _to_union(self, source: Definition, target: Sequence[Any], where: str, *, is_among_nameless: bool) -> Project:
-        """Choose the branch of the same type, else the first branch that values can be converted to.
+        """Choose the branch of the same type, else the first branch with a conversion.
 
-        `is_among_nameless`: the source is a record without a name, of a union with others that have none either.
+        `is_among_nameless`: the source is a record without a name, of a union with other nameless ones.
         """
         branches = [self.target.resolved(branch) for branch in target]
         is_choice = sum(branch["type"] != "null" for branch in branches) > 1
@@ -200,7 +200,7 @@ def _compile_branch(name: str, convert: Project) -> Project:
 
 
 def _compile_refusal(err: ProjectionError) -> Project:
-    """Return a projection that fails for each value."""
+    """Return a projection failing for each value."""
     reason = str(err)
 
     def refuse(_: Any) -> Any:
@@ -210,7 +210,7 @@ def _compile_refusal(err: ProjectionError) -> Project:
 
 
 def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
-    """Choose the records that the source may be. Of several without a name, only fields tell which it is."""
+    """Choose the records fitting the source. Of several without a name, only the fields decide."""
     fitting = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
     if _read_given_name(source) is not None or (len(fitting) < 2 and not is_among_nameless):
         return fitting
@@ -244,14 +244,14 @@ def _describe_type(definition: Definition) -> str:
 
 
 def _check_meaning(source: Definition, target: Definition, where: str) -> None:
-    """Check that a value of one type stands for the same thing in the other one."""
+    """Check that a value has the same meaning in the other type."""
     here, there = _read_meaning(source), _read_meaning(target)
     if here != there:
         raise _make_mismatch_error(where, *(_describe_meaning(*side) for side in ((source, here), (target, there))))
 
 
 def _read_meaning(schema: Definition) -> dict[str, Any]:
-    """Read what a type says of the meaning of its values, beside Avro's own type."""
+    """Read the meaning of a type's values, beside Avro's own type."""
     names = ["logicalType"]
     if schema.get("logicalType") == "decimal":
         names += ["precision", "scale"]
@@ -326,7 +326,7 @@ def _has_same_name(source: Definition, target: Definition) -> bool:
 
 
 def _read_given_name(definition: Definition) -> str | None:
-    """Return the full name that somebody gave to a type, None if a converter made it up."""
+    """Return a type's original full name, None if a converter made it up."""
     # A converter numbers a name that another type has taken, and says what the name was.
     name: str = definition.get("connect.name") or definition["name"]
     return None if is_made_up_name(definition["name"]) else name

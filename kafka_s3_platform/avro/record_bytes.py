@@ -8,7 +8,7 @@ class InvalidDatumError(Exception):
 
 
 def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]:
-    """Read the index at `pos`, which has to be below `count`. Return it and the position behind it.
+    """Read the index at `pos`, below `count`. Return it and the position behind it.
 
     Raises InvalidDatumError.
     """

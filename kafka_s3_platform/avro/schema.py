@@ -48,7 +48,7 @@ def read_namespace(name: str) -> str:
 
 
 def is_record(schema: Any) -> bool:
-    """Return True if a schema defines a record. Only there does the attribute `fields` mean something."""
+    """Return True if a schema defines a record. Only there the attribute `fields` has a meaning."""
     return isinstance(schema, Mapping) and schema.get("type") in ("record", "error")
 
 
@@ -69,7 +69,7 @@ def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
 
 
 def find_invalid_name(schema: Any) -> str | None:
-    """Return a name of a type, field or symbol that Avro does not allow. None: there is none."""
+    """Return an invalid name of a type, field or symbol, None if there is none."""
     for full_name, definition in collect_definitions(schema).items():
         fields = [field["name"] for field in definition["fields"]] if is_record(definition) else []
         names = (*full_name.split("."), *fields, *definition.get("symbols", ()))
@@ -80,7 +80,7 @@ def find_invalid_name(schema: Any) -> str | None:
 
 
 def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
-    """Return the schema with all types of `others` it needs. Each is defined where it is used first."""
+    """Return the schema with all types of `others` it needs. Each is defined at its first use."""
     definitions = {**others, **collect_definitions(schema)}
     done: set[str] = set()
 
@@ -107,7 +107,7 @@ def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
 
 
 def strip_logical_types(schema: Any) -> Any:
-    """Return the schema without logical types and defaults, so that fastavro reads and writes Avro's own types."""
+    """Return the schema without logical types and defaults: then fastavro reads and writes Avro's own types."""
     if isinstance(schema, Mapping):
         schema = {key: value for key, value in schema.items() if key != "logicalType"}
     return replace_parts(_drop_defaults(schema), strip_logical_types)
@@ -134,7 +134,7 @@ def encode_null(schema: Any) -> bytes | None:
 
 
 def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> Any:
-    """Decode a default, which a schema holds as JSON.
+    """Decode a schema's default from JSON.
 
     `resolve` returns the definition of a node: the branches of a union, else an object with its `type`.
     """
@@ -165,12 +165,12 @@ def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callabl
 
 
 def get_branch_name(branch: str | Mapping[str, Any]) -> str:
-    """Return the name of a branch of a union: a named type's own, which has to be the full one, or that of the type."""
+    """Return the name of a branch of a union: a named type's full name, or the type itself."""
     return branch if isinstance(branch, str) else str(branch.get("name", branch["type"]))
 
 
 def fits_default(default: Any, kind: Mapping[str, Any]) -> bool:
-    """Check if a default, which a schema holds as JSON, may be of a type. It does not look into lists and maps."""
+    """Check if a schema's default in JSON may be of a type. Lists and maps are not checked inside."""
     name = kind["type"]
     if isinstance(default, bool):
         return bool(name == "boolean")

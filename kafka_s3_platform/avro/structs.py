@@ -1,7 +1,7 @@
 """Avro schemas as Connect's transforms see them: structs with fields, optional or required, some with a default.
 
 In memory, every named type is a reference by its full name, so fields can be moved freely. `Avro.schema` writes each
-definition where its name occurs first. Source of the mapping from Connect: Confluent's AvroData.
+definition at the first use of its name. Source of the mapping from Connect: Confluent's AvroData.
 """
 
 import json
@@ -48,7 +48,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Avro:
-    """A schema in parts: `root` is a node, `names` are the definitions that nodes refer to.
+    """A schema in parts: `root` is a node, `names` are the referenced definitions.
 
     `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
     `schema.compatibility` can still order the changed schemas.
@@ -71,7 +71,7 @@ class Avro:
         return Schema(text, None, self.subject, self.version)
 
     def inner(self, node: Any) -> tuple[Any, bool]:
-        """Return the type in a union with null, else the node itself, and whether it is such a union."""
+        """Return the type in a union with null, else the node itself, and True for such a union."""
         if isinstance(node, list):
             others = [branch for branch in node if branch != "null"]
             if len(others) == 1:
@@ -150,12 +150,12 @@ class Avro:
         return Field(field["name"], field["type"], self.physical_default(default, inner), optional)
 
     def physical_default(self, default: Any, node: Any) -> Any:
-        """Decode a default, which is JSON, to its physical form."""
+        """Decode a default from JSON to its physical form."""
         return decode_default(default, node, lambda part: part if isinstance(part, list) else self.definition(part))
 
 
 def make_optional(node: Any, default: Any = None) -> list[Any]:
-    """Return a union with null. Avro requires that the default's branch comes first."""
+    """Return a union with null. Avro requires the default's branch first."""
     return ["null", node] if default is None else [node, "null"]
 
 
@@ -199,7 +199,7 @@ def _define_type(node: Mapping[str, Any], namespace: str, names: dict[str, Mappi
 
 
 def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> Iterator[str]:
-    """Yield the names that a node or a list of fields refers to, directly or through other types."""
+    """Yield the names referenced by a node or a list of fields, directly or through other types."""
     if isinstance(node, list):
         for item in node:
             yield from _find_references(item, names, visited)
@@ -215,7 +215,7 @@ def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> 
 
 
 class _Writer:
-    """Writes each definition where its name occurs first."""
+    """Writes each definition at the first use of its name."""
 
     def __init__(self, names: Mapping[str, Mapping[str, Any]]) -> None:
         self._names = names

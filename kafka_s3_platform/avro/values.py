@@ -58,14 +58,14 @@ class AvroSchema:
         return str(resolved["type"])
 
     def members(self, union: Sequence[Any]) -> tuple[list[Any], bool]:
-        """Return the union's types except null, and whether null is one of its types."""
+        """Return the union's types except null, and True if null is one of its types."""
         others = [node for node in union if self.kind(node) != "null"]
         return others, len(others) < len(union)
 
     def compile_choice(self, members: Sequence[Any]) -> Callable[[Any], tuple[int, Any]]:
-        """Return a function that returns the index of the member that a value `(branch, value)` names, and the value.
+        """Compile a function from `(branch, value)` to the member's index and the value.
 
-        The function raises TypeError for a value that names no branch, LookupError for a branch of another union.
+        The function raises TypeError for a value without a branch, LookupError for a branch of another union.
         """
         places = {get_branch_name(self.resolved(member)): at for at, member in enumerate(members)}
 
@@ -79,7 +79,7 @@ class AvroSchema:
         return choose
 
     def physical_default(self, node: Any, default: Any) -> Any:
-        """Decode a default, which Avro writes as JSON."""
+        """Decode a default from Avro's JSON."""
         return decode_default(default, node, self.resolved)
 
 
@@ -95,7 +95,7 @@ _EXACT = Context(prec=MAX_DECIMAL_DIGITS)
 
 
 def decode_decimal(unscaled: bytes, scale: int) -> Decimal:
-    """Return the number that Avro stores as these bytes. Raise ValueError if there are too many bytes."""
+    """Return the decimal number of these bytes. Raise ValueError if there are too many bytes."""
     if len(unscaled) > MAX_DECIMAL_BYTES:
         raise ValueError(f"a decimal of {len(unscaled):,} bytes, read are {MAX_DECIMAL_BYTES:,}")
     return _EXACT.scaleb(Decimal(int.from_bytes(unscaled, "big", signed=True)), -scale)

@@ -1,10 +1,10 @@
 """Checks Avro data, and splits it into columns, for all records of a batch in step: no Python for each record.
 
 An array holds the reading position of each record, and each node of the schema moves all of them at once. A position
-never moves back. A position past the end of its record stays there: that record failed, whatever bytes follow.
+never moves back. A position past the end of its record stays there: that record failed.
 
-A schema is judged when it is compiled: how deep its types are nested, how many values a datum has at least, and how
-many values a byte can stand for. Items that take no bytes are counted record by record.
+A schema is judged when it is compiled: by its depth, by the least values of a datum, and by the most values of a byte.
+Items without bytes are counted record by record.
 
 Measured for records of 96 B and 10 fields, in batches of 65,536: 0.27 CPU microseconds for each record to check it,
 0.47 to split it. fastavro takes 6.7.
@@ -49,7 +49,7 @@ MAX_BRANCHES = 2_000
 def check_bodies(avro: Any, column: pa.BinaryArray, skip: int) -> Bools:
     """Return True if the bytes of each value, from `skip` on, are exactly one datum of a schema. True for nulls.
 
-    The rules are the Avro specification's, which are stricter than fastavro's: an int has 32 bits in at most 5 bytes, a
+    The rules are the Avro specification's, stricter than fastavro's: an int has 32 bits in at most 5 bytes, a
     long has at most 10 bytes, a boolean is 0 or 1, lengths and indices are never negative, the byte size of a block is
     correct, and strings are UTF-8. A datum nested deeper than `MAX_DEPTH` is refused.
 

@@ -17,7 +17,7 @@ NO_ID = -1
 
 
 def read_schema_ids(raw: pa.BinaryArray) -> Int64s:
-    """Return the schema id of each value, NO_ID for nulls and for values that are not in the wire format."""
+    """Return the schema id of each value, NO_ID for nulls and for values outside the wire format."""
     starts, ends, data = read_extents(raw)
     ids = np.full(len(raw), NO_ID, np.int64)
     rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False) & (ends - starts >= PREFIX_BYTES))
@@ -46,10 +46,10 @@ def read_extents(raw: pa.BinaryArray) -> tuple[Int64s, Int64s, npt.NDArray[np.ui
 def map_schema_ids(
     raw: pa.BinaryArray, ids: Mapping[int, int], bare: pa.BooleanArray | None = None
 ) -> tuple[pa.BinaryArray, Positions, Int64s]:
-    """Replace the schema ids of values by `ids` (old -> new). Values that are not in the wire format stay.
+    """Replace the schema ids of values by `ids` (old -> new). Values outside the wire format stay.
 
-    So do those that are `bare`: no byte of them is an id, whatever they begin with. Also return the positions of values
-    whose id is not in `ids`, which stay too, and the ids of these values.
+    So do `bare` ones: no byte of them is an id. Also return the positions of values with ids missing in `ids`, which
+    stay too, and these ids.
     """
     old_ids = read_schema_ids(raw)
     if bare is not None:
@@ -64,7 +64,7 @@ def map_schema_ids(
 
 
 def write_schema_ids(raw: pa.BinaryArray, ids: Int64s) -> pa.BinaryArray:
-    """Write the id of `ids` into each value. Nulls, and values whose id is NO_ID, stay as they are.
+    """Write the id of `ids` into each value. Nulls, and values with NO_ID, stay as they are.
 
     Every other value must have at least PREFIX_BYTES bytes.
     """

@@ -1,4 +1,4 @@
-"""Explains what to do about a server's certificate that a client refuses, by the message of OpenSSL or rustls."""
+"""Advises on a server certificate refused by a client, by the message of OpenSSL or rustls."""
 
 import re
 
@@ -8,12 +8,12 @@ _NAME = re.compile(r"hostname|host name|IP address mismatch|not valid for name|d
 
 
 def explain_certificate(message: str, address: str, authority: str) -> str:
-    """Return what to do, as a sentence without its full stop.
+    """Return advice, as a sentence without its full stop.
 
     Args:
         message: the client's message.
-        address: the key that holds the server's name.
-        authority: what to do if the client does not know the certificate's authority.
+        address: the key with the server's name.
+        authority: the advice if the client does not know the certificate's authority.
     """
     if _TIME.search(message):
         return "Have the server's certificate renewed, or set this machine's clock if it is the clock that is wrong"

@@ -1,4 +1,4 @@
-"""Reports what each key of a connector file does here, without loading the file."""
+"""Reports the effect of each key of a connector file, without loading the file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from kafka_s3_platform.errors import ConfigError
 class CheckReport:
     """The findings for every key of a connector file and of its worker.properties.
 
-    `problems` are errors of a file as a whole, which then has no findings. `config` is None unless the connector loads.
+    `problems` are errors of a file as a whole: then it has no findings. `config` is None unless the connector loads.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Parsers for the names of Java classes, full or short. Each returns what implements the class here."""
+"""Parsers for the names of Java classes, full or short. Each returns the implementation here."""
 
 from collections.abc import Mapping
 

@@ -26,17 +26,17 @@ SKIPPED_FRAME = b"\x2a\x4d\x18"
 
 @dataclass(frozen=True)
 class Codec:
-    r"""A codec, by the name that stored settings use.
+    r"""A codec, by its name in stored settings.
 
     Attributes:
         name: its name here and in Connect's files.
-        levels: the levels that a file may set. Empty: it has none.
+        levels: the levels a file may set. Empty: it has none.
         unset_level: for the docs, the level if the file sets none.
         words: its other names in connector files.
         aiven_word: its name in the files of Aiven's sink. Empty: that sink does not have it.
-        lines: whether objects of lines and bytes are written with it, only read with it, or neither.
+        lines: objects of lines and bytes are written with it, only read with it, or neither.
         suffix: the end it adds to the name of such an object.
-        magic: the first bytes of such an object. A pattern needs bytes that no text has, so that lines that begin with
+        magic: the first bytes of such an object. A pattern needs bytes absent from texts, so lines beginning with
             `BZh` stay lines.
         avro: as `lines`, for Avro containers.
         avro_name: its name in an Avro container.

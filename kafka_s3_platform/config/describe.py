@@ -59,7 +59,7 @@ _MORE: Mapping[Dialect, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class DescribedKey:
-    """A key that is honoured. `default` is empty if it has none."""
+    """An honoured key. `default` is empty if it has none."""
 
     key: str
     default: str
@@ -68,7 +68,7 @@ class DescribedKey:
 
 @dataclass(frozen=True)
 class Description:
-    """A connector class. `required_there` are the keys that the original requires, and that have a default here."""
+    """A connector class. `required_there` are keys required by the original, with a default here."""
 
     class_name: str
     title: str
@@ -99,7 +99,7 @@ def describe_class(class_name: str) -> Description:
 
 
 def _list_required(dialect: Dialect) -> tuple[str, ...]:
-    """List the required keys, each by the name that the class itself uses."""
+    """List the required keys, each by the class's own name."""
     needed = [key.name for key in ALL_KEYS if (key.default or "").startswith(REQUIRED) and key.alias_of is None]
     alias = {key.alias_of: key.name for key in ALL_KEYS if key.name in dialect.required_there and key.alias_of}
     # A source without `topics` reads every topic that it finds.
@@ -121,7 +121,7 @@ def _describe_key(key: Key, dialect: Dialect) -> DescribedKey:
 
 @cache
 def _resolve_smallest(dialect: Dialect) -> LayoutSettings:
-    """Return the layout of the smallest file of this class, which sets only the required keys."""
+    """Return the layout of the smallest file of this class, with only the required keys."""
     texts = {"connector.class": dialect.class_name, **_SMALLEST, **_MORE.get(dialect, {})}
     entries = {name: SecretStr(value) for name, value in texts.items() if value}
     nothing: Mapping[Scope, Mapping[str, SecretStr]] = {"common": {}, "consumer": {}, "producer": {}, "admin": {}}

@@ -1,4 +1,4 @@
-"""The connectors whose files are read, and the defaults of each.
+"""The connectors with readable files, and the defaults of each.
 
 Sources: Confluent's "Amazon S3 Sink Connector" and "Amazon S3 Source Connector" pages for Platform and for Cloud,
 DeviantArt's kafka-connect-s3 README, the READMEs of Aiven's S3 sink and S3 source connectors,
@@ -16,11 +16,11 @@ KeyLayout = Literal["connect", "block_gzip", "zooz", "template", "lenses"]
 
 @dataclass(frozen=True)
 class Dialect:
-    """A sink, or a source, whose connector files are read.
+    """A sink, or a source, with readable connector files.
 
     `topics_dir`, `format`, `partitioner`, `flush_size` and `key_layout` are its defaults. None is this platform's own
-    default. `required_there` are the keys that the original requires. `implied` are keys required here, and
-    that follow from one of those.
+    default. `required_there` are keys required by the original. `implied` are keys required here, which follow from one
+    of those.
     """
 
     name: Literal["connect", "cloud", "deviantart", "aiven", "lenses", "archive"]

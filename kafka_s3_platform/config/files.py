@@ -34,7 +34,7 @@ FOLDER_OF_RUNS = "restore"
 
 @dataclass(frozen=True)
 class LoadedConnector:
-    """A connector file that loads, and the finding for each of its keys."""
+    """A loaded connector file, and the finding for each of its keys."""
 
     config: ConnectorConfig
     findings: tuple[KeyFinding, ...]
@@ -42,19 +42,19 @@ class LoadedConnector:
 
 @dataclass(frozen=True)
 class ConnectorFiles:
-    """The connector files of a folder, ordered by name: those that load, and the problems of the others."""
+    """The connector files of a folder, ordered by name: the loaded ones, and the problems of the others."""
 
     loaded: Mapping[Path, ConnectorConfig]
     broken: Mapping[Path, str]
 
     @property
     def connectors(self) -> tuple[ConnectorConfig, ...]:
-        """The connectors of the files that load."""
+        """The connectors of the loaded files."""
         return tuple(self.loaded.values())
 
     @property
     def reservation(self) -> str:
-        """The end of a message that something is declared nowhere: the files that do not load may declare it."""
+        """The end of a message about something declared nowhere: perhaps in a file that does not load."""
         if not self.broken:
             return ""
         files = ", ".join(str(path) for path in self.broken)
@@ -63,21 +63,21 @@ class ConnectorFiles:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A problem between files that load each by itself."""
+    """A problem between files, each of which loads alone."""
 
     paths: tuple[Path, ...]
     message: str
 
 
 def find_connectors_folder(env: Mapping[str, str]) -> Path:
-    """Return the folder of connector files: `./connectors`, or what `KAFKA_S3_CONNECTORS` names."""
+    """Return the folder of connector files: `./connectors`, or the value of `KAFKA_S3_CONNECTORS`."""
     return Path(env.get(FOLDER_VARIABLE) or "connectors")
 
 
 def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
     """Load every connector file of a folder, each by itself: a fault in one file does not stop the others.
 
-    Files that declare the same name, or that write to the same folder of a bucket, do not load.
+    Files with the same name, or the same folder of a bucket to write to, do not load.
 
     Raises:
         ConfigError: the folder is not there.
@@ -150,13 +150,13 @@ def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
 
 
 def suggest_name(what: str, name: str, names: Sequence[str]) -> str:
-    """Return the sentence with the known name that is nearest, or with all of them."""
+    """Return the sentence with the nearest known name, or with all of them."""
     near = find_nearest(name, names)
     return f"{what}; " + (f"did you mean {near}?" if near else f"there are: {', '.join(names) or 'none'}")
 
 
 def guess_name(path: Path) -> str:
-    """Return the name that a connector file declares. One that cannot be parsed is taken to be named as its file."""
+    """Return the name in a connector file. If the file cannot be parsed, use the file's own name."""
     try:
         return read_connector_file(path).name
     except ConfigError:
@@ -194,12 +194,12 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
 
 
 def find_run_file(name: str, key: str, env: Mapping[str, str]) -> Path:
-    """Return the properties file that a run's config names by `key`, from the folder `restore` of connector files.
+    """Return the properties file named by `key` of a run's config, from the folder `restore` of connector files.
 
-    People who launch runs in the UI may choose a file of that folder, and cannot read any other file.
+    Users of the UI may choose a file of that folder, and cannot read any other file.
 
     Raises:
-        ConfigError: the name is a path, or there is no such file, or it is a link that leads out of the folder.
+        ConfigError: the name is a path, or there is no such file, or it is a link out of the folder.
     """
     folder = find_connectors_folder(env) / FOLDER_OF_RUNS
     names = sorted(path.name for path in folder.glob("*.properties") if _is_run_file(path, folder))
@@ -218,9 +218,9 @@ def _is_run_file(path: Path, folder: Path) -> bool:
 
 
 def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:
-    """Return the problems between files that load each by itself: a name or a folder that two of them use.
+    """Return the problems between files, each of which loads alone: a name or a folder used twice.
 
-    A copy that says the same as the file beside it hinders nobody but itself.
+    A copy of a file hinders only itself.
     """
     copies = dict(_find_copies(loaded))
     others = {path: config for path, config in loaded.items() if path not in copies}
@@ -249,7 +249,7 @@ def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
 
 
 def _advise_restoring(file: ConnectorFile, cluster: Worker, env: Mapping[str, str]) -> Iterator[str]:
-    """Tell by which class the file of a sink restores what that sink wrote elsewhere, if only archiving is refused."""
+    """Name the class by which a sink's file restores that sink's objects, if only archiving is refused."""
     try:
         sink = CONNECTOR_CLASS(file.entries[CLASS.name].get_secret_value().strip())
     except (KeyError, ValueError):
@@ -263,7 +263,7 @@ def _advise_restoring(file: ConnectorFile, cluster: Worker, env: Mapping[str, st
 
 
 def _find_copies(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[tuple[Path, Path]]:
-    """Find files that say the same as another of their connector. Yield each with that one."""
+    """Find copies of another file of their connector. Yield each with that one."""
     first: dict[str, Path] = {}
     for path in sorted(loaded, key=lambda path: (path.stem != loaded[path].name, path)):
         config = loaded[path]
@@ -289,9 +289,9 @@ def _find_shared_names(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Confl
 
 
 def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Conflict]:
-    """Find folders that two connectors write to.
+    """Find folders written to by two connectors.
 
-    They do not know each other's indexes: each would take the other's objects for objects that its own index lost.
+    They do not know each other's indexes: each would take the other's objects for ones lost by its own index.
     """
     # A source only reads: it may share the folder of the sink whose objects it restores.
     sinks = {path: config for path, config in loaded.items() if config.source is None}
@@ -312,7 +312,7 @@ def _find_shared_folders(loaded: Mapping[Path, ConnectorConfig]) -> Iterator[Con
 
 
 def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]]) -> Iterator[tuple[Path, Path]]:
-    """Yield the paths of which a folder of the first is one of the second's, or lies in it."""
+    """Yield each path of the first that is a folder of the second, or lies in one."""
     owners: dict[str, list[Path]] = {}
     for path, folders in other.items():
         for folder in folders:
@@ -327,7 +327,7 @@ def _pair_nested(one: Mapping[Path, list[str]], other: Mapping[Path, list[str]])
 
 
 def _name_folders(store: StoreSettings, folders: Iterable[str]) -> list[str]:
-    """Name folders together with their bucket, which is the folder above all of them."""
+    """Name folders together with their bucket, the folder above all of them."""
     bucket = f"{store.endpoint_url} {store.bucket}"
     return [f"{bucket}/{folder}" if folder else bucket for folder in folders]
 
@@ -337,7 +337,7 @@ def _name_document_folders(config: ConnectorConfig) -> list[str]:
 
 
 def _list_documents(config: ConnectorConfig) -> tuple[tuple[str, StoreSettings, str], ...]:
-    """Return key, store and folder of what a connector writes besides its objects."""
+    """Return key, store and folder of a connector's other documents."""
     archive = config.archive
     return ("index", config.store, archive.index_dir), ("restore", config.restore_store, archive.restore_dir)
 
@@ -370,7 +370,7 @@ def _list_folders(config: ConnectorConfig) -> list[str]:
 
 
 def _list_roots(config: ConnectorConfig) -> list[str]:
-    """Return the folder of a connector's hours, and that of its merged days if it can have any."""
+    """Return the folder of a connector's hours, and the one of its merged days if it can have any."""
     layout = config.layout
     if layout.is_envelope:
         return [layout.topics_dir, layout.daily_dir]

@@ -1,7 +1,7 @@
-"""The table of formats. A row holds all facts about a format, but for the code that writes and reads it.
+"""The table of formats. A row holds all facts about a format, but for its code.
 
-That code is in the module of the folder `formats/` that the row names. Connector files, dead letters, names of objects,
-tags of assets and the tables of the docs take what they need from the row.
+The code is in the row's module of the folder `formats/`. Connector files, dead letters, names of objects, tags of
+assets and the tables of the docs take their facts from the row.
 
 Sources: Confluent's kafka-connect-storage-cloud, the record writers of its formats; "Amazon S3 Sink Connector for
 Confluent Cloud" (JSON to AVRO does not work); DeviantArt's kafka-connect-s3; the READMEs of Aiven's S3 sink and S3
@@ -39,41 +39,41 @@ _OURS = "kafka_s3_platform.formats."
 
 @dataclass(frozen=True)
 class Format:
-    """A format, by the name that stored settings use.
+    """A format, by its name in stored settings.
 
     Attributes:
         name: its name in settings, rows of the index and messages.
-        module: the module below `formats/` whose `FORMAT_IO` writes and reads it.
-        holds: for the docs, what an object holds.
-        class_name: the class that connector files name. Empty: the format is only read.
-        dead_letter_class: the class that dead letters name, if it is not `class_name`.
+        module: the module below `formats/` with its `FORMAT_IO`, which writes and reads it.
+        holds: for the docs, the content of an object.
+        class_name: the class in connector files. Empty: the format is only read.
+        dead_letter_class: the class in dead letters, if it is not `class_name`.
         cloud_word: Confluent Cloud's word for it.
         aiven_word: its `format.output.type` in files of Aiven's connectors.
         input_word: its `input.format` in files of Aiven's and Lenses' sources.
         lenses_word: its word after STOREAS in Lenses' KCQL.
         lenses_endings: how Lenses' sink ends the names of such objects, if not with the format's name.
-        envelope: whose envelope of whole records it is. None: objects hold values, or keys, or headers.
-        parts: the parts of records that objects of the format may hold.
-        headers_refusal: why an object of headers cannot have the format.
-        refused_inputs: the inputs that cannot be written, each with the reason.
+        envelope: the owner of this envelope of whole records. None: objects hold values, or keys, or headers.
+        parts: the parts of records in objects of the format.
+        headers_refusal: the reason to refuse objects of headers.
+        refused_inputs: the refused inputs, each with the reason.
         needs_schema: objects hold values by the types of a schema, and nothing without one.
-        needs_converter: a file has to say what values are before they are written.
+        needs_converter: a file has to name the type of values before they are written.
         has_fields: a source's file may name fields of the records.
         has_base64: bytes are base64 in the texts of an object.
         has_separator: a separator is between records. Values may hold its bytes too.
-        holds_texts: values of fields are texts of JSON, which an object does not tell from bytes.
-        counted: how records of an object are counted, as reports of restores say it.
+        holds_texts: values of fields are texts of JSON, indistinguishable from bytes.
+        counted: the way to count an object's records, in the words of restores' reports.
         codecs: the codecs it is written with.
         default_codec: the codec if a file names none. It is Connect's default; those of our envelopes are our own.
-        codec_key: the key that names its codec.
+        codec_key: the key of its codec.
         extensions: the extension of each codec, without the first dot.
-        other_extensions: more extensions that objects to read may have.
+        other_extensions: more extensions of objects to read.
         index_suffix: replaces the extension in the name of the index of an object's blocks. Empty: there is no index.
-        own_keys: keys of connector files that only this format uses.
+        own_keys: keys of connector files used by this format only.
         kind: Dagster's tag of an asset. None: objects are never written.
         is_compressed_whole: the codec is a tag too, because a reader needs it to open the object.
         container: the name of such a file, for messages about an object of a wrong format, and its first bytes.
-        not_kept: for the docs, the facts about a record that objects do not hold.
+        not_kept: for the docs, the facts about a record missing in objects.
     """
 
     name: str
@@ -116,12 +116,12 @@ class Format:
 
     @property
     def known_class(self) -> str:
-        """The class that people know the format by. Dead letters name it."""
+        """The format's well-known class, named in dead letters."""
         return self.dead_letter_class or self.class_name
 
     @property
     def is_envelope(self) -> bool:
-        """True if objects hold whole records with their bytes unchanged, so that they can be read back exactly."""
+        """True if objects hold whole records with their bytes unchanged, so they can be read back exactly."""
         return self.envelope == "ours"
 
     @property
@@ -131,12 +131,12 @@ class Format:
 
     @property
     def is_plugin(self) -> bool:
-        """True if it is a user's own class, about which nothing else is known."""
+        """True if it is a user's own class, otherwise unknown."""
         return self.module == _OWN_CLASS
 
     @property
     def names_its_codec(self) -> bool:
-        """True if objects themselves name their codec, so that the connector file need not."""
+        """True if objects themselves name their codec, so the connector file need not."""
         return self.is_envelope or self.needs_schema
 
     def extension(self, codec: str, bytes_extension: str) -> str:
@@ -146,20 +146,20 @@ class Format:
         return template.replace(BYTES_EXTENSION, bytes_extension.removeprefix("."))
 
     def readable_extensions(self, bytes_extension: str) -> set[str]:
-        """Return the extensions that objects may have with any codec, without their first dot."""
+        """Return the extensions of objects with any codec, without their first dot."""
         extensions = {self.extension(codec, bytes_extension) for codec in self.extensions}
         return extensions.union(self.other_extensions)
 
     def kinds(self, codec: str) -> set[str]:
-        """Return Dagster's tags of an asset whose objects have this codec."""
+        """Return Dagster's tags of an asset with this codec."""
         is_compressed = self.is_compressed_whole and codec != "none"
         return {self.kind, codec if is_compressed else ""} - {""}
 
     def check_codec(self, codec: str, level: int | None) -> None:
-        """Refuse a codec or a level that the format does not have. A user's own format decides that itself.
+        """Refuse a codec or a level unknown to the format. A user's own format decides itself.
 
         Raises:
-            ConfigError: names the format, the codec and what the format has.
+            ConfigError: names the format, the codec and the format's codecs or levels.
         """
         if self.is_plugin:
             return

@@ -1,4 +1,4 @@
-"""Parses KCQL, the language in which files of Lenses' connectors describe what to read and to write.
+"""Parses KCQL, the language of Lenses' connector files for their topics and objects.
 
 Source: Lenses' stream-reactor, `kafka-connect-query-language` (ConnectorLexer.g4, ConnectorParser.g4).
 """
@@ -33,7 +33,7 @@ def parse_statements(text: str) -> list[Statement]:
     """Return the statements of a text. Semicolons separate them.
 
     Raises:
-        ValueError: the text holds no statement, or one that is not understood.
+        ValueError: the text holds no statement, or an unknown one.
     """
     pieces = _PIECE.findall(text)
     ends = [at for at, piece in enumerate(pieces) if piece == ";"]

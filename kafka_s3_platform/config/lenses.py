@@ -73,7 +73,7 @@ def _list_read_keys(entries: Mapping[str, SecretStr]) -> Iterator[str]:
 
 
 def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys for `INSERT INTO topic SELECT * FROM bucket:prefix`, or for what the sink's own file says."""
+    """Yield the keys for `INSERT INTO topic SELECT * FROM bucket:prefix`, or for the sink's own statement."""
     statements = parse_statements(settings.get(KCQL, ""))
     if all(_is_of_sink(statement, settings) for statement in statements):
         yield from _expand_sink_to_read(statements, settings)
@@ -105,7 +105,7 @@ def _is_of_sink(statement: Statement, settings: Mapping[str, str]) -> bool:
 
 
 def _expand_sink_to_read(statements: list[Statement], settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys to read what `INSERT INTO bucket:prefix SELECT * FROM topic` has written, of the same topics."""
+    """Yield the keys to read the objects of `INSERT INTO bucket:prefix SELECT * FROM topic`, with the same topics."""
     first = _find_same(statements)
     _refuse_unknown_properties(first, (*_OF_SINKS, *_OF_NAMES, *_FIELDS, _ENVELOPE), _explain_unread)
     yield from _expand_place(first.target, settings)
@@ -115,7 +115,7 @@ def _expand_sink_to_read(statements: list[Statement], settings: Mapping[str, str
 
 
 def _find_same(statements: list[Statement]) -> Statement:
-    """Return the first of statements that differ in their topic only."""
+    """Return the first of statements with different topics only."""
     first = statements[0]
     if any(replace(statement, source=first.source) != first for statement in statements):
         raise ValueError("holds statements that differ in more than their topic: write a file for each")

@@ -51,7 +51,7 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
 
 
 def _explain_topics(config: ConnectorConfig) -> str:
-    """Explain why the file of a sink does not tell the topics by which its objects are named. Empty if it does."""
+    """Explain the missing topics in a sink's file, for the names of its objects. Empty if they are there."""
     for step in config.records.transforms:
         by_record = routes_records(step.type, step.predicate.type if step.predicate else None)
         if by_record or (config.topics_regex and step.type == "RegexRouter"):
@@ -65,9 +65,9 @@ def _explain_topics(config: ConnectorConfig) -> str:
 def _read_back(
     config: ConnectorConfig, dialect: Dialect, file: ConnectorFile, worker: Worker, env: Mapping[str, str]
 ) -> Resolution:
-    """Resolve the file of a sink as that of a source: it reads what this sink writes, and nothing else.
+    """Resolve the file of a sink as a source's: it reads this sink's objects, and nothing else.
 
-    The sink's transforms are left out: objects hold what became of the records, and are named by its routers. So are
+    The sink's transforms are left out: objects hold their results, and have their routers' names. So are
     keys of sources, which have no meaning in the file of a sink.
     """
     done = ("transforms", "predicates")
@@ -89,7 +89,7 @@ def _read_back(
 
 
 def _name_whole(layout: LayoutSettings) -> LayoutSettings:
-    """Return the layout by which objects of this one are read: a template read is the whole name."""
+    """Return the layout to read objects of this one: the template of a source is the whole name."""
     if layout.key_layout != "template" or layout.extension is not None:
         return layout
     extension = find_format(layout.format).extension(layout.codec, layout.bytes_extension)

@@ -1,9 +1,8 @@
-"""Parses what makes the names of objects: templates with variables, and delimiters.
+"""Parses the parts of names of objects: templates with variables, and delimiters.
 
 A variable is `{{variable}}` or `{{variable:parameter=value}}`, as in "File name format" of the README of Aiven's S3
-sink. A template for keys to write has to name topic, kafka partition and first offset, so that they can be read back
-from the key. A template that only reads existing keys need not name them all. It may also use `end_offset`, `key` and
-`any`.
+sink. A template for keys to write has to name topic, kafka partition and first offset, to read them back from the key.
+A template for existing keys need not name them all. It may also use `end_offset`, `key` and `any`.
 """
 
 import re
@@ -109,7 +108,7 @@ class NameTemplate:
 
     @property
     def prefix(self) -> str:
-        """The text that every key begins with."""
+        """The common start of all keys."""
         if self.parts and isinstance(self.parts[0], str):
             return self.parts[0]
         return ""
@@ -117,9 +116,8 @@ class NameTemplate:
     def pattern(self, *, is_exact: bool) -> str:
         """Return the regular expression of the names. It has a group for each of `names`, and those of REWRITTEN.
 
-        `is_exact`: padded numbers have the width that Aiven's sink gives them. Other sinks may use another width. So
-        without `is_exact`, only padded numbers that touch another variable have that width: else one cannot see where
-        they end.
+        `is_exact`: padded numbers have their width in Aiven's sink. Other sinks may use another width. So
+        without `is_exact`, only padded numbers next to another variable have it: else their end would be unknown.
         """
         touching = self._touching()
         pieces: list[str] = []
@@ -143,12 +141,12 @@ class NameTemplate:
 
     @property
     def is_wide(self) -> bool:
-        """True if it has so many texts of any length that `pattern` may take minutes to refuse a long name."""
+        """True if `pattern` may take minutes to refuse a long name: it has too many texts of any length."""
         wide = [part for part in self.parts if isinstance(part, Variable) and part.name in _WIDE]
         return len(wide) > _MAX_WIDE and wide != [_ANY] * len(wide)
 
     def linear_pattern(self, texts: Mapping[str, str]) -> str:
-        """Return what `pattern` returns, as a regular expression without references, and so for RE2.
+        """Return `pattern` as a regular expression without references, for RE2.
 
         A variable in `texts` (group -> text) matches that text only. `list_again` names the groups of repeated ones.
         """
@@ -170,7 +168,7 @@ class NameTemplate:
         return "".join(pieces)
 
     def list_again(self) -> tuple[tuple[str, str], ...]:
-        """List the groups of `linear_pattern` that must have the text of an earlier group, with that group."""
+        """List repeated groups of `linear_pattern`, each with the earlier group of the same text."""
         repeated: list[tuple[str, str]] = []
         named: set[str] = set()
         for at, part in enumerate(self.parts):
@@ -193,7 +191,7 @@ class NameTemplate:
 
 
 def _in_group(variable: Variable, text: str, named: set[str]) -> str:
-    """Put the text into a group with the variable's name. A variable that occurs twice has the same text twice."""
+    """Put the text into a group with the variable's name. A repeated variable has the same text again."""
     if variable.name == "any":
         return text
     if variable.group not in named:
@@ -231,7 +229,7 @@ def compile_template(text: str) -> NameTemplate:
 
 @lru_cache
 def compile_read_template(text: str) -> NameTemplate:
-    """Parse a template that only reads existing keys.
+    """Parse a template for existing keys.
 
     Raises:
         ValueError: a variable is not known.
@@ -240,9 +238,9 @@ def compile_read_template(text: str) -> NameTemplate:
 
 
 def check_delimiters(directory_delim: str, file_delim: str) -> None:
-    """Refuse delimiters with which two different objects could get the same key.
+    """Refuse delimiters that let two different objects get the same key.
 
-    A directory delimiter must show where the topic's name ends and where the file's name begins. The parts of a file's
+    A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's
     name are joined by the file delimiter and, if the object is rewritten, by `+` and `@`.
 
     Raises:
@@ -302,10 +300,10 @@ def _split_folders(parts: Sequence[TemplatePart]) -> list[list[TemplatePart]]:
 
 
 def _check_folder(folder: list[TemplatePart]) -> None:
-    """Refuse the name of a folder if one cannot see where its variables begin and end.
+    """Refuse the name of a folder without visible bounds of its variables.
 
     The part before the topic is read from the left, the part after it from the right. So each number of unknown length
-    has to end, or begin, at text that is no digit.
+    has to end, or begin, at a character other than a digit.
     """
     if folder in ([], ["."], [".."]):
         raise ValueError("a folder or the file's name is empty, '.' or '..'")

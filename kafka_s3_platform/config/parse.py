@@ -37,7 +37,7 @@ def read_connector_file(path: Path) -> ConnectorFile:
 
     Raises:
         ConfigError: the file cannot be read or parsed (for JSON, with line and column), it holds a key twice, or a
-            value that is no string, number or boolean, or it declares no name or two names.
+            value other than a string, number or boolean, or it declares no name or two names.
     """
     if path.suffix == ".properties":
         entries, outer = read_properties(path), None
@@ -57,7 +57,7 @@ def read_properties(path: Path) -> dict[str, SecretStr]:
 
 
 def find_property_lines(path: Path) -> dict[str, int]:
-    """Return the line that each key of a properties file is on. Raises as `read_properties`."""
+    """Return the line of each key of a properties file. Raises as `read_properties`."""
     return {key: line for key, (line, _) in _parse_properties(path).items()}
 
 

@@ -1,8 +1,8 @@
-"""Loads plug-ins: Python classes and functions of users, by dotted name. Only this module decides which may be loaded.
+"""Loads plug-ins: Python classes and functions of users, by dotted name. Only this module allows them.
 
-To import a module runs its code. People who write connector files or the config of a run may not be allowed to run
-code. So a name in such a document loads nothing by itself: the installation has to allow it, by an entry point or by
-the environment of the deployment.
+To import a module runs its code. Authors of connector files or of a run's config may not be allowed to run code. So a
+name in such a document loads nothing by itself: the installation has to allow it, by an entry point or by the
+environment of the deployment.
 """
 
 import importlib
@@ -42,7 +42,7 @@ class Kind:
 
     @property
     def methods(self) -> str:
-        """The methods that a class has to have, for messages."""
+        """The methods required of a class, for messages."""
         return ", or ".join(" and ".join(f"{name}()" for name in names) for names in self.contracts)
 
 
@@ -60,7 +60,7 @@ KAFKA_PARTITIONER = Kind("--partitioning (to.partitioning)", (("kafka_partitions
 
 
 def read_allowance() -> tuple[str, ...]:
-    """Return the dotted names that may be loaded: modules with all below them, classes and functions."""
+    """Return the allowed dotted names: modules with all below them, classes and functions."""
     named = {name.strip() for name in os.environ.get(VARIABLE, "").split(",")}
     return tuple(sorted({*named, *_list_installed()} - {""}))
 
@@ -81,7 +81,7 @@ def load_class(dotted: str, kind: Kind) -> Any:
 
 
 def load_function(dotted: str, option: str) -> Callable[..., Any]:
-    """Return the function of one argument with a dotted name, which `option` names. It is not called.
+    """Return the function of one argument with a dotted name, from `option`. It is not called.
 
     Raises:
         ConfigError: it is not allowed, cannot be imported, or is no such function.
@@ -97,7 +97,7 @@ def load_function(dotted: str, option: str) -> Callable[..., Any]:
 
 @contextmanager
 def name_fault(class_: type, doing: str) -> Iterator[None]:
-    """Name a plug-in's class, and what it was `doing`, in every error it raises. Those of the platform pass.
+    """Name a plug-in's class, and its task `doing`, in every error it raises. The platform's own errors pass.
 
     Raises:
         PermanentError: the plug-in raised another error.
@@ -122,7 +122,7 @@ def mask_options(text: str, options: Iterable[str]) -> str:
 
 
 def choose_cause(error: BaseException, options: Iterable[str]) -> BaseException | None:
-    """Return a plug-in's error as a cause. None: its traceback shows the value of an option, which may be a secret."""
+    """Return a plug-in's error as a cause. None: its traceback shows the value of an option, perhaps a secret."""
     shown = "".join(traceback.format_exception(error))
     return error if mask_options(shown, options) == shown else None
 
@@ -187,5 +187,5 @@ def _find_place(dotted: str, attribute: object, kind: str) -> str:
 
 @cache
 def _list_installed() -> frozenset[str]:
-    """Return the names that installed distributions declare. They do not change during a process."""
+    """Return the names declared by installed distributions. They do not change during a process."""
     return frozenset(point.value.split("[")[0].strip().replace(":", ".") for point in entry_points(group=ENTRY_POINTS))

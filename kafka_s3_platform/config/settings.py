@@ -1,6 +1,6 @@
 """The settings of a connector, from its file and worker.properties, as typed values.
 
-Each part is declared in `config.keys`, beside the keys that fill it, and other rooms import it from here. All settings
+Each part is declared in `config.keys`, beside its keys, and other rooms import it from here. All settings
 are immutable and picklable, because Spark tasks carry them. Secrets are `SecretStr`, so no repr, log or page shows
 them.
 """

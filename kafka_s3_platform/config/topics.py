@@ -1,4 +1,4 @@
-"""Finds the topics that a connector with `topics.regex` archives."""
+"""Finds the topics of a connector with `topics.regex`."""
 
 from collections.abc import Iterable
 
@@ -11,16 +11,16 @@ INTERNAL = "__"
 
 
 def match_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the `topics` whose whole name the connector's `topics.regex` matches, sorted. None match without a regex.
+    """Return the `topics` that fully match the connector's `topics.regex`, sorted. None match without a regex.
 
-    Internal topics and the dead letter topics of all connectors are left out: two connectors that archive each other's
+    Internal topics and the dead letter topics of all connectors are left out: two connectors archiving each other's
     letters would make letters of letters, for ever.
     """
     return tuple(topic for topic in _match_all(config, topics) if not _is_of_letters(config, topic))
 
 
 def list_letter_topics(config: ConnectorConfig, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the topics that match, and are left out as dead letter topics."""
+    """Return the matching topics left out as dead letter topics."""
     return tuple(topic for topic in _match_all(config, topics) if _is_of_letters(config, topic))
 
 

@@ -25,9 +25,9 @@ from kafka_s3_platform.config.parse import read_properties
 
 @dataclass(frozen=True)
 class Worker:
-    """The content of worker.properties. `properties` are those of librdkafka, by scope; `common` is for every client.
+    """The content of worker.properties. `properties` are librdkafka's, by scope; `common` is for every client.
 
-    `converters` are the keys of the converters for connectors that name none. They are judged when a connector uses
+    `converters` are the keys of the default converters. They are judged when a connector uses
     them.
     """
 

@@ -1,6 +1,6 @@
 """Converts the environment variables of Zooz's kafka-s3-connector into the keys of a connector file.
 
-Source: its README and conf/application.conf, which names every variable with its default.
+Source: its README and conf/application.conf, with every variable and its default.
 """
 
 import re
@@ -43,8 +43,8 @@ REQUIRED = ("KAFKA_HOST", "SOURCE_KAFKA_TOPIC", "S3_BUCKET_NAME")
 class Converted:
     """The keys of a connector file. Secrets stay in the environment.
 
-    `without_counterpart` are the variables that become no key, each with what to do instead. `notes` are about
-    variables whose keys do more, or need more, than the service did.
+    `without_counterpart` are the variables without a key, each with advice. `notes` are about variables with keys that
+    do or need more than the service.
     """
 
     keys: Mapping[str, str]
@@ -53,10 +53,10 @@ class Converted:
 
 
 def convert_environment(env: Mapping[str, str]) -> Converted:
-    """Return the connector file that does the same as Zooz's service with these variables. Others are ignored.
+    """Return the connector file equivalent to Zooz's service with these variables. Others are ignored.
 
     Raises:
-        ValueError: a required variable is not set, or one has a value that the service would refuse.
+        ValueError: a required variable is not set, or one has a value refused by the service.
     """
     if missing := [name for name in REQUIRED if not env.get(name)]:
         raise ValueError(f"{', '.join(missing)} must be set, as for the service itself")
@@ -117,7 +117,7 @@ def _quote_literal(text: str) -> str:
 
 
 def _convert_extension(env: Mapping[str, str]) -> dict[str, str]:
-    """Convert codec and extension: Zooz appends the codec's extension to that of the file."""
+    """Convert codec and extension: Zooz appends the codec's extension to the file's."""
     codec, extension = (env.get("COMPRESSION_TYPE") or "").casefold(), env.get("S3_EXTENSTION") or "json"
     if not codec:
         return {"archive.key.extension": extension}

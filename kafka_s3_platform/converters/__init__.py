@@ -1,4 +1,4 @@
-"""Converts the bytes of keys and values to what Kafka Connect sees of them."""
+"""Converts the bytes of keys and values to Kafka Connect's view of them."""
 
 from collections.abc import Callable
 

@@ -43,7 +43,7 @@ class AvroPayload(Payload):
         return self._read([_compile_reader(schema.text) for schema in self.schemas])
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return what the base class returns, but decode only the field at `path`."""
+        """Do as the base class, but decode only the field at `path`."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         columns = self.columns() if len(path) == 1 else None

@@ -1,4 +1,4 @@
-"""The interface of converters, and how they report a record that cannot be converted."""
+"""The interface of converters, and their reports of failed records."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ SERIALIZATION_EXCEPTION = "org.apache.kafka.common.errors.SerializationException
 
 
 class _Lost(threading.local):
-    """What the value that this thread reads or writes loses: the first place for each sentence of its note."""
+    """The losses of this thread's current value: the first place for each sentence of its note."""
 
     def __init__(self) -> None:
         self.places: dict[str, str] = {}
@@ -30,16 +30,16 @@ lost = _Lost()
 
 
 class BadRecordError(Exception):
-    """One record cannot be converted. The message says why, cut if it is long. Never leaves the converters."""
+    """One record cannot be converted. The message is the reason, cut if long. Never leaves the converters."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(cut_reason(reason))
 
 
 def explain_bad_record(err: Exception) -> str:
-    """Explain why one record cannot be converted. Raise an error that is not the fault of that record.
+    """Explain why one record cannot be converted. Raise any error that is not the record's fault.
 
-    Schemas and values come from strangers, and nobody knows all errors that these can cause in libraries. So every
+    Schemas and values come from strangers, and may cause unknown errors in libraries. So every
     other error counts as the record's fault. An error of the operating system never does.
 
     Raises:
@@ -77,7 +77,7 @@ def check_walkable(avro: str) -> str:
 class ConvertedPayload:
     """The payload of the converted records, their positions in the input, and the failures of all other records.
 
-    `losses` has for positions in the input what the payload lacks of what the record holds.
+    `losses` has, by position in the input, the parts of the record missing in the payload.
     """
 
     payload: Payload
@@ -87,7 +87,7 @@ class ConvertedPayload:
 
     @property
     def notes(self) -> Notes:
-        """All that is told, with the numbers of records."""
+        """All notes of losses, with the numbers of records."""
         notes = Notes()
         for loss in self.losses.values():
             notes.join(loss)
@@ -109,7 +109,7 @@ class Converter(Protocol):
 
 @dataclass(frozen=True)
 class Origin:
-    """The topic and side that a converter works on, for its messages. `executing_class` is Connect's class."""
+    """The topic and side of a converter, for its messages. `executing_class` is Connect's class."""
 
     topic: str
     is_key: bool
@@ -143,7 +143,7 @@ class Origin:
 
 
 def spread_values(values: Sequence[Any], where: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
-    """Return a list with the values, in order, at the places where the mask is true, and `otherwise` elsewhere."""
+    """Return a list with the values, in order, at the true places of the mask, and `otherwise` elsewhere."""
     spread_out = [otherwise] * len(where)
     for position, value in zip(np.flatnonzero(where).tolist(), values, strict=True):
         spread_out[position] = value

@@ -1,4 +1,4 @@
-"""Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses values that misfit their type."""
+"""Reads values of Connect's JSON as plain objects in Avro's physical form. Refuses misfits."""
 
 import base64
 import threading
@@ -43,9 +43,9 @@ class Readers(threading.local):
     An absent field becomes the default of its slot, or null. A null stays null, and is refused if its slot is not
     optional. With `replaces_nulls` it becomes the default too.
 
-    `left_out` names the first property of the last record that its schema does not list, so its value lacks it.
-    `added` names the first field that its schema lists and the record does not have, so its value has more. None if
-    there is none. What is counted and told is that of the thread: a restore reads back in another one.
+    `left_out` names the last record's first property missing in its schema, so its value lacks it. `added` names its
+    schema's first field missing in the record, so its value has more. None if there is none. Counts and names belong to
+    the thread: a restore reads back in another one.
     """
 
     def __init__(self, *, replaces_nulls: bool = False) -> None:
@@ -56,7 +56,7 @@ class Readers(threading.local):
         self.added: str | None = None
 
     def record(self, slot: Slot) -> Callable[[Any, int], Any]:
-        """Return a function that reads the whole value of a record, given the value and its number of bytes."""
+        """Compile a reader of a record's whole value, from the value and its number of bytes."""
         read = self.slot(slot, "")
 
         def value(json_value: Any, size: int) -> Any:
@@ -79,7 +79,7 @@ class Readers(threading.local):
             raise _SpentError
 
     def slot(self, slot: Slot, where: str) -> ReadConnectJson:
-        """Return a function that reads values of a slot, MISSING for an absent one. `where` names it in errors."""
+        """Compile a reader of values of a slot, MISSING for an absent one. `where` names it in errors."""
         read = self._type(slot.type, where)
         null = None if slot.optional else MISSING
         absent = null if slot.default is MISSING else slot.default
@@ -162,7 +162,7 @@ class Readers(threading.local):
         return read
 
     def _union(self, kind: ConnectType, where: str) -> ReadConnectJson:
-        """Return a function that reads the first type that fits.
+        """Compile a reader by the first fitting type.
 
         As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present.
         """
@@ -194,7 +194,7 @@ class Readers(threading.local):
 
 
 def compile_scalar(kind: ConnectType, where: str) -> ReadConnectJson:
-    """Return a function that reads numbers, strings or bytes."""
+    """Compile a reader of numbers, strings or bytes."""
     if kind.name == DECIMAL:
         return lambda json_value: _read_decimal(json_value, kind.scale, where)
     if kind.kind in INT_BITS:
@@ -234,7 +234,7 @@ def _compile_array(item: ReadConnectJson, where: str) -> ReadConnectJson:
 
 
 def _read_pair(json_value: Any, where: str) -> tuple[Any, Any]:
-    """Read an entry of a map whose keys are not strings: [key, value], or {"key": ..., "value": ...}."""
+    """Read an entry of a map without string keys: [key, value], or {"key": ..., "value": ...}."""
     if isinstance(json_value, Mapping) and json_value.keys() == {"key", "value"}:
         return json_value["key"], json_value["value"]
     if isinstance(json_value, list) and len(json_value) == 2:
@@ -258,10 +258,10 @@ def _compile_integer(bits: int, where: str) -> ReadConnectJson:
 
 
 def _compile_float(where: str, bits: int) -> ReadConnectJson:
-    """Return a function that reads a number as the float written as this number. It refuses any other.
+    """Compile a reader of numbers as the floats written so. It refuses any other.
 
-    Writers write the shortest number, or one with more digits, up to those that tell the float from all others.
-    A float is given where it is written so (`decode_json`).
+    Writers write the shortest number, or one with more digits, up to enough to distinguish the float from all others.
+    `decode_json` returns a float if its text is the shortest.
     """
     most, fit, shorten = (17, float, float) if bits == 64 else (9, round_to_float32, shorten_float)
 

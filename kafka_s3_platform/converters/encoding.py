@@ -37,9 +37,9 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True)
 class Encoded:
-    """The encoded value of each record, null for a null, and for those that could not be written: `bad` says why.
+    """The encoded value of each record, null for a null or a failure; `bad` has the reasons.
 
-    `losses` has for positions what was lost.
+    `losses` has the notes by position.
     """
 
     column: pa.BinaryArray
@@ -71,12 +71,11 @@ def new_encoder(
     """Return the encoder of a target topic's keys or values. It contacts no server before it encodes the first value.
 
     Args:
-        settings: the converter that would write the wanted bytes.
+        settings: the converter that would write such bytes.
         topic: the target topic, which names the subjects (TopicNameStrategy).
         is_key: keys, or values.
         registry: the target's registry, if the settings name none.
-        registers: whether to register schemas. If not, no server is contacted and every id is 0: this only serves to
-            find out what can be written.
+        registers: register schemas. If not, no server is contacted and every id is 0, to try values only.
 
     Raises:
         ConfigError: the format needs a registry and none is named.
@@ -159,7 +158,7 @@ class _SchemaEncoder:
         return _encode_values(payload, {code: self._body(payload, code) for code in codes}, self._kind)
 
     def _body(self, payload: Payload, code: int) -> Body:
-        """Return a function that writes values of this schema. It fails for each value if the schema cannot be used."""
+        """Compile a writer of values of this schema. It fails for each value if the schema cannot be used."""
         try:
             if code == NO_SCHEMA:
                 raise ValueError(f"it has no schema, and {self._kind} needs one")
@@ -217,7 +216,7 @@ def _refuse_all(err: Exception) -> Body:
 
 
 class _PlainEncoder:
-    """Encodes bytes, strings, and JSON with or without its schema, which need no registry."""
+    """Encodes bytes, strings, and JSON with or without its schema, without a registry."""
 
     registered: tuple[Registration, ...] = ()
 
@@ -244,7 +243,7 @@ class _PlainEncoder:
         return pc.binary_join_element_wise(NO_SCHEMA_PREFIX, raw, SUFFIX, b"")
 
     def _safe_body(self, schema: Schema | None) -> Body:
-        """Return a function that writes values of this schema. It fails for each value if the schema cannot be used."""
+        """Compile a writer of values of this schema. It fails for each value if the schema cannot be used."""
         try:
             return self._body(schema)
         except VALUE_ERRORS as err:

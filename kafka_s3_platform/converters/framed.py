@@ -1,4 +1,4 @@
-"""Converters of the wire format that decode values one by one: JSON Schema and Protobuf."""
+"""Converters of the wire format with values decoded one by one: JSON Schema and Protobuf."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -22,7 +22,7 @@ class FramedPayload(Payload):
 
 
 class FramedConverter(ABC):
-    """Decodes each value immediately, so that a value that does not fit its schema fails here."""
+    """Decodes each value immediately, so misfits fail here."""
 
     executing_class: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""Converts records whose header names the schema: its id is put before the bytes, where converters look for it."""
+"""Converts records with a schema named in a header: its id is put before the bytes, for the converters."""
 
 from dataclasses import replace
 
@@ -17,9 +17,9 @@ from kafka_s3_platform.model.connect import Side
 
 
 class RecordConverter:
-    """Converts keys or values of records. Where a header names the schema, the payload's `bytes_read` lack its id.
+    """Converts keys or values of records. If a header names the schema, the payload's `bytes_read` lack its id.
 
-    It raises what `new_converter` and `Converter.convert` raise.
+    It raises as `new_converter` and `Converter.convert`.
     """
 
     def __init__(self, settings: ConverterSettings, topic: str, side: Side) -> None:
@@ -29,7 +29,7 @@ class RecordConverter:
         self._origin = Origin(topic, side == "key", CONVERTER_NAMES[settings.format])
 
     def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
-        """Convert a batch, of which the columns of the side, of headers and of offsets are looked at."""
+        """Convert a batch, by its columns of the side, of headers and of offsets."""
         raw = records.column(self._side)
         offsets = read_offset_column(records)
         names = read_schema_names(records.column("headers"), self._side) if self._settings.registry else None

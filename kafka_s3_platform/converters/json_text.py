@@ -39,7 +39,7 @@ class JsonPayload(Payload):
         return [None if row is None else decode_json(row) for row in self._rows()]
 
     def field(self, path: Sequence[str]) -> list[Any]:
-        """Return what the base class returns, but decode only the field at `path`."""
+        """Do as the base class, but decode only the field at `path`."""
         if "objects" in self.__dict__ or not path:
             return super().field(path)
         try:

@@ -32,7 +32,7 @@ class StringPayload(Payload):
 
 
 class StringConverter:
-    """Connect's StringConverter, but bytes that are not UTF-8 fail. Connect replaces them by question marks."""
+    """Connect's StringConverter, but bytes other than UTF-8 fail. Connect replaces them by question marks."""
 
     def __init__(self, topic: str, is_key: bool) -> None:
         name = "org.apache.kafka.connect.storage.StringConverter"
@@ -58,7 +58,7 @@ def is_utf8(raw: pa.BinaryArray) -> bool:
 
 
 def find_invalid_utf8(raw: pa.BinaryArray) -> dict[int, str]:
-    """Find the values that are not UTF-8. Return the reason for each position."""
+    """Find the values other than UTF-8. Return the reason for each position."""
     if is_utf8(raw):
         return {}
     bad = {}

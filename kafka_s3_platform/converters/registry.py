@@ -234,7 +234,7 @@ class Registry:
     def read_settings(self, subject: str) -> SubjectVersion:
         """Return the settings of a subject: its own, else the registry's; no mode if the registry has none.
 
-        They are those of each version: the one in the result means nothing.
+        They hold for each version: the one in the result means nothing.
         """
         for scope in (subject, None):
             try:
@@ -263,7 +263,8 @@ class Registry:
     def find(self, subject: str, schema: NewSchema) -> Registration | None:
         """Look the schema up in a subject. Return None if it is not there.
 
-        Registries differ in what they compare: some take the text alone. So what the registry holds is looked at too.
+        Registries differ in what they compare: some take the text alone. So the fields in the registry are compared
+        too.
         """
         try:
             with self._translate_errors(f"a schema of {subject}"):

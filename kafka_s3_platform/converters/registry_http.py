@@ -1,4 +1,4 @@
-"""Limits of what a Schema Registry answers, and who gives tokens for it: they may be other servers, or hostile ones."""
+"""Limits the answers of a Schema Registry and of its token server: they may be other servers, or hostile ones."""
 
 import threading
 from concurrent.futures import Future

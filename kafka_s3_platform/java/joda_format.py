@@ -39,7 +39,7 @@ Formatter = Callable[[datetime], str]
 
 
 def compile_path_format(path_format: str, locale: str = "en", directory_delim: str = "/") -> Formatter:
-    """Return a function that formats a local time as folders. Drop one trailing `directory_delim`, as Connect does.
+    """Compile a format of local times as folders. Drop one trailing `directory_delim`, as Connect does.
 
     The function takes times with a timezone. It has to be a `ZoneInfo` if the pattern contains its id (`ZZZ`).
 
@@ -92,7 +92,7 @@ def _compile_number(field: Callable[[datetime], int], width: int, is_year: bool)
 
 
 def _compile_zone(width: int) -> Formatter:
-    """Return a function that formats the zone. In Joda `Z` is +0100, `ZZ` is +01:00, `ZZZ` is the zone's id."""
+    """Compile a format of the zone. In Joda `Z` is +0100, `ZZ` is +01:00, `ZZZ` is the zone's id."""
     if width > 2:
         return lambda local: local.tzinfo.key if isinstance(local.tzinfo, ZoneInfo) else str(local.tzinfo)
     delim = ":" if width == 2 else ""

@@ -1,4 +1,4 @@
-"""Parses ISO 8601 texts as Joda-Time's `ISODateTimeFormat.dateTimeParser` does, which Connect's RecordField uses."""
+"""Parses ISO 8601 texts as Joda-Time's `ISODateTimeFormat.dateTimeParser` in Connect's RecordField."""
 
 import re
 from datetime import date, datetime, timedelta, timezone
@@ -46,7 +46,7 @@ def parse_texts(texts: pa.StringArray, zone: ZoneInfo) -> pa.Int64Array:
 
 
 def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampArray:
-    """Cast texts with Arrow. A text that looks like a time but is none becomes null, such as 30 February."""
+    """Cast texts with Arrow. An impossible time such as 30 February becomes null."""
     try:
         return texts.cast(unit)
     except pa.ArrowInvalid:
@@ -58,7 +58,7 @@ def _cast_texts(texts: pa.StringArray, unit: pa.TimestampType) -> pa.TimestampAr
 
 
 def _parse_text(text: str) -> tuple[int, bool] | None:
-    """Return a time in ms, and whether it is local. None if the text is no time."""
+    """Return a time in ms, and True if it is local. None if the text is no time."""
     match = _TEXT.fullmatch(text)
     if match is None:
         return None

@@ -1,7 +1,7 @@
 """Options with which Java programs of short life start in less time, and class data: the classes of one, loaded before.
 
-Java reads class data (CDS, class data sharing) only if it fits this very Java and class path, and otherwise starts
-without, and says nothing. So its file is named by what it was made of, and a file of something else is not found.
+Java reads class data (CDS, class data sharing) only if it fits this very Java and class path, and otherwise silently
+starts without. So its file is named by a digest of these.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ FOLDER = Path(sys.prefix, "share", "kafka-s3")
 
 
 def choose_options(user_options: str, class_data: Path | None = None) -> list[str]:
-    """Return the options of a quick start, without those of a kind that the text `user_options` chooses.
+    """Return the options of a quick start, without the kinds in the text `user_options`.
 
     `class_data` is left out as well if this user cannot read it, or if Java would take its path for two.
     """
@@ -42,9 +42,9 @@ def choose_options(user_options: str, class_data: Path | None = None) -> list[st
 
 
 def name_class_data(java: Path, jars: Iterable[Path], program: str = "spark", folder: Path | None = None) -> Path:
-    """Return the path of a program's class data, whether it is there or not. Another Java or jar is another path.
+    """Return the path of a program's class data, which may not exist. Another Java or jar is another path.
 
-    It is in `FOLDER`, if no other `folder` is given, which only those may write whose code is run anyway.
+    It is in `FOLDER`, unless another `folder` is named. Only users trusted to run code here may write to it.
     """
     home = java.resolve().parents[1]
     parts = [java.resolve(), home / "release", *(home / "lib" / name for name in ("modules", "server/classes.jsa"))]
@@ -53,7 +53,7 @@ def name_class_data(java: Path, jars: Iterable[Path], program: str = "spark", fo
 
 
 def _describe_file(path: Path) -> str:
-    """Return what Java compares of a file. An image keeps times in whole seconds."""
+    """Return the attributes of a file compared by Java. An image keeps times in whole seconds."""
     if not path.exists():
         return f"{path} is missing"
     status = path.stat()

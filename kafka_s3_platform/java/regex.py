@@ -1,7 +1,7 @@
 """Translates Java's regular expressions and replacements for Python's `re`.
 
-Source of the rules: the Java SE documentation of `java.util.regex.Pattern` and `Matcher`. A pattern that Python's
-engine cannot run, or would run differently, is refused when it is compiled.
+Source of the rules: the Java SE documentation of `java.util.regex.Pattern` and `Matcher`. A pattern unfit for Python's
+engine, or with another meaning there, is refused when it is compiled.
 """
 
 import re
@@ -34,7 +34,7 @@ _CLASSES = {
 
 
 def compile_java_regex(pattern: str) -> re.Pattern[str]:
-    """Return the Python pattern that matches what `java.util.regex.Pattern.compile(pattern)` matches.
+    """Return the Python pattern equivalent to `java.util.regex.Pattern.compile(pattern)`.
 
     Raises:
         ValueError: the pattern is invalid, or Python's engine has no equivalent for a part of it.
@@ -63,7 +63,7 @@ def replace_whole_match(text: str, pattern: re.Pattern[str], replacement: str) -
 
 
 def compile_java_replacement(replacement: str, pattern: re.Pattern[str]) -> Replacement:
-    r"""Return a function that gives the replacement for a match, as Java's `Matcher.replaceFirst` makes it.
+    r"""Compile the replacement of a match, as in Java's `Matcher.replaceFirst`.
 
     In the text, `$n` and `${name}` are groups, and `\` quotes the next character.
 

@@ -44,7 +44,7 @@ def find_pyspark_jars() -> Path:
 
 
 def read_version(java: Path) -> int:
-    """Return the major version of a `java`. Raises ConfigError if it does not tell."""
+    """Return the major version of a `java`. Raises ConfigError without one."""
     release = java.resolve().parents[1] / "release"
     text = release.read_text() if release.is_file() else ""
     if declared := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE):

@@ -54,7 +54,7 @@ class SimpleDateFormat:
     """One pattern. Can be pickled. The machine's locale and time zone do not matter.
 
     Raises:
-        ValueError: a letter is unknown, or is one of the week fields, which are not supported.
+        ValueError: a letter is unknown, or is one of the unsupported week fields.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -66,7 +66,7 @@ class SimpleDateFormat:
 
     @cached_property
     def resolution_ms(self) -> int:
-        """The length of a span, in ms, in which all instants have the same text."""
+        """The length of a span, in ms, of instants with the same text."""
         return min((_UNITS_MS.get(letter, DAY_MS) for letter, _ in self._tokens), default=DAY_MS)
 
     def format(self, epoch_ms: int) -> str:
@@ -110,7 +110,7 @@ class SimpleDateFormat:
         return int(digits["sign"] + digits["number"]), digits.end()
 
     def _abuts(self, index: int) -> bool:
-        """Return True if another number follows directly, so that this one takes only the digits of its width."""
+        """Return True if another number follows directly: then this one takes only the digits of its width."""
         following = self._tokens[index + 1] if index + 1 < len(self._tokens) else ("", "")
         return bool(following[0]) and not _is_text_field(following[0], len(following[1])) and following[0] not in "zZX"
 
@@ -177,7 +177,7 @@ def _match_number(text: str, at: int, width: int | None) -> re.Match[str] | None
 
 
 def _parse_name(text: str, at: int, letter: str) -> tuple[int, int] | None:
-    """Read the longest name that `text` has at `at`, in any case."""
+    """Read the longest name in `text` at `at`, in any case."""
     names = {
         "M": [*enumerate(_MONTHS), *enumerate(_SHORT_MONTHS)],
         "E": [*enumerate(_DAYS), *enumerate(_SHORT_DAYS)],

@@ -1,4 +1,4 @@
-"""Converts between local time and UTC. Vectorised, exact for every zone, one look-up for each hour that occurs."""
+"""Converts between local time and UTC. Vectorised, exact for every zone, one look-up for each distinct hour."""
 
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
@@ -39,10 +39,10 @@ def find_utc_offsets(times: Int64s, zone: ZoneInfo) -> Int64s | int:
 
 
 def convert_local_times(local: Int64s, zone: ZoneInfo) -> Int64s:
-    """Return the instants (epoch ms) at which the zone's clock shows local times (ms since 1970-01-01T00:00 there).
+    """Return the instants (epoch ms) of the zone's local times (ms since 1970-01-01T00:00 there).
 
-    A time that occurs twice means the first instant. A time that the clocks skip lies behind the change, by as much as
-    it lies behind the start of the skipped span. Times outside [MIN_MS, MAX_MS) get the offset of the nearest bound.
+    A repeated time means the first instant. A skipped time lies behind the change, by as much as it lies behind the
+    start of the skipped span. Times outside [MIN_MS, MAX_MS) get the offset of the nearest bound.
     """
     hours, codes = factorize_values(np.clip(local, MIN_MS, MAX_MS - 1) // HOUR_MS)
     firsts = np.array([_find_local_offset(zone, hour * HOUR_MS) for hour in hours], np.int64)

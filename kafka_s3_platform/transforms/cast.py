@@ -1,4 +1,4 @@
-"""Cast, which converts fields, or the whole key or value, to another type.
+"""Cast: converts fields, or the whole key or value, to another type.
 
 Source of the rules: `Cast` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -92,7 +92,7 @@ class Cast(Edit):
 
 
 def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
-    """Return a function that casts values of a node. Null stays null. A value that cannot be cast raises DataError."""
+    """Compile a cast of values of a node. Null stays null. An unfit value raises DataError."""
     source = avro.type_of(node)
     logical = avro.logical_of(node)
     if logical == "Decimal":
@@ -125,7 +125,7 @@ def _keep_null(cast: Caster) -> Caster:
 
 
 def _compile_plain(source: str, target: str) -> Caster:
-    """Return a function that casts values of a type that is no logical type."""
+    """Compile a cast of values without a logical type."""
     if source in INTEGER_BITS:
         return _cast_from_int(target)
     if source in {"float32", "float64"}:

@@ -1,4 +1,4 @@
-"""Runs the steps of `transforms` in order, each one for the records that its predicate selects."""
+"""Runs the steps of `transforms` in order, each one for the records selected by its predicate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The engine of transforms that change keys or values: one plan for each schema, one Python call for each record."""
+"""The engine of transforms of keys or values: one plan for each schema, one Python call for each record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class Plan:
-    """How to change objects of one schema: `change(object, *columns)` returns the new object, of the new `schema`."""
+    """The change of objects of one schema: `change(object, *columns)` returns the new object, of the new `schema`."""
 
     change: Callable[..., Any]
     schema: Schema | None = None
@@ -80,7 +80,7 @@ class Edit(ABC):
         """Return the plan for objects of a schema. Raise DataError if no object of it can be changed."""
 
     def columns(self, batch: ConnectBatch) -> Columns:  # noqa: ARG002 - for subclasses to override
-        """Return the columns that `change` takes after the object."""
+        """Return the arguments of `change` after the object."""
         return ()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
@@ -102,7 +102,7 @@ class Edit(ABC):
         return _prune_schemas(changed)
 
     def outcome(self, batch: ConnectBatch, faults: Mapping[int, Exception]) -> Outcome:
-        """Return the batch without the records that failed."""
+        """Return the batch without the failed records."""
         if not faults:
             return Outcome(batch)
         offsets = batch.offsets
@@ -197,7 +197,7 @@ def _place_results(results: list[Any], positions: RowNumbers, changed: Changed) 
 
 
 def _prune_schemas(changed: Changed) -> Changed:
-    """Drop the schemas that no record has after the change."""
+    """Drop the schemas without a record after the change."""
     used = [int(code) for code in np.unique(changed.codes) if code != NO_SCHEMA]
     codes = np.full(len(changed.schemas) + 1, NO_SCHEMA, np.int32)
     codes[used] = np.arange(len(used), dtype=np.int32)

@@ -18,7 +18,7 @@ FieldValues = Mapping[str, Any]
 
 
 def require_map(value: Any, purpose: str) -> dict[str, Any]:
-    """Return the value, which has no schema, if it is a map. Raise DataError if it is not."""
+    """Return the schemaless value if it is a map. Raise DataError if not."""
     if not isinstance(value, dict):
         require_exact(value)
         raise DataError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_name_class(value)}")
@@ -26,7 +26,7 @@ def require_map(value: Any, purpose: str) -> dict[str, Any]:
 
 
 def collect_defaults(fields: Sequence[Field], *, replace_nulls: bool) -> dict[str, Any]:
-    """Return the values that replace nulls, by field. Empty unless `replace_nulls`."""
+    """Return the replacements of nulls, by field. Empty unless `replace_nulls`."""
     if replace_nulls:
         return {f.name: f.default for f in fields if f.optional and f.default is not None}
     return {}

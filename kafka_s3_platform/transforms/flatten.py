@@ -1,4 +1,4 @@
-"""Flatten, which turns nested records into top-level fields.
+"""Flatten: turns nested records into top-level fields.
 
 Source of the rules: `Flatten` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -15,7 +15,7 @@ from kafka_s3_platform.transforms.fields import FieldValues, require_map
 
 @dataclass(frozen=True)
 class _Branch:
-    """A field of a record that is flattened. It is a leaf if `branches` is None, else a record with these branches."""
+    """A field of a flattened record. It is a leaf if `branches` is None, else a record with these branches."""
 
     name: str
     flat_name: str
@@ -67,7 +67,7 @@ class Flatten(Edit):
 
 @dataclass(frozen=True)
 class _Above:
-    """What a field inherits from the records around it."""
+    """The attributes of a field inherited from the records around it."""
 
     optional: bool
     defaults: Mapping[str, Any] | None = None

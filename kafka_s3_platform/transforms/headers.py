@@ -1,4 +1,4 @@
-"""DropHeaders, InsertHeader and HeaderFrom, which work on headers in Arrow.
+"""DropHeaders, InsertHeader and HeaderFrom, on headers in Arrow.
 
 Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`. A header's
 value is bytes here. An inserted value is written as Connect's SimpleHeaderConverter writes it, but bytes stay bytes.
@@ -51,7 +51,7 @@ class BatchHeaders:
         return replace_column(records, "headers", column)
 
     def select(self, selected: Mask) -> "BatchHeaders":
-        """Return the headers that the mask selects."""
+        """Return the headers selected by the mask."""
         mask = pa.array(selected)
         return BatchHeaders(self.rows[selected], self.keys.filter(mask), self.values.filter(mask))
 
@@ -171,7 +171,7 @@ class HeaderFrom(Edit):
 
 
 def _compile_header_writer(avro: Avro, node: Any) -> Any:
-    """Return a function that encodes values of a node. Logical types and floats need their schema for it."""
+    """Compile an encoder of values of a node. Logical types and floats need their schema for it."""
     if avro.logical_of(node) or avro.type_of(node) == "float32":
         cast = compile_cast(avro, node, "string")
         return lambda value: encode_header(cast(value))

@@ -109,7 +109,7 @@ class RecordMapper(ABC):
 
 
 class MapperStep:
-    """Runs a user's class as a step. Checks its result, and merges it with the records that were not selected.
+    """Runs a user's class as a step. Checks its result, and merges it with the other records.
 
     Messages about failures do not show its secret options.
     """
@@ -262,7 +262,7 @@ def _pair_schemas(payload: Payload) -> Iterable[tuple[Any, Schema | None]]:
 
 
 def _find_flaw(source: ConnectBatch, result: ConnectBatch) -> str | None:
-    """Find what is wrong with the result of a user's class for a batch."""
+    """Find the flaw in the result of a user's class for a batch."""
     if result.records.schema != RECORD_SCHEMA:
         return "records of another schema"
     if not len(result.key) == len(result.value) == result.num_rows == len(_read_ordinals(result)):

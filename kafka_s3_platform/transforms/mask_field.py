@@ -1,4 +1,4 @@
-"""MaskField, which replaces the content of fields.
+"""MaskField: replaces the content of fields.
 
 Source of the rules: `MaskField` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -52,7 +52,7 @@ class MaskField(Edit):
         return self._mask(names.get(type(value), type(value).__name__))
 
     def _mask_of(self, avro: Avro, node: Any) -> Callable[[Any], Any]:
-        """Return a function that masks a field. If its type cannot be masked, only records with the field fail."""
+        """Compile a mask of a field. If its type cannot be masked, only records with the field fail."""
         try:
             mask = self._logical_mask(avro, node)
         except DataError as error:

@@ -1,4 +1,4 @@
-"""SetSchemaMetadata, which sets the name and the version of a schema.
+"""SetSchemaMetadata: sets the name and the version of a schema.
 
 Source of the rules: `SetSchemaMetadata` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`, and Confluent's
 AvroData for their place in Avro: a named type's own name, else `connect.name`, and `connect.version`.
@@ -17,7 +17,7 @@ PURPOSE = "updating schema metadata"
 
 
 class SetSchemaMetadata(Edit):
-    """Sets name and version of schemas. Values keep their content, except that nulls may become defaults."""
+    """Sets name and version of schemas. Values keep their content, but nulls may become defaults."""
 
     def __init__(self, executing_class: str, side: Side, values: Mapping[str, Any]) -> None:
         super().__init__(executing_class, side)

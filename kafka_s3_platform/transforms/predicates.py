@@ -17,7 +17,7 @@ Predicate = Callable[[ConnectBatch], Mask]
 
 
 def new_predicate(settings: PredicateSettings) -> Predicate:
-    """Return a function that selects the records for which the predicate is true."""
+    """Compile the predicate to a mask of records."""
     return _PREDICATES[settings.type](parse_options(settings))
 
 

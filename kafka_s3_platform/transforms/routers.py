@@ -1,4 +1,4 @@
-"""RegexRouter, TimestampRouter, ExtractTopic and Filter, which change no record's content.
+"""RegexRouter, TimestampRouter, ExtractTopic and Filter: they change no record's content.
 
 Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`.
 """
@@ -34,7 +34,7 @@ _SHOWN = 100
 
 
 class Filter:
-    """Drops the records that its predicate selects."""
+    """Drops the records selected by its predicate."""
 
     def __init__(self, executing_class: str, _: Mapping[str, Any]) -> None:
         self.executing_class = executing_class
@@ -45,7 +45,7 @@ class Filter:
 
 
 class RegexRouter:
-    """Renames topics whose whole name matches the regex. It replaces the first match, perhaps a part of the name."""
+    """Renames topics fully matched by the regex. It replaces the first match, perhaps a part of the name."""
 
     def __init__(self, executing_class: str, values: Mapping[str, Any]) -> None:
         self.executing_class = executing_class

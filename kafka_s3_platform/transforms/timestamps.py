@@ -1,4 +1,4 @@
-"""TimestampConverter, which converts times between text, Unix time, Date, Time and Timestamp.
+"""TimestampConverter: converts times between text, Unix time, Date, Time and Timestamp.
 
 Source of the rules: `TimestampConverter` in Apache Kafka 4.3's `org.apache.kafka.connect.transforms`. Without a schema,
 a Timestamp cannot be distinguished from Unix time. So all are ints there: a Timestamp in ms, a Date in days, a Time in
@@ -83,7 +83,7 @@ class TimestampConverter(Edit):
         return lambda value: None if value is None else writer(reader(value))
 
     def _reader(self, type_: str) -> ConvertTime:
-        """Return a function that converts values of a type to epoch ms."""
+        """Compile a converter of values of a type to epoch ms."""
         readers: dict[str, ConvertTime] = {
             "Timestamp": lambda value: value,
             "Time": lambda value: value,
@@ -96,7 +96,7 @@ class TimestampConverter(Edit):
         return readers[type_]
 
     def _writer(self) -> ConvertTime:
-        """Return a function that converts epoch ms to the target type."""
+        """Compile a converter of epoch ms to the target type."""
         writers: dict[str, ConvertTime] = {
             "Timestamp": lambda ms: ms,
             "Time": lambda ms: ms % DAY_MS,

@@ -1,4 +1,4 @@
-"""The table of all keys that a connector file may hold, and of what this version does with each.
+"""The table of all keys of connector files, and of their effects in this version.
 
 The loader, the check report and `docs/connector-files.md` read it.
 """

@@ -1,4 +1,4 @@
-"""The platform's own keys, all with the prefix `archive.`: how to archive a topic, and where its documents are."""
+"""The platform's own keys, all with the prefix `archive.`: how a topic is archived, and the folders of documents."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def _parse_index_folder(text: str) -> str:
 
 
 class ArchiveSettings(Settings):
-    """How to archive a topic, and where its documents are."""
+    """The settings of archiving a topic, and the folders of its documents."""
 
     start_hour: datetime
     allowed_lateness_ms: NonNegativeInt = declare_setting(
@@ -167,7 +167,7 @@ ARCHIVE_KEYS = (START_HOUR, *keys_by_field(ArchiveSettings).values())
 
 
 def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:
-    """Read how to archive a topic. `folders` are those of objects, which must not hold the index or restores."""
+    """Read how to archive a topic. `folders` are the folders of objects: they must not hold the index or restores."""
     settings = sheet.fill(ArchiveSettings, start_hour=_read_start_hour(sheet, zone))
     if settings.risk_retention_fail > settings.risk_retention_warn:
         sheet.refuse("archive.risk.retention.fail", "it is above archive.risk.retention.warn: what fails warns first")

@@ -1,4 +1,4 @@
-"""The keys that set the codec of objects. Each kind of format has a key of its own, as in Connect."""
+"""The keys of the codec of objects. Each kind of format has a key of its own, as in Connect."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -46,7 +46,7 @@ COMPRESSION_KEYS: tuple[Key, ...] = (
 
 
 def read_codecs(sheet: Sheet, dialect: Dialect, format_name: str, parts: Mapping[str, str | None]) -> dict[str, Any]:
-    """Read the codec of values, and those of keys and headers if their format has another key for its codec."""
+    """Read the codec of values, and the codecs of keys and headers if their format has another key for its codec."""
     row = find_format(format_name)
     default = _find_default(row, dialect)
     codec = _read_codec(sheet, row, _read_cloud_codec(sheet, row) or default)
@@ -62,7 +62,7 @@ def read_codecs(sheet: Sheet, dialect: Dialect, format_name: str, parts: Mapping
 
 
 def read_source_codecs(sheet: Sheet, dialect: Dialect, format_name: str) -> dict[str, Any]:
-    """Read the codec of objects of lines, for those whose names do not show it. Other objects hold their codec."""
+    """Read the codec of objects of lines, for names that do not show it. Other objects hold their codec."""
     sheet.leave(("avro.codec", "parquet.codec", LEVEL.name), "Each object shows how it is compressed.")
     row = find_format(format_name)
     if row.names_its_codec:
@@ -111,10 +111,10 @@ def _read_cloud_codec(sheet: Sheet, row: Format) -> str | None:
 
 
 def _leave_others(sheet: Sheet, used: Collection[str], key: str) -> None:
-    """Report the keys of codecs that this file does not use.
+    """Report the keys of unused codecs.
 
-    As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type`
-    for a format that compresses its objects itself.
+    As in Connect, a file may set the codecs of formats it does not write. It may not set `s3.compression.type` for a
+    format with its own compression.
     """
     if LINES_KEY not in used and sheet.text(LINES_KEY).casefold() not in {"", "none"}:
         sheet.refuse(LINES_KEY, f"the format compresses by itself; set {key} instead")

@@ -1,4 +1,4 @@
-"""The options of a converter: its own, and those of its Schema Registry's client.
+"""The options of a converter: its own, and its Schema Registry client's.
 
 Sources: Kafka's JsonConverter, Confluent's AbstractKafkaSchemaSerDeConfig and SchemaRegistryClientConfig; the names of
 confluent-kafka's `SchemaRegistryClient`.
@@ -151,9 +151,9 @@ _KEYS = KeyTable(OPTION_KEYS)
 
 
 class RegistrySettings(Settings):
-    """A Schema Registry with Confluent's API. `properties` are those of confluent-kafka's client; any may be secret.
+    """A Schema Registry with Confluent's API. `properties` are confluent-kafka's client properties; any may be secret.
 
-    The registry is not asked for `archived` schemas, so these can be used even if it no longer exists.
+    The registry is not asked for `archived` schemas: these can be used even if it no longer exists.
     """
 
     url: str
@@ -162,10 +162,10 @@ class RegistrySettings(Settings):
 
 
 class ConverterSettings(Settings):
-    """How to decode the bytes of keys or values. `schemas_enable`: JSON has Connect's envelope of schema and payload.
+    """The settings to decode keys or values. `schemas_enable`: JSON has Connect's envelope of schema and payload.
 
-    `options` are the other options of the converter, without their prefix. `unread` are the keys of the file by which
-    its converter cannot be used, where archiving does without. Empty: it can.
+    `options` are the other options of the converter, without their prefix. `unread` are the keys that make the
+    converter unusable, if archiving does without it. Empty: it can.
     """
 
     format: Literal["BYTES", "STRING", "JSON", "JSON_SR", "AVRO", "PROTOBUF"] = "BYTES"

@@ -1,4 +1,4 @@
-"""The keys that set where the store's credentials come from. A file with two ways is refused."""
+"""The keys of the store's credentials. A file with two sources of them is refused."""
 
 import re
 from collections.abc import Mapping
@@ -221,7 +221,7 @@ def read_provider(sheet: Sheet) -> ProviderSettings | None:
 def refuse_two_methods(
     sheet: Sheet, role: RoleSettings | None, provider: ProviderSettings | None, chain: tuple[str, ...]
 ) -> None:
-    """Refuse a file that sets two ways to get credentials."""
+    """Refuse a file with two sources of credentials."""
     key, arn = (sheet.written(name) for name in ("aws.access.key.id", "sts.role.arn"))
     has_key = "aws.access.key.id" in sheet
     if (provider is not None or chain) and (has_key or role is not None):

@@ -14,7 +14,7 @@ from kafka_s3_platform.errors import ConfigError
 
 @dataclass(frozen=True)
 class EnvironmentVariable:
-    """An environment variable. `where` says which processes read it."""
+    """An environment variable. `where` names the processes reading it."""
 
     name: str
     default: str
@@ -111,7 +111,7 @@ LOCAL_SECRET = f"{LOCAL_PREFIX}AWS_SECRET_ACCESS_KEY"
 
 
 def find_stack_folder() -> Path:
-    """Return the folder of what the embedded stacks of this user share. It may not exist."""
+    """Return the shared folder of this user's embedded stacks. It may not exist."""
     return Path.home() / ".cache" / "kafka-s3-stack"
 
 
@@ -137,7 +137,7 @@ def read_stack_secret() -> str:
 
 
 def find_local_default(name: str) -> str | None:
-    """Return what a variable of the embedded stack is if it is not set, None for a variable of anything else."""
+    """Return the default of a variable of the embedded stack, None for any other variable."""
     return read_stack_secret() if name == LOCAL_SECRET else LOCAL_DEFAULTS.get(name)
 
 
@@ -261,7 +261,7 @@ VARIABLES = (
 
 
 def check_url(text: str) -> str:
-    """Return the URL of a place on the web. ValueError, which does not quote it, since it may be a secret."""
+    """Return the URL of a place on the web. ValueError, without quoting it: it may be a secret."""
     try:
         url = urlsplit(text)
         is_url = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0 and "@" not in url.netloc
@@ -273,7 +273,7 @@ def check_url(text: str) -> str:
 
 
 def read_page_url(variable: EnvironmentVariable, env: Mapping[str, str]) -> str | None:
-    """Return the URL that begins the links to some pages, without a slash at its end. None if it is not set, or empty.
+    """Return the start of the links to some pages, without a slash at its end. None if it is not set, or empty.
 
     Raises:
         ConfigError: links cannot begin with it.

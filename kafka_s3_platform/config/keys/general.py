@@ -1,4 +1,4 @@
-"""The keys that every connector has: its name, its class, its topics and its number of tasks."""
+"""The keys of every connector: its name, its class, its topics and its number of tasks."""
 
 from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
 from kafka_s3_platform.config.keys import values

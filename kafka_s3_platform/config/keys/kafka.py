@@ -1,4 +1,4 @@
-"""The keys of the Kafka cluster: how a connector's clients connect. They override those of worker.properties."""
+"""The keys of the Kafka cluster: a connector's connections. They override worker.properties."""
 
 from collections.abc import Mapping
 from typing import Literal

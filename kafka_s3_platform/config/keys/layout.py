@@ -1,4 +1,4 @@
-"""The keys that decide the folders, the bounds and the bytes of objects. Together they make the layout."""
+"""The keys of the folders, the bounds and the bytes of objects. Together they make the layout."""
 
 import re
 from collections.abc import Mapping
@@ -250,7 +250,7 @@ LAYOUT_KEYS: tuple[Key, ...] = (
 
 
 class LayoutSettings(Settings):
-    """What decides the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
+    """The settings of the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
 
     `format`, `partitioner` and `timestamp_extractor` are one of our names or the dotted name of a user's Python class.
     """
@@ -293,7 +293,7 @@ class LayoutSettings(Settings):
 
     @property
     def out_of_range_folders(self) -> frozenset[str]:
-        """The folders that records out of range may be in: that of now, and the default, which may have been before."""
+        """The folders of records out of range: the current one, and the default, perhaps used before."""
         return frozenset({self.out_of_range_folder, OUT_OF_RANGE_FOLDER.unset})
 
     @property
@@ -304,14 +304,14 @@ class LayoutSettings(Settings):
 
     @property
     def daily_dir(self) -> str:
-        """The folder of merged days. It is beside that of the hours: a reader of one of them gets no record twice."""
+        """The folder of merged days. It is beside the folder of hours: a reader of one of them gets no record twice."""
         if self.topics_dir:
             return f"{self.topics_dir}_daily"
         return "daily"
 
     @property
     def is_envelope(self) -> bool:
-        """True if objects hold whole records unchanged, whatever the converters are."""
+        """True if objects hold whole records unchanged, with any converters."""
         return find_format(self.format).is_envelope
 
 

@@ -1,4 +1,4 @@
-"""The keys that limit how much memory and time one object may take from its reader."""
+"""The keys that limit a reader's memory and time for one object."""
 
 from collections.abc import Mapping
 

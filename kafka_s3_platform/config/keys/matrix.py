@@ -1,4 +1,4 @@
-"""Decides which input can be written as which output, as in Connect, when a file is loaded."""
+"""Matches inputs with outputs, as in Connect, when a file is loaded."""
 
 from kafka_s3_platform.config.formats import JSON_WITH_SCHEMA, find_format
 from kafka_s3_platform.config.keys.converters import ConverterSettings
@@ -8,7 +8,7 @@ FIELDLESS = ("BYTES", "STRING")
 
 
 def find_input(converter: ConverterSettings) -> str:
-    """Return the row of the matrix that a converter belongs to."""
+    """Return a converter's row of the matrix."""
     if converter.format == "JSON" and converter.schemas_enable:
         return JSON_WITH_SCHEMA
     return converter.format

@@ -1,4 +1,4 @@
-"""The keys that decide the names of objects."""
+"""The keys of the names of objects."""
 
 from collections.abc import Mapping
 from typing import Any, get_args

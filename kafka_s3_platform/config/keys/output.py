@@ -1,4 +1,4 @@
-"""The keys that decide what objects hold: formats, keys and headers beside values, and nulls."""
+"""The keys of the content of objects: formats, keys and headers beside values, and nulls."""
 
 from typing import Any, Literal, get_args
 
@@ -195,7 +195,7 @@ _PART_KEYS = (
 
 
 def read_output(sheet: Sheet, dialect: Dialect) -> dict[str, Any]:
-    """Read the format of objects, its codec, and which objects are written beside the values."""
+    """Read the format of objects, its codec, and the objects beside the values."""
     format_name = _read_format(sheet, dialect)
     row = find_format(format_name)
     parts = _read_parts(sheet, is_envelope=row.is_envelope)
@@ -229,7 +229,7 @@ def _read_format(sheet: Sheet, dialect: Dialect) -> str:
 
 
 def _read_aiven_format(sheet: Sheet) -> str:
-    """Read the format in a file of Aiven's sink. Only its formats that hold values alone are written here."""
+    """Read the format in a file of Aiven's sink. Only its formats of values alone are written here."""
     kind = sheet.read(AIVEN_TYPE.name, values.expect_one_of(AIVEN_WRITTEN), "csv")
     if sheet.value(AIVEN_FIELDS) != AIVEN_FIELDS.unset:
         sheet.refuse(
@@ -267,7 +267,7 @@ def _read_source_format(sheet: Sheet) -> str:
 
 
 def read_aiven_fields(sheet: Sheet) -> tuple[str, ...]:
-    """Read the fields that Aiven's sink wrote for each record, in their order."""
+    """Read the fields in each record of Aiven's sink, in their order."""
     return sheet.read(AIVEN_FIELDS.name, _parse_aiven_fields, AIVEN_FIELDS.unset)
 
 

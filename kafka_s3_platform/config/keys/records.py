@@ -1,4 +1,4 @@
-"""The keys that decide what happens to records between Kafka and objects: converters, transforms, errors."""
+"""The keys of the way from Kafka to objects: converters, transforms, errors."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -182,7 +182,7 @@ RECORD_KEYS: tuple[Key, ...] = (
 
 
 class ErrorSettings(Settings):
-    """What to do with records that fail."""
+    """The handling of failed records."""
 
     tolerance: ErrorsTolerance = TOLERANCE.field
     log_enable: bool = LOG.field
@@ -193,7 +193,7 @@ class ErrorSettings(Settings):
 
 
 class RecordSettings(Settings):
-    """Decides what happens to records between Kafka and their objects."""
+    """The settings of the way from Kafka to objects."""
 
     key: ConverterSettings = Field(default_factory=ConverterSettings)
     value: ConverterSettings = Field(default_factory=ConverterSettings)
@@ -236,10 +236,10 @@ def _is_clock(layout: LayoutSettings) -> bool:
 def _read_converter(
     sheet: Sheet, worker: Worker, side: "Side", layout: LayoutSettings, *, needed: bool
 ) -> ConverterSettings | None:
-    """Read the converter of one side. One that is not `needed` to archive is used by restores that change records.
+    """Read the converter of one side. If it is not `needed` to archive, restores that change records use it.
 
-    Such restores decode what an envelope holds, and the registry of a converter says which schemas are archived. So it
-    is read too, but nothing that is wrong with it refuses the file.
+    Such restores decode an envelope's content, and a converter's registry has the schemas to archive. So it is read
+    too, but its errors do not refuse the file.
     """
     if needed:
         return _read_named_converter(sheet, worker, side)
@@ -254,7 +254,7 @@ def _read_converter(
 
 
 def _names_a_registry(sheet: Sheet, side: "Side") -> bool:
-    """Check if the file names a converter and its registry. Then schemas are archived, whatever the objects hold."""
+    """Check if the file names a converter and its registry. Then schemas are archived with any objects."""
     named = f"{side}.converter" in sheet or CLOUD_FORMATS[side] in sheet
     return named and f"{side}.converter.schema.registry.url" in sheet
 
@@ -307,7 +307,7 @@ def _read_worker_converter(sheet: Sheet, worker: Worker, side: "Side") -> Conver
 
 
 def _read_shared(sheet: Sheet) -> dict[str, str]:
-    """Read the keys of the registry that both converters share."""
+    """Read the registry's keys for both converters."""
     return {name: value for name, value in sheet.under("").items() if name.startswith("schema.registry.")}
 
 
@@ -321,7 +321,7 @@ def _leave_shared(sheet: Sheet, converters: Iterable[ConverterSettings | None]) 
 
 
 def _leave_converter(sheet: Sheet, side: "Side", why: str, refused: Mapping[str, str] = {}) -> None:
-    """Report that the converter of this side changes nothing. `refused` is key -> why restores cannot use it."""
+    """Report that the converter of this side changes nothing. `refused` is key -> reason for restores."""
     names = [name for name in sheet.under("") if name.startswith(f"{side}.converter") or name == CLOUD_FORMATS[side]]
     absent = "".join(f"; {name}: {reason}" for name, reason in refused.items() if name not in sheet)
     for name in names:
@@ -333,7 +333,7 @@ def _leave_converter(sheet: Sheet, side: "Side", why: str, refused: Mapping[str,
 def _judge_pairs(
     sheet: Sheet, layout: LayoutSettings, key: ConverterSettings | None, value: ConverterSettings | None
 ) -> None:
-    """Refuse settings that fail for every record: an input that the output cannot hold, or fields of plain values."""
+    """Refuse settings that fail for every record: an input unfit for the output, or fields of plain values."""
     _judge_part(sheet, "value", layout.format, value)
     if layout.keys_format is not None:
         _judge_part(sheet, "key", layout.keys_format, key)
@@ -410,7 +410,7 @@ def _judge_step(sheet: Sheet, layout: LayoutSettings, step: TransformSettings) -
 
 
 def _read_errors(sheet: Sheet, layout: LayoutSettings, letters: str | None) -> ErrorSettings:
-    """Read the error settings. `letters` is the dead letter topic that the connector has if its file names none."""
+    """Read the error settings. `letters` is the dead letter topic of a connector whose file names none."""
     tolerance: ErrorsTolerance = sheet.value_or(TOLERANCE, "all" if letters else "none")
     is_by_itself = letters is not None and tolerance == "all"
     settings = sheet.fill(

@@ -1,4 +1,4 @@
-"""Judges the keys of one file one by one, so that all errors of a file are reported together."""
+"""Judges the keys of one file one by one, to report all its errors together."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
 
 
 class KeyClass(Enum):
-    """How a key of a file was judged."""
+    """The judgement of a key."""
 
     HONOURED = "honoured"
     WITHOUT_MEANING = "accepted without meaning here"
@@ -55,9 +55,9 @@ class KeyFinding:
 
 
 class Sheet:
-    """Judges the keys of one file by a table, then returns the values of those that are honoured.
+    """Judges the keys of one file by a table, then returns the values of honoured ones.
 
-    An alias is read, and refused, by the name of the key it is an alias of. Findings show it as the file has it.
+    An alias is read, and refused, by the name of its key. Findings show it as in the file.
     If the table does not list a key by its full name, its value may be a secret: the key may be mistyped, or belong to
     a plug-in. Findings mask such values.
     """
@@ -111,7 +111,7 @@ class Sheet:
         return bool(self.text(name))
 
     def written(self, name: str) -> str:
-        """Return the name that the file uses for a key: its own name or an alias."""
+        """Return the name of a key in the file: its own name or an alias."""
         return self._aliases.get(name, name)
 
     def text(self, name: str) -> str:
@@ -125,7 +125,7 @@ class Sheet:
         return self.read(key.name, key.parse, key.unset)
 
     def value_or(self, key: TypedKey[T], default: Other) -> T | Other:
-        """Return the value of a key, or a default that depends on other keys."""
+        """Return the value of a key, or this default."""
         return self.read(key.name, key.parse, default)
 
     def fill(self, settings: type[Filled], **fields: object) -> Filled:
@@ -173,26 +173,26 @@ class Sheet:
             self.show(prefix + name for name in names.keys() - outcome.unknown)
 
     def refuse(self, name: str, reason: str) -> None:
-        """Note that a key is refused, and with it the file."""
+        """Refuse a key, and with it the file."""
         self._judged[self.written(name)] = (KeyClass.REFUSED, reason)
 
     def without_meaning(self, name: str, reason: str) -> None:
-        """Note that a key is accepted, and changes nothing: nobody reads its value from now on."""
+        """Accept a key without effect: nobody reads its value from now on."""
         self._judged[self.written(name)] = (KeyClass.WITHOUT_MEANING, reason)
         self._values.pop(name, None)
 
     def leave(self, names: Iterable[str], reason: str) -> None:
-        """Note that these keys change nothing. Keys that are not set are ignored."""
+        """Accept these keys without effect. Unset keys are ignored."""
         for name in names:
             if name in self:
                 self.without_meaning(name, reason)
 
     def leave_writing(self) -> None:
-        """Note that keys which only concern writing change nothing in the file of a source."""
+        """Accept keys of writing without effect in the file of a source."""
         self.leave(self._table.for_sinks, "Belongs to writing: a source connector reads objects as they are.")
 
     def show(self, names: Iterable[str]) -> None:
-        """Note that these keys of a family are known, so that their values may be shown."""
+        """Mark these keys of a family as known: their values may be shown."""
         self._hidden.difference_update(names)
 
     def is_refused(self, name: str) -> bool:
@@ -227,7 +227,7 @@ class Sheet:
             yield KeyFinding(name, key_class, shown, self._told(effect, name, is_shown=shown == written), is_known)
 
     def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
-        """Return the effect of a key. If its value must not be shown, mask it where the effect quotes it."""
+        """Return the effect of a key. Mask a secret value quoted in the effect."""
         if name in self._resolved and (not is_shown or _PLACEHOLDER.search(self._entries[name].get_secret_value())):
             return mask_quoted(effect, self._resolved[name].get_secret_value())
         return effect
@@ -252,7 +252,7 @@ def substitute_variables(text: str, env: Mapping[str, str]) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return True if the name of a key shows that its value must not be shown."""
+    """Return True if a key's name marks its value as secret."""
     folded = name.casefold()
     return _SECRET.search(folded) is not None and _OF_CREDENTIALS.search(folded) is None
 
@@ -269,10 +269,10 @@ def mask_shown(name: str, value: str) -> str:
 
 
 def _mask_user_info(value: str) -> str:
-    """Mask the credentials before a host, also if a password has characters that no URL may have.
+    """Mask the credentials before a host, also if a password has characters not allowed in a URL.
 
-    They begin after `//`, or with the user's name before a colon, and end at the last `@`. No regex does this in a time
-    that grows with the value's length and not with its square.
+    They begin after `//`, or with the user's name before a colon, and end at the last `@`. No regex does this in linear
+    time.
     """
     end = value.rfind("@")
     slashes = value.find("//", 0, max(end, 0))
@@ -287,7 +287,7 @@ def _mask_user_info(value: str) -> str:
 
 
 def mask_quoted(text: str, value: str) -> str:
-    """Return a text in which the value, and each quoted part of it, is masked."""
+    """Mask the value, and each quoted part of it, in a text."""
 
     def quoted(match: re.Match[str]) -> str:
         inner = match[1] or match[2]

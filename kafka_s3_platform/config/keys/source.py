@@ -1,4 +1,4 @@
-"""The keys of source connectors' files: how to read objects that other tools wrote.
+"""The keys of source connectors' files: the reading of other tools' objects.
 
 Sources: Confluent's "Amazon S3 Source Connector Configuration Properties", the README of Aiven's S3 source connector.
 """
@@ -190,24 +190,24 @@ _OF_FOLDERS = (PARTITIONER.name, TIME_INTERVAL.name, PARTITION_FIELDS.name, PATH
 
 
 class SourceSettings(Settings):
-    """How to read objects that other tools wrote, besides their layout.
+    """The settings to read other tools' objects, besides their layout.
 
     Attributes:
-        behavior_on_error: what to do with objects and records that cannot be read.
+        behavior_on_error: the handling of unreadable objects and records.
         poll_interval_ms: how often the sensor looks for new objects.
         look_back_ms: how long after its time an object may come to a time folder and be counted at once.
         fields: the fields of Aiven's envelope in their order. Empty: objects hold values alone.
         value_encoding: how values are encoded in Aiven's csv.
-        csv_empty: what an empty key or value means there. None: a key is null, a value is bad.
+        csv_empty: the meaning of an empty key or value there. None: a key is null, a value is bad.
         bare: Aiven's output type, if it wrote values alone.
-        base64: the parts for which the sink had ByteArrayConverter. In JSON their bytes are base64. Headers are base64
-            in every format that holds them as text.
-        header_converter: the class that the sink had for headers.
-        offset_field: the path of a field in a record that holds its offset.
-        timestamp_field: the path of a field in a record that holds its timestamp.
+        base64: the parts written with ByteArrayConverter. In JSON their bytes are base64. Headers are base64 in every
+            text format.
+        header_converter: the sink's class for headers.
+        offset_field: the path of the field with a record's offset.
+        timestamp_field: the path of the field with a record's timestamp.
         thaw_days: None: objects in cold storage are reported, and no copies are asked for.
         thaw_tier: how fast S3 makes the copies.
-        cluster: the id, or the bootstrap servers, of the cluster that the records came from. None: the file names none.
+        cluster: the id, or the bootstrap servers, of the records' cluster. None: the file names none.
         separator_is_named: the file names the separator, so it is no default.
         codec_is_named: the file names the codec, so it is no default.
     """
@@ -231,7 +231,7 @@ class SourceSettings(Settings):
 
 
 def leave_unused(sheet: Sheet, dialect: Dialect) -> None:
-    """Note which keys mean nothing to a sink, or to a source, before any is read."""
+    """Accept keys without meaning for a sink, or for a source, before any is read."""
     if not dialect.is_source:
         sheet.leave(OF_HEADERS, "No converter reads header values: each comes back with its bytes.")
         source_keys = (key.name for key in SOURCE_KEYS if key.support is Support.HONOURED)
@@ -262,7 +262,7 @@ def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: 
 
 
 def _judge_parts(sheet: Sheet, layout: LayoutSettings) -> None:
-    """Refuse objects of keys and headers in layouts whose names are read as those of values alone."""
+    """Refuse objects of keys and headers in layouts with names of values alone."""
     if layout.key_layout not in {"block_gzip", "zooz"}:
         return
     for store, format_name in ((STORE_KEYS, layout.keys_format), (STORE_HEADERS, layout.headers_format)):
@@ -271,7 +271,7 @@ def _judge_parts(sheet: Sheet, layout: LayoutSettings) -> None:
 
 
 def needs_topic_key(sheet: Sheet, layout: LayoutSettings) -> bool:
-    """Return True if the keys of objects do not name their topic, so that the file has to."""
+    """Return True if the keys of objects do not name their topic: then the file has to."""
     if layout.key_layout == "template" and not sheet.is_refused(_find_template_key(sheet)):
         return "topic" not in compile_read_template(layout.file_name_template or "").names
     return layout.key_layout == "zooz"
@@ -299,7 +299,7 @@ def _read_header_converter(sheet: Sheet, worker: Worker) -> str:
 
 
 def _find_bytes(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> Iterator[Literal["key", "value", "headers"]]:
-    """Yield the parts of objects for which the file, or worker.properties, names ByteArrayConverter."""
+    """Yield the parts of objects with ByteArrayConverter in the file or worker.properties."""
     sides: tuple[Literal["key", "value"], ...] = ("key", "value") if _find_keys_format(sheet, layout) else ("value",)
     for side in sides:
         name = f"{side}.converter"
@@ -311,7 +311,7 @@ def _find_bytes(sheet: Sheet, worker: Worker, layout: LayoutSettings) -> Iterato
 
 
 def _find_keys_format(sheet: Sheet, layout: LayoutSettings) -> str | None:
-    """Return the format in which objects hold keys. None: they hold none."""
+    """Return the format of objects' keys, None if they hold none."""
     envelope = find_format(layout.format).envelope
     if envelope == "lenses" or (envelope == "aiven" and "key" in read_aiven_fields(sheet)):
         return layout.format
@@ -395,7 +395,7 @@ def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettin
 
 
 def _read_fields(sheet: Sheet, format_name: str) -> tuple[str, ...]:
-    """Read the fields of an envelope of Aiven or Lenses. For Lenses, these are the fields that the file promises."""
+    """Read the fields of an envelope of Aiven or Lenses. For Lenses, these are the fields promised by the file."""
     envelope = find_format(format_name).envelope
     if envelope == "lenses":
         if AIVEN_FIELDS.name in sheet:

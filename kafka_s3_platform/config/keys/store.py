@@ -1,4 +1,4 @@
-"""The keys of the object store: where the bucket is, how to reach it, and how to put objects there."""
+"""The keys of the object store: the bucket, the connection to it, and the options of writes."""
 
 import base64
 import re
@@ -165,9 +165,9 @@ class StoreSettings(Settings):
     """A bucket, how to reach it, how to put objects there, and the limits for objects that are read.
 
     Credentials come from `provider`, else from `role` (assumed with the access key, or with the default chain), else
-    they are the access key, else they come from AWS's default chain. `chain` names the members of it that are asked.
+    they are the access key, else they come from AWS's default chain. `chain` names the requested members of it.
     `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in base64 (SSE-C). If `tagging` is set,
-    objects get `tags` besides the tags of the offsets and the count.
+    objects get `tags` besides those of the offsets and the count.
     """
 
     bucket: str

@@ -1,6 +1,6 @@
-"""Declares keys: what this version does with each, how it is read, and which field of the settings holds it.
+"""Declares keys: the effect of each, its parser, and its field of the settings.
 
-A key read is declared once, with its parser, its default and its meaning. The settings, the check report,
+A key is declared once, with its parser, its default and its meaning. The settings, the check report,
 `kafka-s3 describe` and `docs/connector-files.md` take them from there.
 """
 
@@ -18,7 +18,7 @@ NOT_YET = "known, not honoured by this version yet"
 
 
 class Support(Enum):
-    """What this version does with a key."""
+    """The effect of a key in this version."""
 
     HONOURED = "honoured"
     WITHOUT_MEANING = "accepted without meaning here"
@@ -30,10 +30,9 @@ class Support(Enum):
 class Key:
     """A key, or a family of keys if `name` ends in `.*`.
 
-    `neutral` are the values of an unsupported key that change nothing. They are accepted without meaning, so that a
-    file which writes out Connect's defaults loads. `alias_of` is the key that this one is another name of: its value is
-    read under that key's name. A key `for_sinks` concerns the writing of objects, and means nothing to a source
-    connector.
+    `neutral` are the values without effect of an unsupported key. They are accepted, so a file with Connect's defaults
+    loads. `alias_of` is the key of an alias: its value is read under that key's name. A key `for_sinks` concerns the
+    writing of objects, and means nothing to a source connector.
     """
 
     name: str
@@ -50,7 +49,7 @@ class Key:
         return self.name.endswith(".*")
 
     def is_neutral(self, value: str) -> bool:
-        """Return True if `value` asks for nothing that this version cannot do."""
+        """Return True if `value` has no effect."""
         return value.strip().casefold() in {text.casefold() for text in self.neutral}
 
 
@@ -77,7 +76,7 @@ class Settings(BaseModel):
 
 
 def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
-    """Return the key of each field of these settings that has one, in the order of the fields."""
+    """Return the keys of these settings' fields, in the order of the fields."""
     keys: dict[str, TypedKey[Any]] = {}
     for name, field in settings.model_fields.items():
         for key in field.metadata:
@@ -102,7 +101,7 @@ class KeyTable:
         return None if family is None else self._exact[family]
 
     def nearest(self, name: str) -> str | None:
-        """Return the known key that `name` most likely means. None: no key is close."""
+        """Return the known key nearest to `name`, None if no key is close."""
         return find_nearest(name, (exact for exact in self._exact if not exact.endswith(".*")))
 
 
@@ -122,7 +121,7 @@ def declare_key(
     shown: str | None = None,
     for_sinks: bool = False,
 ) -> TypedKey[T]:
-    """Declare a key that `parse` reads. `shown` describes the default in the docs, in place of its value."""
+    """Declare a key and its parser. `shown` describes the default in the docs, in place of its value."""
     text = _render_default(default) if shown is None else shown
     return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
 
@@ -136,7 +135,7 @@ def declare_setting(
     shown: str | None = None,
     for_sinks: bool = False,
 ) -> T:
-    """Declare a field of `Settings` together with the key that fills it."""
+    """Declare a field of `Settings` together with its key."""
     return declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks).field
 
 
@@ -149,22 +148,22 @@ def _render_default(default: object) -> str | None:
 
 
 def declare_honoured(name: str, default: str | None, doc: str) -> Key:
-    """Declare a key that does something here."""
+    """Declare a key with an effect."""
     return Key(name, Support.HONOURED, doc, default)
 
 
 def declare_alias(name: str, of: str, whose: str) -> Key:
-    """Declare the name that the tool `whose` uses for the key `of`."""
+    """Declare the name of the key `of` in the tool `whose`."""
     return Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of)
 
 
 def declare_without_meaning(doc: str, *names: str) -> tuple[Key, ...]:
-    """Declare keys that a file may hold, and that change nothing."""
+    """Declare keys allowed without effect."""
     return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names)
 
 
 def declare_not_yet(name: str, doc: str, *neutral: str) -> Key:
-    """Declare a key that later versions may support. Any value but the `neutral` ones refuses the file."""
+    """Declare a key for later versions. Any value but the `neutral` ones refuses the file."""
     return Key(name, Support.NOT_YET, doc, neutral=neutral)
 
 

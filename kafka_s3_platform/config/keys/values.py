@@ -1,4 +1,4 @@
-"""Parsers of single values. Each raises ValueError with a reason that can follow the key's name in a message."""
+"""Parsers of single values. Each raises ValueError with a reason to follow the key's name in a message."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -129,8 +129,8 @@ def expect_class(
     """Return a parser of class names, full or short.
 
     Args:
-        honoured: the classes, each with the value that the parser returns.
-        refused: known classes that are refused, or packages such as `com.acme.*`, each with what to do instead.
+        honoured: the classes, each with the parser's result.
+        refused: refused classes, or packages such as `com.acme.*`, each with advice.
         plugin: any other dotted name is a plug-in of this kind. It must load, and the parser returns its name.
     """
     names = _add_short_names(refused) | _add_short_names(honoured)
@@ -169,7 +169,7 @@ def is_topic_name(text: str) -> bool:
 
 
 def parse_topics(text: str) -> tuple[str, ...]:
-    """Parse topic names that commas separate. Each is returned once, in the order of the text."""
+    """Parse topic names separated by commas. Each is returned once, in the order of the text."""
     topics = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     if not topics:
         raise ValueError("names no topic")
@@ -182,7 +182,7 @@ def parse_topics(text: str) -> tuple[str, ...]:
 
 
 def parse_groups(text: str) -> tuple[str, ...]:
-    """Parse names and patterns of consumer groups that commas separate, as in `groups` of MirrorMaker 2."""
+    """Parse names and patterns of consumer groups separated by commas, as in `groups` of MirrorMaker 2."""
     patterns = tuple(dict.fromkeys(p.strip() for p in text.split(",") if p.strip()))
     for pattern in patterns:
         compile_java_regex(pattern)
@@ -190,7 +190,7 @@ def parse_groups(text: str) -> tuple[str, ...]:
 
 
 def parse_owners(text: str) -> tuple[str, ...]:
-    """Parse owners of assets, by Dagster's rules, that commas separate."""
+    """Parse owners of assets separated by commas, by Dagster's rules."""
     owners = tuple(dict.fromkeys(owner.strip() for owner in text.split(",") if owner.strip()))
     for owner in owners:
         if not _OWNER.fullmatch(owner):
@@ -199,7 +199,7 @@ def parse_owners(text: str) -> tuple[str, ...]:
 
 
 def parse_connector_name(text: str) -> str:
-    """Parse a name that can be used unchanged in object keys and asset keys."""
+    """Parse a name usable unchanged in object keys and asset keys."""
     if text in {".", ".."} or not _CONNECTOR.fullmatch(text):
         raise ValueError(f"{text!r} is no usable name: 1 to 200 letters, digits, '.', '_' and '-', and not '.' or '..'")
     return text
@@ -251,7 +251,7 @@ def parse_endpoint_url(text: str) -> str:
 
 
 def parse_bootstrap_servers(text: str) -> str:
-    """Parse pairs `host:port` that commas separate. The protocol of a listener before them is removed."""
+    """Parse pairs `host:port` separated by commas. The protocol of a listener before them is removed."""
     servers = [server.strip().rpartition("://")[2] for server in text.split(",") if server.strip()]
     if "@" in text:
         raise ValueError("holds credentials; set sasl.username and sasl.password instead")
@@ -275,7 +275,7 @@ YEARS_AHEAD = timedelta(days=3653)
 
 
 def parse_timezone(text: str) -> str:
-    """Parse a timezone that this machine knows. Java's short ids are translated."""
+    """Parse a timezone known to this machine. Java's short ids are translated."""
     zone = JAVA_ZONES.get(text, text)
     try:
         ZoneInfo(zone)
@@ -305,7 +305,7 @@ def expect_path_format(locale: str = "en", directory_delim: str = "/") -> Parser
 
 
 def parse_fields(text: str) -> tuple[str, ...]:
-    """Parse names of fields that commas separate, in the order of the text. None may be empty or occur twice."""
+    """Parse names of fields separated by commas, in the order of the text. None may be empty or occur twice."""
     fields = tuple(name.strip() for name in text.split(","))
     if not all(fields) or len(set(fields)) < len(fields):
         raise ValueError(f"{text!r} names a field twice, or an empty one")
@@ -334,7 +334,7 @@ def parse_extension(text: str) -> str:
 
 @cache
 def find_broken_hour(zone: ZoneInfo, start: datetime) -> tuple[date, timedelta] | None:
-    """Return the first week after `start` in which the clocks change by no whole hours, and the change. None: never.
+    """Return the first week after `start` with a clock change by no whole hours, and the change. None: never.
 
     Dagster names hours by the clock. After such a change, the hours it names no longer follow each other. The
     search ends ten years from now.
@@ -351,7 +351,7 @@ def find_broken_hour(zone: ZoneInfo, start: datetime) -> tuple[date, timedelta] 
 
 
 def expect_hour(zone: ZoneInfo) -> Parser[datetime]:
-    """Return a parser of ISO 8601 hours, which are in `zone` unless they have an offset. It returns them in `zone`."""
+    """Return a parser of ISO 8601 hours, in `zone` unless they have an offset. It returns them in `zone`."""
 
     def parse(text: str) -> datetime:
         try:

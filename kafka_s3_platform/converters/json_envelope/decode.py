@@ -79,7 +79,7 @@ def _note_differences(readers: Readers) -> Notes:
 
 
 def _read_envelope(row: bytes, replaces_nulls: bool) -> tuple[Schema | None, Any, Readers]:
-    """Return the schema, the value, and the readers of the schema, which tell how the value differs."""
+    """Return the schema, the value, and the readers of the schema, with the value's differences."""
     try:
         text = row.removeprefix(BYTE_ORDER_MARK)
         envelope = _envelopes.decode(text)
@@ -95,7 +95,7 @@ _Read = Callable[[Any, int], Any]
 
 
 def _read_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _Read, Readers]:
-    """Return the Avro schema, and a function that reads values by its readers, for a Connect schema in JSON."""
+    """Return the Avro schema of a Connect schema in JSON, its reader of values, and the readers behind it."""
     if len(text) <= _KEPT_BYTES:
         return _compile_kept_schema(text, replaces_nulls)
     return _compile_large_schema(text, replaces_nulls)

@@ -1,8 +1,8 @@
 """Encodes values as `{"schema": ..., "payload": ...}`, like Connect's JsonConverter with `schemas.enable=true`.
 
-The Connect schema of an Avro schema is the one that Confluent's AvroData makes with `connect.meta.data`: it restores
-what Connect wrote into `connect.*` properties, and keeps Avro's own docs, enums and defaults as parameters. A null
-stays null, as with `replace.null.with.default=false`. Sources: Kafka's JsonConverter, Confluent's AvroData.
+The Connect schema of an Avro schema is Confluent's AvroData's with `connect.meta.data`: it restores Connect's
+`connect.*` properties, and keeps Avro's own docs, enums and defaults as parameters. A null stays null, as with
+`replace.null.with.default=false`. Sources: Kafka's JsonConverter, Confluent's AvroData.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 
 def compile_envelope(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[Any], bytes]:
-    """Return a function that writes values together with their schema. Without a schema, the envelope has none.
+    """Compile a writer of values together with their schema. Without a schema, the envelope has none.
 
     Bytes without a schema get the schema of bytes.
 
@@ -153,7 +153,7 @@ class _ConnectSchemas:
         return None if name is None or is_made_up_name(name) else name
 
     def _parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the parameters, which hold what Connect's schema has no other place for."""
+        """Yield the parameters, for facts without another place in Connect's schema."""
         kind = node["type"]
         doc = node.get("doc")
         if node.get("logicalType") == "decimal":

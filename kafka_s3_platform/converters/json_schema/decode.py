@@ -2,8 +2,8 @@
 
 Types follow Confluent's JsonSchemaData: it reads `connect.type` and `connect.index`, names from `title`, and optional
 types from `oneOf` with null. An object of several parts (`allOf`, `oneOf`, `anyOf`) has the fields of all of them. In
-addition, a field that is not in `required` is optional, an object without properties is a map, several types are a
-union of Avro, and a value that may be anything is a string of JSON.
+addition, a field missing in `required` is optional, an object without properties is a map, several types are a union of
+Avro, and a value of any type is a string of JSON.
 """
 
 import json
@@ -119,7 +119,7 @@ def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = Fal
 def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
     """Return the Connect schema of a JSON Schema. `references` maps the names in it to other schemas.
 
-    `keeps_others`: objects have a field for the properties that the schema allows and does not list.
+    `keeps_others`: objects have a field for allowed but unlisted properties.
     """
     root = json.loads(text, parse_float=Decimal)
     resource = _make_resource(root)
@@ -156,7 +156,7 @@ def _find_draft(contents: Any, default: Any) -> Any:
 
 
 def _refuse_address(uri: str) -> Resource[Any]:
-    """Refuse to read a schema from an address that a schema names. Schemas come from the Registry only."""
+    """Refuse to read a schema from an address. Schemas come from the Registry only."""
     raise NoSuchResource(uri)
 
 
@@ -178,7 +178,7 @@ class _Itself:
 
 @dataclass(frozen=True)
 class _Part:
-    """A schema that objects are described by, alone or with others. `is_sure`: every object fits it."""
+    """A schema of objects, alone or with others. `is_sure`: every object fits it."""
 
     schema: Mapping[str, Any]
     resolver: Any
@@ -210,7 +210,7 @@ class _Types:
         return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
 
     def _resolved(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
-        """Follow a schema's references to their end, each one once. Return what is there, and its own resolver.
+        """Follow a schema's references to their end, each one once. Return the schema there, and its own resolver.
 
         Raise BadRecordError if there is no end.
         """
@@ -240,14 +240,14 @@ class _Types:
         return self._resolved(target.contents, target.resolver, depth + 1)
 
     def _draft(self, resolver: Any) -> Any:
-        """Find the draft of the schema whose references the resolver follows."""
+        """Find the draft of the resolver's schema."""
         try:
             return _find_draft(resolver.lookup("#").contents, self._default)
         except Unresolvable:
             return self._default
 
     def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
-        """Return the resolver of the references in a schema, which are relative to its $id."""
+        """Return the resolver of a schema's references, relative to its $id."""
         resource = self._draft(resolver).create_resource(schema)
         schema_id = resource.id()
         # Where a schema is found, its relative $id is a part of the address already.
@@ -261,7 +261,7 @@ class _Types:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
 
     def _type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
-        """Return the type, and whether null is one of its values."""
+        """Return the type, and True if null is one of its values."""
         branches = schema.get("oneOf") or schema.get("anyOf")
         if "allOf" in schema or (branches and schema.get("properties")):
             combined = self._combined(schema, resolver)
@@ -276,7 +276,7 @@ class _Types:
         return simple, simple.kind == "json"
 
     def _one_type_of(self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
-        """Return the type of a schema that lists several: it describes the values of each of them."""
+        """Return the type of a schema with several: it describes the values of each of them."""
         self._count_places(len(types))
         kinds = [self._simple(schema, name, resolver) for name in types if name != "null"]
         has_null = len(kinds) < len(types) or any(kind.kind == "json" for kind in kinds)
@@ -288,7 +288,7 @@ class _Types:
         return _join_types(slots), has_null
 
     def _combined(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
-        """Merge the parts of a schema that are objects. Without any that each value fits, use the first other type.
+        """Merge the object parts of a schema. Without a sure one, use the first other type.
 
         None: no part names a type.
         """
@@ -308,7 +308,7 @@ class _Types:
     def _parts(self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True) -> Iterator[_Part]:
         """Yield the schema and the parts it is combined of, each once.
 
-        A part may have the whole as one of its parts, if it is one of several that a value may fit.
+        An alternative may contain the whole schema again.
         """
         self._count_places(1)
         if not isinstance(schema, Mapping):
@@ -325,7 +325,7 @@ class _Types:
                 yield from self._parts(*self._resolved(inner, resolver), visited, is_sure and name == "allOf")
 
     def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
-        """Return the type of those values of a schema that are of the type `kind`. None: it names no type."""
+        """Return the type of a schema's values of the type `kind`. None: it names no type."""
         connect_type = schema.get("connect.type")
         if kind == "array":
             return self._array(schema, resolver)
@@ -389,7 +389,7 @@ class _Types:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Check if a schema allows no properties but those it lists. Patterns are not looked at, so they allow any."""
+    """Check if a schema allows no properties but those it lists. Patterns are not read, so they allow any."""
     is_open = schema.get("additionalProperties") is not False and schema.get("unevaluatedProperties") is not False
     return not is_open and not schema.get("patternProperties")
 
@@ -426,7 +426,7 @@ def _is_null_schema(schema: Any) -> bool:
 
 
 def _join_types(slots: Sequence[Slot]) -> ConnectType:
-    """Return the type of values that belong into any of the slots.
+    """Return the type of values of any of the slots.
 
     It may be anything if Avro's union could not keep two types apart, such as two arrays with other items.
     """
@@ -446,7 +446,7 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
 
 
 def _describe_shape(kind: ConnectType) -> object:
-    """Return what decides how values of a type are read, the same for types that read them in the same way."""
+    """Return a key of a type's reader, equal for types with equal readers."""
     if kind.kind == "struct":
         return kind
     parts = [(_describe_shape(slot.type), slot.optional) for slot in (kind.key, kind.values, *kind.branches) if slot]

@@ -2,8 +2,8 @@
 
 Follows Confluent's JsonSchemaData: it writes `connect.type` and `connect.index`, names as `title`, optional types as
 `oneOf` with null, Connect's logical types by their names, decimals as numbers and bytes in base64. In addition, fields
-that are never null are in `required`, a record that contains itself is a `$ref`, and an enum lists its symbols. A union
-is an `anyOf` if JSON cannot distinguish its types, because `oneOf` would refuse a value that matches two of them.
+without null are in `required`, a recursive record is a `$ref`, and an enum lists its symbols. A union is an `anyOf` if
+JSON cannot distinguish its types: `oneOf` would refuse a value of two of them.
 """
 
 import json
@@ -50,7 +50,7 @@ _exactly = msgspec.json.Decoder(float_hook=Decimal)
 
 @dataclass(frozen=True)
 class JsonSchemaText:
-    """A JSON Schema, and a function that converts values of it to plain JSON objects."""
+    """A JSON Schema, and a converter of its values to plain JSON objects."""
 
     text: str
     plain: EncodeValue
@@ -79,7 +79,7 @@ class _Part:
 
 
 class _Compiler:
-    """Compiles each node to its part of the document, and to a function that converts its values to plain JSON."""
+    """Compiles each node to its part of the document, and to a converter of its values to plain JSON."""
 
     def __init__(self, avro: AvroSchema) -> None:
         self.avro = avro
@@ -171,7 +171,7 @@ class _Compiler:
         return _Part(document | ({"required": required} if required else {}), plain)
 
     def _others(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Find the field of the properties that were not listed in the schema that values were read by."""
+        """Find the field of unlisted properties."""
         for field in node["fields"]:
             resolved = self.avro.resolved(field["type"])
             members = self.avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
@@ -189,7 +189,7 @@ class _Compiler:
 
 
 def _defer_conversion(parts: Sequence[_Part]) -> EncodeValue:
-    """Return a function that converts values of a record whose compilation has not ended yet."""
+    """Return a converter of values of a record still being compiled."""
 
     def plain(value: Any) -> Any:
         return parts[0].plain(value)
@@ -210,7 +210,7 @@ def _may_be_null(document: Mapping[str, Any]) -> bool:
 
 
 def _find_json_kind(kind: str) -> str:
-    """Return the kind that JSON Schema distinguishes a type by. A reference always means an object."""
+    """Return a type's kind in JSON Schema. A reference always means an object."""
     return {"integer": "number"}.get(kind, "object" if kind and kind.startswith("#") else kind)
 
 

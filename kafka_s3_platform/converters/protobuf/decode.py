@@ -134,7 +134,7 @@ def _read_zigzag(body: bytes, at: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Message:
-    """A message of a schema: its class, its Avro schema, and a function that converts it to a plain object."""
+    """A message of a schema: its class, its Avro schema, and a converter to plain objects."""
 
     new: Any
     schema: Schema
@@ -211,7 +211,7 @@ class _File:
 
 
 class _Messages:
-    """Makes types and readers of messages. A message that contains itself is one type."""
+    """Makes types and readers of messages. A recursive message is one type."""
 
     def __init__(self, how: _NewFile) -> None:
         self._how = how
@@ -219,7 +219,7 @@ class _Messages:
         self._reads: dict[str, ReadField] = {}
 
     def root(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
-        """Return type and reader of a message that is a whole value. For a wrapper, return those of its content."""
+        """Return type and reader of a whole value's message. For a wrapper, return its content's."""
         if message.full_name in WRAPPERS:
             return self._wrapped(message)
         return self._logical(message, None) or self._struct(message)
@@ -251,7 +251,7 @@ class _Messages:
         yield from (self._field(descriptor) for descriptor in message.fields if descriptor.name not in inside)
 
     def _oneof(self, oneof: OneofDescriptor) -> tuple[Slot, ReadField]:
-        """Make a record with a field for each alternative. All fields are null except the one that is set."""
+        """Make a record with a field for each alternative. All fields are null except the set one."""
         place = oneof.containing_type.oneofs.index(oneof)
         name = f"{oneof.name}_{place}" if self._how.index else oneof.name
         alternatives = [self._field(alternative) for alternative in oneof.fields]
@@ -327,7 +327,7 @@ def _name_record(message: Descriptor, full_name: str) -> str:
 
 
 def _find_real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
-    """Find the oneofs that the file declares. proto3's `optional` adds a hidden oneof for each such field."""
+    """Find the declared oneofs. proto3's `optional` adds a hidden oneof for each such field."""
     plain = DescriptorProto()
     message.CopyToProto(plain)
     synthetic = {descriptor.oneof_index for descriptor in plain.field if descriptor.proto3_optional}
@@ -343,9 +343,9 @@ def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, st
 
 
 def _note_unlisted(message: Descriptor, read: ReadField) -> ReadField:
-    """Return `read`, which also tells what a message holds and its type does not list: nothing reads that.
+    """Return `read` with a note on unlisted fields of the message: nothing reads them.
 
-    Numbers that a closed enum lacks count too. So do extensions, which have no place in Connect's types.
+    Numbers that a closed enum lacks count too. So do extensions: they have no place in Connect's types.
     """
     name = message.full_name
 

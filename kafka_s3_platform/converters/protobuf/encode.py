@@ -1,8 +1,8 @@
 """Encodes values of an Avro schema as Protobuf messages.
 
-Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is a message where it is first used,
+Follows Confluent's ProtobufData: a proto3 file has one message, an inner record is a message at its first use,
 fields are numbered in their order, enums are strings, and Connect's logical types are Google's and Confluent's
-messages. A scalar that may be null is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In
+messages. A nullable scalar is `optional` (Confluent's `optional.for.nullables`), so null and 0 differ. In
 addition, a union of several types is a message with a oneof. Protobuf has no null arrays or maps: they become empty.
 """
 
@@ -49,10 +49,10 @@ FILE_NAME = "default"
 
 @dataclass(frozen=True)
 class ProtobufText:
-    """A .proto file, and the class and function that write a value as its first message.
+    """A .proto file, and the class and function to write a value as its first message.
 
     `descriptor` is the file as Confluent's Python clients register it: serialized, in base64. They read nothing else,
-    and some registries, such as Apicurio's, return exactly what was registered.
+    and some registries, such as Apicurio's, return exactly the registered text.
     """
 
     text: str
@@ -71,7 +71,7 @@ def compile_protobuf(avro: Any) -> ProtobufText:
     """Return the .proto file of an Avro schema, given as parsed JSON.
 
     Raises:
-        ValueError: Protobuf has no such type. The message says why.
+        ValueError: Protobuf has no such type. The message is the reason.
     """
     compiler = _Compiler(AvroSchema(avro))
     root = compiler.avro.resolved(compiler.avro.root)
@@ -90,7 +90,7 @@ def compile_protobuf(avro: Any) -> ProtobufText:
 
 
 def _write_descriptor(file: FileDescriptor) -> str:
-    """Write the descriptor without what protoc derives, so that equal files give equal texts with any protoc."""
+    """Write the descriptor without protoc's derived fields: equal files give equal texts with any protoc."""
     plain = FileDescriptorProto.FromString(file.serialized_pb)
     plain.name = FILE_NAME
     messages = list(plain.message_type)
@@ -114,14 +114,14 @@ class _Kind:
 
 @dataclass
 class _Scope:
-    """A message that is being written: its full name, and the names it contains."""
+    """A message being written: its full name, and the names inside."""
 
     path: str
     taken: set[str]
     nested: list[str] = field(default_factory=list)
 
     def new(self, preferred: str) -> str:
-        """Return a name for an inner message that differs from all other names in this one."""
+        """Return a new name for an inner message."""
         name = preferred if preferred not in self.taken else f"{preferred}Message"
         number = 1
         while name in self.taken:
@@ -132,7 +132,7 @@ class _Scope:
 
 
 class _Compiler:
-    """Writes messages, and makes the functions that fill them."""
+    """Writes messages, and compiles their fillers."""
 
     def __init__(self, avro: AvroSchema) -> None:
         self.avro = avro
@@ -140,7 +140,7 @@ class _Compiler:
         self._messages: dict[str, tuple[str, list[Fill]]] = {}
 
     def message(self, record: Mapping[str, Any], name: str, path: str) -> tuple[list[str], Fill]:
-        """Return the lines of a record's message, whose full name is `path`, and a function that fills it."""
+        """Return the lines of a record's message with the full name `path`, and its filler."""
         fillers: list[Fill] = []
         # Known before its fields are compiled: they may name the record itself.
         self._messages[record["name"]] = path, fillers
@@ -235,7 +235,7 @@ class _Compiler:
 
 
 def _defer_fill(fillers: Sequence[Fill]) -> Fill:
-    """Return a function that fills a message whose compilation may not have ended yet."""
+    """Return a filler of a message perhaps still being compiled."""
 
     def fill(message: Any, value: Any) -> None:
         fillers[0](message, value)
@@ -248,7 +248,7 @@ def _write_block(word: str, name: str, lines: Sequence[str]) -> list[str]:
 
 
 def _put_single(name: str, kind: _Kind) -> Fill:
-    """Return a function that sets a field that is not repeated."""
+    """Return a setter of a field that is not repeated."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:
@@ -298,7 +298,7 @@ def _require_value(value: Any, name: str) -> Any:
 
 
 def _skip_null(put: Fill, emptied: str) -> Fill:
-    """Return `put` for what may be null. `emptied` names a list or a map, which becomes empty then."""
+    """Return `put` for nullable values. `emptied` names a list or a map: it becomes empty then."""
 
     def unless(message: Any, value: Any) -> None:
         if value is not None:

@@ -1,7 +1,7 @@
-"""The table of the properties of Kafka's Java clients, and of what each is in librdkafka.
+"""The table of the properties of Kafka's Java clients, and their counterparts in librdkafka.
 
-A property is passed on under librdkafka's name, accepted without meaning, or refused with a reason. A property that
-only librdkafka has is written by its own name.
+A property is passed on under librdkafka's name, accepted without meaning, or refused with a reason. A property of
+librdkafka alone is written by its own name.
 """
 
 import re
@@ -41,7 +41,7 @@ def _parse_not_empty(text: str) -> str:
 
 
 def _expect_plain(pattern: str, example: str) -> Parser[str]:
-    """Parse what librdkafka puts into its command line of kinit as it is: a shell reads it, and kinit has options."""
+    """Parse an argument for librdkafka's command line of kinit: a shell reads it unchanged, and kinit has options."""
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text, re.ASCII):

@@ -1,4 +1,4 @@
-"""Translates properties of Kafka's Java clients into those of librdkafka, by the table in `properties`."""
+"""Translates properties of Kafka's Java clients into librdkafka's, by the table in `properties`."""
 
 import os
 import shlex
@@ -46,7 +46,7 @@ class ClientOutcome:
         return ClientOutcome(self.properties, honoured, ignored, refused, self.unknown)
 
     def missing(self, names: Collection[str]) -> "ClientOutcome":
-        """Return the refusals of required properties that the file does not set: those that are not in `names`."""
+        """Return the refusals of required properties not in `names`, the ones set by the file."""
         return ClientOutcome(refused={n: why for n, why in self.refused.items() if n not in names})
 
     @property
@@ -55,9 +55,9 @@ class ClientOutcome:
 
 
 def translate_properties(entries: Mapping[str, str], scope: Scope) -> ClientOutcome:
-    """Translate the properties of one scope. `common` is for those of every client, which have no prefix.
+    """Translate the properties of one scope. `common` has the properties of every client, without prefix.
 
-    Relative paths become absolute: a task may run in another directory, or in one that has another name by then.
+    Relative paths become absolute: a task may run in another directory, or in a renamed one.
     """
     outcome = ClientOutcome()
     for name, value in entries.items():
@@ -75,7 +75,7 @@ def translate_properties(entries: Mapping[str, str], scope: Scope) -> ClientOutc
 
 
 def select_security(properties: Mapping[str, T]) -> dict[str, T]:
-    """Return the librdkafka properties that say how to connect, without those that say how to read or write."""
+    """Return the librdkafka properties for connections, without those for reads and writes."""
     return {
         name: value
         for name, value in properties.items()

@@ -44,7 +44,7 @@ UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 class Option:
     """An option of a class. `parse` turns its text into a value, or raises ValueError with the allowed values.
 
-    An option that `is_secret` holds content of records, and is not shown.
+    An `is_secret` option holds content of records, and is not shown.
     """
 
     name: str

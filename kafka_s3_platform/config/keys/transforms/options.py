@@ -14,14 +14,14 @@ _AVRO_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 @dataclass(frozen=True)
 class Inserted:
-    """A field that InsertField adds."""
+    """A field added by InsertField."""
 
     name: str
     required: bool
 
 
 def parse_one_of(*allowed: str) -> Callable[[str], str]:
-    """Return a parser that accepts the `allowed` words."""
+    """Return a parser of the `allowed` words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -51,14 +51,14 @@ def parse_filled(text: str) -> str:
 
 
 def parse_list(text: str) -> tuple[str, ...]:
-    """Parse names that commas separate. An empty text has none."""
+    """Parse names separated by commas. An empty text has none."""
     if text.strip():
         return tuple(re.split(r"\s*,\s*", text.strip()))
     return ()
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse one or more names that commas separate."""
+    """Parse one or more names separated by commas."""
     names = parse_list(text)
     if not all(names) or not names:
         raise ValueError("needs one name or more, separated by commas")
@@ -155,7 +155,7 @@ _JSON_PATH_STEP = re.compile(r"""\.(\w+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""
 
 
 def split_json_path(text: str) -> tuple[str | int, ...]:
-    """Split a JSON path that leads to one place, such as `$["f1"]["f3"]` or `$.f1[0]`, into names and indices.
+    """Split a JSON path to one place, such as `$["f1"]["f3"]` or `$.f1[0]`, into names and indices.
 
     Raises:
         ValueError: the text is no such path.

@@ -32,7 +32,7 @@ class PredicateSettings(Settings):
 class TransformSettings(Settings):
     """A step of `transforms`. `type` is a short class name (`InsertField$Value`), or a user's dotted Python name.
 
-    `find_public_options` returns the options that may be shown.
+    `find_public_options` returns its options without secrets.
     """
 
     alias: str
@@ -43,7 +43,7 @@ class TransformSettings(Settings):
 
 
 def parse_transforms(entries: Mapping[str, str]) -> tuple[TransformSettings, ...]:
-    """Parse the keys `transforms`, `transforms.<alias>.*` and those of predicates into steps, in their order.
+    """Parse the keys `transforms`, `transforms.<alias>.*` and the predicates' into steps, in their order.
 
     Other keys are ignored.
 
@@ -58,7 +58,7 @@ def parse_transforms(entries: Mapping[str, str]) -> tuple[TransformSettings, ...
 
 
 def check_transform(settings: TransformSettings) -> None:
-    """Check that a step can be built. Raise ValueError with the fault and with the allowed values if it cannot."""
+    """Build a step on trial. Raise ValueError with the fault and the allowed values if this fails."""
     key = f"transforms.{settings.alias}"
     if is_python_class(settings):
         try:
@@ -77,7 +77,7 @@ def is_python_class(settings: TransformSettings) -> bool:
 
 
 def find_public_options(type_: str) -> frozenset[str]:
-    """Return the options of a transform or predicate that may be shown: those that its class declares public."""
+    """Return the public options of a transform or predicate, as declared by its class."""
     if "." in type_:
         try:
             declared = getattr(load_class(type_, MAPPER), "public_options", ())
@@ -91,7 +91,7 @@ def find_public_options(type_: str) -> frozenset[str]:
 
 
 def find_public_keys(entries: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys of transforms and predicates whose values may be shown, even if `parse_transforms` fails."""
+    """Yield the keys of transforms and predicates with public values, even if `parse_transforms` fails."""
     for prefix, package, types in (
         ("transforms", PACKAGE, TRANSFORM_TYPES),
         ("predicates", PREDICATE_PACKAGE, PREDICATE_TYPES),
@@ -105,7 +105,7 @@ def find_public_keys(entries: Mapping[str, str]) -> Iterator[str]:
 
 
 def keeps_content(settings: TransformSettings) -> bool:
-    """Return True if keys, values and headers stay unchanged, so that the native envelope can hold the records."""
+    """Return True if keys, values and headers stay unchanged, so the native envelope can hold the records."""
     declared = TRANSFORM_TYPES.get(settings.type)
     return declared is not None and declared.keeps_content
 
@@ -113,14 +113,14 @@ def keeps_content(settings: TransformSettings) -> bool:
 def routes_records(step_type: str, predicate_type: str | None) -> bool:
     """Return True if a transform with this predicate may send some records of a topic elsewhere than others.
 
-    A type with a dot is a user's own class, of which nothing is known.
+    A type with a dot is a user's own class, and unknown.
     """
     routes = step_type == "RegexRouter" and predicate_type not in {None, "TopicNameMatches"}
     return routes or "." in step_type or step_type.startswith(("TimestampRouter", "ExtractTopic"))
 
 
 def route_topic(steps: Iterable[TransformSettings], topic: str) -> str:
-    """Return the name that routers give a topic, with `${timestamp}` in it. Where records decide, it stays as it is."""
+    """Return a topic's name after the routers, with `${timestamp}` in it. If records decide, it stays."""
     routed = topic
     for step in steps:
         if is_python_class(step) or step.type.startswith("ExtractTopic"):
@@ -265,7 +265,7 @@ def _take_negate(key: str, options: dict[str, str], predicate: PredicateSettings
 
 
 def _group_by_alias(entries: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
-    """Return the options of each alias that `prefix` lists, in the order of the list."""
+    """Return the options of each alias in the list `prefix`, in order."""
     aliases = parse_list(entries.get(prefix, ""))
     if len(set(aliases)) < len(aliases) or not all(aliases):
         raise ValueError(f"{prefix}: '{entries[prefix]}' holds an alias twice, or an empty one")
@@ -287,7 +287,7 @@ def _find_alias(key: str, prefix: str, aliases: tuple[str, ...]) -> str:
 
 
 def _suggest_name(word: str, words: Iterable[str]) -> str:
-    """Return the name that `word` may mean, as the end of a message. A class without its side may mean each side."""
+    """Return the names nearest to `word`, as the end of a message. A class without its side may mean each side."""
     names = list(words)
     sides = [name for name in names if name.startswith(f"{word.removeprefix(PACKAGE)}$")]
     near = " or ".join(sides) or find_nearest(word.rpartition(".")[2] or word, names)
