@@ -22,11 +22,12 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from kafka_s3_platform.config.files import find_connector, suggest_name
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema
-from kafka_s3_platform.model.segment import Segment, StoredObject
+from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
+from kafka_s3_platform.reading.checked import ArrowObject, CheckedDataset
 from kafka_s3_platform.reading.parts import (
     TIMES,
     VALUES_SCHEMA,
@@ -42,7 +43,7 @@ from kafka_s3_platform.sources.objects import MAX_LINES, group_objects, select_o
 from kafka_s3_platform.sources.offset_facts import has_record_times, names_bound_times
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.objects import ObjectStore, SizedFile
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
 
 BATCH_RECORDS = 131_072
@@ -249,11 +250,14 @@ class ArchivedObjects:
         # Arrow returns records of pages with a wrong checksum, unless it is asked to verify it.
         options = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         file_format = ds.ParquetFileFormat(default_fragment_scan_options=options)
+        limits = self.config.store.limits
         fragments = [
-            file_format.make_fragment(_ArchivedObject(store, segment), partition_expression=describe_segment(segment))
+            file_format.make_fragment(
+                ArrowObject(store, segment.objects[0], limits), partition_expression=describe_segment(segment)
+            )
             for segment in self.segments
         ]
-        return ds.FileSystemDataset(fragments, RECORD_SCHEMA, file_format)
+        return CheckedDataset(fragments, RECORD_SCHEMA, file_format)
 
     @property
     def size(self) -> int:
@@ -390,29 +394,3 @@ def _list_conditions(selection: SegmentFilter, *, may_be_timeless: bool) -> Iter
         is_within = (pc.field("timestamp") >= begin) & (pc.field("timestamp") < finish)
         # Records without a time were chosen with their object.
         yield is_within | pc.field("timestamp").is_null() if may_be_timeless else is_within
-
-
-class _ArchivedObject(SizedFile):
-    """An object, read when Arrow asks. Nothing is cached: Arrow asks for each byte once."""
-
-    def __init__(self, store: ObjectStore, segment: Segment) -> None:
-        super().__init__(segment.key, segment.size)
-        self._store = store
-        self._object = StoredObject(segment.key, segment.size, segment.etag, segment.sha256)
-        self._etag = segment.etag
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        count = self._count_wanted(size)
-        data = self._fetch(self._at, self._at + count) if count else b""
-        self._at += len(data)
-        return data
-
-    def _fetch(self, start: int, end: int) -> bytes:
-        try:
-            return self._store.read_range(self._object.key, start, end, self._etag)
-        except IntegrityError:
-            # A copy of the object has another ETag: if this is one, continue with its ETag.
-            refused, self._etag = self._etag, self._store.open_stored(self._object).info.etag
-            if self._etag == refused:
-                raise
-        return self._store.read_range(self._object.key, start, end, self._etag)

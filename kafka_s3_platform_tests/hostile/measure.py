@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform_tests.forked import call_apart
-from kafka_s3_platform_tests.hostile.readers import CONVERTERS, READERS
+from kafka_s3_platform_tests.hostile.readers import BY_ARROW, CONVERTERS, READERS
 
 ADDRESS_BYTES = 6 * 2**30
 SECONDS = 60
@@ -42,7 +42,7 @@ def _measure(format_name: str, path: Path) -> Measured:
     Path("/proc/self/clear_refs").write_text("5")
     start, records, bad, fault = time.process_time(), 0, 0, ""
     try:
-        for batch in {**READERS, **CONVERTERS}[format_name](body):
+        for batch in {**READERS, **CONVERTERS, **BY_ARROW}[format_name](body):
             records += len(batch) if hasattr(batch, "bad") else batch.num_rows
             bad += len(getattr(batch, "bad", ()))
     except IntegrityError as err:

@@ -2,11 +2,12 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings, SourceSettings
 from kafka_s3_platform.converters import new_converter
@@ -22,10 +23,41 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.formats.json.read import JsonReader
 from kafka_s3_platform.formats.lenses import LensesReader, NamedPlace
 from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.model.limits import NO_KEYS
+from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.model.segment import StoredObject
+from kafka_s3_platform.model.times import EPOCH
+from kafka_s3_platform.reading.checked import ArrowObject, CheckedDataset
+from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")
 _SUFFIXES = ("", ".gz", ".bz2", ".zst", ".lz4", ".snappy", ".xz")
+
+
+class _OneObject(ObjectStore):
+    """The store, as far as an object's bytes are read from it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._content = body
+
+    def read_range(self, key: str, start: int, end: int, etag: str | None = None) -> bytes:  # noqa: ARG002
+        return self._content[start:end]
+
+    def open_stored(self, item: StoredObject) -> ObjectFile:
+        return ObjectFile(self, ObjectInfo(item.key, item.size, item.etag, EPOCH, "STANDARD"))
+
+
+def open_for_arrow(body: bytes) -> ArrowObject:
+    return ArrowObject(_OneObject(body), StoredObject("k", len(body), "", ""), NO_KEYS)
+
+
+def read_by_arrow(body: bytes, columns: Sequence[str] | None = None, **options: Any) -> Iterator[pa.RecordBatch]:
+    """Read as `kafka_s3_platform.read` and Spark's source do."""
+    file_format = ds.ParquetFileFormat()
+    fragment = file_format.make_fragment(open_for_arrow(body))
+    dataset = CheckedDataset([fragment], RECORD_SCHEMA, file_format)
+    return iter(dataset.to_batches(columns=columns, **options))
 
 
 def _aiven(kind: str) -> Callable[[bytes], Iterator[Any]]:
@@ -78,3 +110,11 @@ def _convert_value(body: bytes) -> Iterator[pa.RecordBatch]:
 
 
 CONVERTERS: Mapping[str, Callable[[bytes], Iterator[pa.RecordBatch]]] = {"schema": _convert_value}
+
+BY_ARROW: Mapping[str, Callable[[bytes], Iterator[pa.RecordBatch]]] = {
+    "read": read_by_arrow,
+    "read.value": lambda body: read_by_arrow(body, ["value"]),
+    "read.buffered": lambda body: read_by_arrow(
+        body, fragment_scan_options=ds.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
+    ),
+}

@@ -84,10 +84,10 @@ class EnvelopeReader:
 
     def __init__(self, source: RawIOBase | BufferedIOBase, key: str, limits: ReadLimits = NO_KEYS) -> None:
         self._key = key
-        with self._damage_named():
+        with name_damage(self._key):
             checked = open_checked(source, key, limits)
             self._file = checked.file
-            self._row_groups = checked.row_groups
+            self.row_groups = checked.row_groups
             self._reader = RowGroupReader(source, checked, key, limits)
             schema = self._file.schema_arrow
             format_name = self.metadata.get(FORMAT_KEY)
@@ -123,15 +123,15 @@ class EnvelopeReader:
             windows["offset"] = (offsets.start_offset, offsets.end_offset)
         if timestamps is not None:
             windows["timestamp"] = timestamps
-        for row_group in range(len(self._row_groups)):
+        for row_group in range(len(self.row_groups)):
             if self._may_hold(row_group, windows):
                 yield from self._read(row_group, windows)
 
     def _read(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        with self._damage_named():
+        with name_damage(self._key):
             batches = self._reader.batches(row_group, BATCH_RECORDS)
         while True:
-            with self._damage_named():
+            with name_damage(self._key):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -140,24 +140,26 @@ class EnvelopeReader:
                 yield records
 
     def _may_hold(self, row_group: int, windows: Mapping[str, tuple[int, int]]) -> bool:
-        chunks = {c.name: c for c in self._row_groups[row_group].chunks}
+        chunks = {c.name: c for c in self.row_groups[row_group].chunks}
         ranges = {name: (_read_number(chunks[name].least), _read_number(chunks[name].most)) for name in windows}
         return all(
             least is None or most is None or (least < windows[name][1] and most >= windows[name][0])
             for name, (least, most) in ranges.items()
         )
 
-    @contextmanager
-    def _damage_named(self) -> Iterator[None]:
-        try:
-            yield
-        except IntegrityError as err:
-            raise add_remedy(err) from err
-        except (pa.ArrowException, OSError, ValueError) as err:
-            reason = str(err).rstrip(".")
-            raise IntegrityError(
-                f"object {self._key} cannot be read as Parquet: {reason}. It is damaged or cut off; {HEAL_OBJECT}"
-            ) from err
+
+@contextmanager
+def name_damage(key: str) -> Iterator[None]:
+    """Raise IntegrityError for what Arrow and `formats.parquet` raise for a damaged object."""
+    try:
+        yield
+    except IntegrityError as err:
+        raise add_remedy(err) from err
+    except (pa.ArrowException, OSError, ValueError) as err:
+        reason = str(err).rstrip(".")
+        raise IntegrityError(
+            f"object {key} cannot be read as Parquet: {reason}. It is damaged or cut off; {HEAL_OBJECT}"
+        ) from err
 
 
 def _read_number(statistic: bytes | None) -> int | None:

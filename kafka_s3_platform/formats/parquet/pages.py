@@ -20,8 +20,8 @@ from kafka_s3_platform.formats.parquet.thrift import read_struct
 from kafka_s3_platform.model.limits import ReadLimits
 
 # Arrow reads this much at the end of a file at once: a source that keeps its last read then serves Arrow from memory.
-_TAIL_BYTES = 65_536
-_MAGIC_BYTES = 4
+TAIL_BYTES = 65_536
+_MAGIC = b"PAR1"
 _END_BYTES = 8
 """The end of a file: the size of the footer, then the magic bytes."""
 
@@ -133,12 +133,13 @@ def open_checked(source: Any, key: str, limits: ReadLimits) -> CheckedFile:
         ValueError: its footer contradicts itself. Arrow's errors for a file of another format pass through.
     """
     size = source.seek(0, 2)
-    source.seek(0)
-    if what := describe_foreign_to_parquet(source.read(HEAD_BYTES)):
-        raise ValueError(f"it does not begin as Parquet does, it is {what}")
-    source.seek(max(size - _TAIL_BYTES, 0))
-    tail = source.read(min(size, _TAIL_BYTES))
-    footer_size = int.from_bytes(tail[-_END_BYTES:-_MAGIC_BYTES], "little")
+    source.seek(max(size - TAIL_BYTES, 0))
+    tail = source.read(min(size, TAIL_BYTES))
+    if not tail.endswith(_MAGIC):
+        source.seek(0)
+        if what := describe_foreign_to_parquet(source.read(HEAD_BYTES)):
+            raise ValueError(f"it does not begin as Parquet does, it is {what}")
+    footer_size = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little")
     # A number above the size of the file is no footer. Arrow reports that.
     if footer_size > limits.footer_bytes and footer_size <= size:
         raise build_limit_error(key, f"has a footer of {footer_size:,} bytes", "footer.bytes")
@@ -171,12 +172,14 @@ class ReadMemory:
         list_bytes: for each column of lists, its size if all of it belongs to one record: the header of a page holds no
             ends of records. 0 for other columns.
         size: the bytes of all pages, uncompressed.
+        decoded_bytes: the most bytes that the values come to, all together.
     """
 
     rows: int
     open_bytes: tuple[int, ...]
     list_bytes: tuple[int, ...]
     size: int
+    decoded_bytes: float
 
 
 class RowGroupPages:
@@ -210,6 +213,7 @@ class RowGroupPages:
             tuple(column.memory + self._buffered(column) for column in columns),
             tuple(column.max_bytes if column.chunk.is_repeated else 0 for column in columns),
             sum(column.size for column in columns),
+            sum(column.decoded_bytes for column in columns),
         )
 
     def _buffered(self, column: "_Column") -> int:
@@ -303,7 +307,7 @@ class _Column:
         self.chunk = chunk
         self.values = self.size = self.longest = self.stored_bytes = 0
         self._dictionary = self._page = 0
-        self._value = 0.0
+        self._value = self.decoded_bytes = 0.0
 
     @property
     def memory(self) -> int:
@@ -326,7 +330,9 @@ class _Column:
         self._page = max(self._page, page.size)
         self.values = self.values + page.values
         self.size = self.size + page.size
-        self._value = max(self._value, page.weight(self.chunk, self.longest))
+        value = page.weight(self.chunk, self.longest)
+        self._value = max(self._value, value)
+        self.decoded_bytes += page.values * (value + _OFFSET_BYTES)
 
     def weight(self, rows: int) -> float:
         """Return about how many bytes of this column a record may take."""

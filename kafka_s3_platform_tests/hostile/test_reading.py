@@ -1,0 +1,116 @@
+"""What Arrow reads for `kafka_s3_platform.read` and Spark's source has limits: whoever writes the index chooses it."""
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.envelope.parquet import FORMAT, FORMAT_KEY, EnvelopeWriter
+from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform_tests.hostile.measure import measured
+from kafka_s3_platform_tests.hostile.readers import open_for_arrow
+from kafka_s3_platform_tests.hostile.test_attacks import MEGABYTES, SECONDS
+
+_MANY = 3000
+_PLAIN = {"use_dictionary": False}
+
+
+def _same(size: int, rows: int = _MANY) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([bytes(size)], pa.binary()))
+
+
+def _headers(value: pa.Array) -> pa.Array:
+    """One header in each record."""
+    pair = RECORD_SCHEMA.field("headers").type.value_field
+    fields = [pair.type.field("key"), pair.type.field("value").with_type(value.type)]
+    pairs = pa.StructArray.from_arrays([pa.array(["k"] * len(value)), value], fields=fields)
+    ends = pa.array(range(len(value) + 1), pa.int32())
+    return pa.ListArray.from_arrays(ends, pairs, type=pa.list_(pair.with_type(pairs.type)))
+
+
+def _records(rows: int = _MANY, **columns: pa.Array) -> pa.Table:
+    """Records with these columns, and little in the others."""
+    little = {"topic": ["t"] * rows, **dict.fromkeys(("key", "value", "headers"), [None] * rows)}
+    arrays = [
+        columns[column.name] if column.name in columns else pa.array(little.get(column.name, [0] * rows), column.type)
+        for column in RECORD_SCHEMA
+    ]
+    kinds = [column.with_type(array.type) for column, array in zip(RECORD_SCHEMA, arrays, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(kinds))
+
+
+def _object(table: pa.Table, **options: Any) -> bytes:
+    """An object with the columns of ours, as another program makes it."""
+    sink = io.BytesIO()
+    settings = {"compression": "zstd", "store_schema": False, "write_statistics": False, **options}
+    with pq.ParquetWriter(sink, table.schema, **settings) as writer:
+        writer.write_table(table, row_group_size=len(table))
+        writer.add_key_value_metadata({FORMAT_KEY: FORMAT})
+    return sink.getvalue()
+
+
+def _prefixed() -> bytes:
+    """Each value begins as the one before it, and so takes a byte."""
+    value = pa.array([bytes(10**6)] * 400, pa.binary())
+    encoding = {"column_encoding": {"value": "DELTA_BYTE_ARRAY"}, "use_dictionary": False}
+    return _object(_records(400, value=value), **encoding)
+
+
+ATTACKS: Mapping[str, Callable[[], bytes]] = {
+    "a value in a dictionary": lambda: _object(_records(value=_same(10**6))),
+    "a key in a dictionary": lambda: _object(_records(key=_same(300_000))),
+    "the value of a header in a dictionary": lambda: _object(_records(headers=_headers(_same(10**6)))),
+    "three columns with a third each": lambda: _object(
+        _records(key=_same(25_000), value=_same(25_000), headers=_headers(_same(25_000)))
+    ),
+    "values with a prefix": _prefixed,
+    "a page of 256 MiB": lambda: _object(_records(1, value=pa.array([bytes(2**28)], pa.binary())), **_PLAIN),
+    "many records of nothing": lambda: _object(_records(10**6)),
+}
+
+
+@pytest.mark.parametrize("how", ["read", "read.buffered"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_object_that_comes_to_too_much_is_refused_before_it_is_decoded(
+    attack: str, how: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "object"
+    path.write_bytes(ATTACKS[attack]())
+    found = measured(how, path)
+    assert "object k" in found.fault, found
+    assert "max.block.bytes" in found.fault or attack == "many records of nothing"
+    assert found.seconds < SECONDS, found
+    assert found.megabytes < MEGABYTES, found
+
+
+def test_a_column_that_is_read_alone_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "object"
+    path.write_bytes(ATTACKS["a value in a dictionary"]())
+    assert "max.block.bytes" in measured("read.value", path).fault
+
+
+def test_one_row_group_is_decoded_at_a_time(tmp_path: Path) -> None:
+    """Records that compress well take a thousandth of their bytes in an object."""
+    sink = io.BytesIO()
+    writer = EnvelopeWriter(sink)
+    for _ in range(80):
+        writer.write(_records(20, value=pa.array([bytes(10**6)] * 20, pa.binary())).to_batches()[0])
+    writer.close({})
+    path = tmp_path / "object"
+    path.write_bytes(sink.getvalue())
+    found = measured("read", path)
+    assert (found.records, found.fault) == (1600, "")
+    assert found.megabytes < 2 * MEGABYTES, found
+
+
+def test_an_object_that_was_refused_is_refused_when_it_is_read_again() -> None:
+    body = ATTACKS["many records of nothing"]()
+    opened = open_for_arrow(body)
+    for _ in range(2):
+        with pytest.raises(IntegrityError, match="a row group of more than 131,072 records"):
+            opened.read(8)
