@@ -34,7 +34,7 @@ def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
         logger.debug("the store at %s sends no time: its answers have no Date", _name_endpoint(config))
     elif abs(reading.difference) > _get_tolerance(config):
         who = f"the store at {_name_endpoint(config)}"
-        difference = _describe_difference(reading.received, who, reading.told, reading.difference)
+        difference = _describe_difference(reading.received, who, reading.date, reading.difference)
         raise ClockError(
             f"{difference}. Nothing was committed: hours would be called complete that are not over, or records be "
             f"taken for those of another time. {_advise_on_clocks(config)}"

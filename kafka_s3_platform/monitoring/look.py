@@ -182,9 +182,9 @@ class _Look:
 
 def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
     topic = snapshot.index.topic
-    sums = snapshot.whole.segment_sums.get(topic, SegmentSums())
+    sums = snapshot.connector_snapshot.segment_sums.get(topic, SegmentSums())
     today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
-    hours = snapshot.whole.count_hours(topic, today - timedelta(days=1))
+    hours = snapshot.connector_snapshot.count_hours(topic, today - timedelta(days=1))
     return ArchivedTotals(
         sums.records,
         sums.late_records,

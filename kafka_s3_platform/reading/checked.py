@@ -60,7 +60,7 @@ class ArrowObject(SizedFile):
                 self._is_opened = False
                 raise
             self._at = start
-        end = self._at = start + self._count_wanted(size)
+        end = self._at = start + self._count_available(size)
         kept_from = self._size - len(self._tail)
         data = self._tail[start - kept_from : end - kept_from] if start >= kept_from else self._fetch(start, end)
         self._tail = max(self._tail, data, key=len) if end == self._size else b""

@@ -1,4 +1,4 @@
-"""boto3's S3 client as a connector's settings want it: endpoint, addressing, proxy, retries."""
+"""Makes boto3's S3 client for a connector's settings: endpoint, addressing, proxy, retries."""
 
 import os
 import random
@@ -14,7 +14,7 @@ from botocore.utils import determine_content_length, get_environ_proxies
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, MissingBucketError
-from kafka_s3_platform.store.clock import tell_times
+from kafka_s3_platform.store.clock import record_answer_times
 from kafka_s3_platform.store.credentials import new_client
 from kafka_s3_platform.store.errors import BAD_BODY, UNREACHABLE, is_untrusted
 
@@ -66,9 +66,9 @@ os.register_at_fork(after_in_child=_get_client.cache_clear)
 
 
 def new_s3_client(settings: StoreSettings) -> Any:
-    """Return a new client of the store. Raises ConfigError, and what the credentials' provider raises."""
+    """Return a new client of the store. Raises ConfigError, and the errors of the credentials' provider."""
     proxy = settings.proxy_url and settings.proxy_url.get_secret_value()
-    # `store.url` says it all. AWS's own store is reached as the environment says: these are other ways to the same one.
+    # `store.url` is complete. For AWS's own store the environment may choose: these are other ways to the same one.
     way = False if settings.endpoint_url else None
     config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
         signature_version="s3v4",
@@ -108,7 +108,7 @@ def new_s3_client(settings: StoreSettings) -> Any:
         ) from err
     client.meta.events.register("needs-retry.s3", Backoff(settings.max_retries, settings.retry_backoff_ms))
     client.meta.events.register("before-call.s3", _send_small_at_once)
-    tell_times(client)
+    record_answer_times(client)
     return client
 
 
@@ -123,7 +123,7 @@ def _send_small_at_once(params: Any, **_: Any) -> None:
 
 
 class Backoff:
-    """Repeats requests that got no answer, or one that says to try later, as Connect's sinks do.
+    """Repeats requests without an answer, or with one to try later, as Connect's sinks do.
 
     Before the first repetition it waits `backoff_ms` at most and half of that at least, before each next one twice as
     long, up to `MAX_BACKOFF_SECONDS`.
@@ -134,7 +134,7 @@ class Backoff:
         self._backoff_ms = backoff_ms
 
     def __call__(self, response: Any, attempts: int, caught_exception: Any, **_: Any) -> float | None:
-        """Answer botocore's event `needs-retry`: the seconds to wait, None where the request is not repeated."""
+        """Answer botocore's event `needs-retry`: the seconds to wait, None to stop."""
         if attempts > self._max_retries or not _is_passing(response, caught_exception):
             return None
         longest = min(self._backoff_ms / 1000 * 2.0 ** (attempts - 1), MAX_BACKOFF_SECONDS)
@@ -149,13 +149,13 @@ def _is_passing(response: Any, error: Any) -> bool:
 
 
 def suggest_bucket(err: MissingBucketError, settings: StoreSettings) -> MissingBucketError:
-    """Return the error with the name of a bucket that was meant, if one is like it and may be listed."""
+    """Add the name of a similar bucket to the error, if there is one and buckets may be listed."""
     try:
-        found = get_s3_client(settings).list_buckets().get("Buckets", ())
+        buckets = get_s3_client(settings).list_buckets().get("Buckets", ())
     except (BotoCoreError, ClientError, ValueError):
-        # mostly the right s3:ListAllMyBuckets is missing, which no run needs
+        # mostly the right s3:ListAllMyBuckets is missing: no run needs it
         return err
-    near = find_nearest(settings.bucket, [bucket["Name"] for bucket in found])
+    near = find_nearest(settings.bucket, [bucket["Name"] for bucket in buckets])
     return MissingBucketError(f"{err.text}. Did you mean {near}?") if near else err
 
 
@@ -171,5 +171,5 @@ def find_proxy(settings: StoreSettings) -> str | None:
     if settings.proxy_url is not None:
         return settings.proxy_url.get_secret_value()
     url = get_s3_client(settings).meta.endpoint_url
-    found: str | None = ProxyConfiguration(get_environ_proxies(url)).proxy_url_for(url)
-    return found
+    proxy: str | None = ProxyConfiguration(get_environ_proxies(url)).proxy_url_for(url)
+    return proxy

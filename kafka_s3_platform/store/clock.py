@@ -1,4 +1,4 @@
-"""What time it is by the store: every answer of S3 bears a `Date`."""
+"""Reads the store's clock: every answer of S3 has a `Date`."""
 
 import logging
 import time
@@ -18,34 +18,34 @@ _SENT = "kafka-s3-sent"
 
 @dataclass(frozen=True, slots=True)
 class StoreTime:
-    """One answer: its `Date`, and this machine's clock when the request was sent and when the answer had come, UTC.
+    """One answer: its `Date`, and this machine's clock at sending and at receiving, UTC.
 
-    A `Date` has whole seconds, so the store's clock showed a time between `told` and one second later. `received_at` is
-    the time of `time.monotonic`, a clock that nobody can set.
+    A `Date` has whole seconds, so the store's clock was between `date` and one second later. `received_at` is the time
+    of `time.monotonic`, a clock nobody can set.
     """
 
-    told: datetime
+    date: datetime
     sent: datetime
     received: datetime
     received_at: float
 
     @property
     def difference(self) -> timedelta:
-        """The least that this machine's clock is ahead of the store's. It is negative if this clock is behind.
+        """The least lead of this machine's clock over the store's. It is negative if this clock is behind.
 
         It is zero if the clocks may agree: the store made the answer at an unknown time between request and response.
         """
-        least = self.sent - self.told - SECOND
-        most = self.received - self.told
+        least = self.sent - self.date - SECOND
+        most = self.received - self.date
         return max(least, timedelta()) + min(most, timedelta())
 
     def now(self) -> datetime:
-        """Return the least time that the store's clock shows now."""
-        return self.told + timedelta(seconds=time.monotonic() - self.received_at)
+        """Return the least possible time of the store's clock now."""
+        return self.date + timedelta(seconds=time.monotonic() - self.received_at)
 
 
 class StoreClock:
-    """The store's clock, as the newest answer to a request that it watched shows it."""
+    """The store's clock, by the newest answer in a `watching` block."""
 
     def __init__(self) -> None:
         self.latest: StoreTime | None = None
@@ -60,7 +60,7 @@ class StoreClock:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look at every answer that this thread gets in the block from a client of `tell_times`, also at refusals."""
+        """Watch all answers to this thread in the block, refusals too, from clients of `record_answer_times`."""
         token = _WATCHING.set(self)
         try:
             yield
@@ -71,8 +71,8 @@ class StoreClock:
 _WATCHING: ContextVar[StoreClock | None] = ContextVar("_WATCHING", default=None)
 
 
-def tell_times(client: Any) -> None:
-    """Make a boto3 client tell the clock that is watching the time of each answer."""
+def record_answer_times(client: Any) -> None:
+    """Have a boto3 client give the time of each answer to the watching clock."""
     client.meta.events.register("request-created.s3", _note_sent)
     client.meta.events.register("response-received.s3", _note_received)
 
@@ -84,17 +84,17 @@ def _note_sent(request: Any, **_: Any) -> None:
 def _note_received(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
     headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
     # an answer with an `Age` comes from a cache
-    told = None if "age" in headers else _parse_date(headers.get("date", ""))
+    date = None if "age" in headers else _parse_date(headers.get("date", ""))
     clock = _WATCHING.get()
-    if clock is not None and told is not None and _SENT in context:
-        clock.latest = StoreTime(told, context[_SENT], datetime.now(timezone.utc), time.monotonic())
+    if clock is not None and date is not None and _SENT in context:
+        clock.latest = StoreTime(date, context[_SENT], datetime.now(timezone.utc), time.monotonic())
 
 
 def _parse_date(text: str) -> datetime | None:
-    """Return the time of a `Date` header, None where it cannot be read or is missing."""
+    """Return the time of a `Date` header, None if it cannot be read or is missing."""
     try:
-        found = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except ValueError:
-        logger.debug("the store answered with the Date %r, which says nothing", text)
+        logger.debug("the store answered with the unreadable Date %r", text)
         return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return date if date.tzinfo else date.replace(tzinfo=timezone.utc)

@@ -1,8 +1,8 @@
-"""Get the store's credentials.
+"""Gets the store's credentials.
 
-They come from AWS's default chain, from a fixed access key, from a role that is assumed at AWS's Security Token Service
-(STS), or from a user's own class. A process has one provider for each of these ways. boto3 and delta-rs share it, and
-it renews credentials before they expire.
+They come from AWS's default chain, from a fixed access key, from a role assumed at AWS's Security Token Service (STS),
+or from a user's own class. A process has one provider for each of these ways. boto3 and delta-rs share it, and it
+renews credentials before they expire.
 """
 
 import logging
@@ -38,10 +38,10 @@ from kafka_s3_platform.store.errors import UNREACHABLE, build_untrusted_error, f
 
 ADVISORY_SECONDS = 120
 MANDATORY_SECONDS = 60
-"""How long before their expiry credentials are renewed.
+"""Credentials are renewed so long before their expiry.
 
-A renewal that fails in the advisory time is tried again: the old credentials are still valid. In the mandatory time it
-is an error.
+A failed renewal in the advisory time is tried again: the old credentials are still valid. In the mandatory time it is
+an error.
 """
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
@@ -62,7 +62,7 @@ _CHAIN = {
 
 
 def _shorten_record(record: logging.LogRecord) -> bool:
-    """Leave out the traceback of botocore's log, and the record of an error that it raises, which is told as ours."""
+    """Leave out the traceback of botocore's log, and the record of an error also raised: we report that."""
     if record.exc_info:
         record.msg = f"{record.getMessage()} {record.exc_info[1]}"
         record.args = ()
@@ -84,7 +84,7 @@ class Credentials:
 
 
 class CredentialsProvider(Protocol):
-    """The class that `s3.credentials.provider.class` names.
+    """The class in `s3.credentials.provider.class`.
 
     It is called with one mapping: its options, by their names without the prefix.
     """
@@ -108,22 +108,21 @@ def new_client(settings: StoreSettings, service: str, **options: Any) -> Any:
 
 
 def find_credentials(settings: StoreSettings) -> Credentials:
-    """Return credentials that are valid for at least `MANDATORY_SECONDS`, if the provider's credentials last so long.
+    """Return credentials valid for at least `MANDATORY_SECONDS`, if the provider's credentials last so long.
 
     Raises the errors of `new_client`.
     """
-    found = _require_credentials(settings)
+    credentials = _require_credentials(settings)
     with _translate_refusals("refreshing the store's credentials"):
-        frozen = found.get_frozen_credentials()
+        frozen = credentials.get_frozen_credentials()
     return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
 
 def describe_credentials(settings: StoreSettings) -> str:
-    """Describe which provider is used, and its access key id, masked. Raises the errors of `find_credentials`."""
-    found = _require_credentials(settings)
-    how = (
-        _provider_chain(found.method, settings.chain) if _choose_loader(_Method.of(settings)) is None else found.method
-    )
+    """Describe the provider and its access key id, masked. Raises the errors of `find_credentials`."""
+    credentials = _require_credentials(settings)
+    method = credentials.method
+    how = _provider_chain(method, settings.chain) if _choose_loader(_Method.of(settings)) is None else method
     return f"{how}; access key id {_mask_key(find_credentials(settings).access_key)}"
 
 
@@ -140,25 +139,25 @@ def _mask_key(access_key: str) -> str:
 
 def _require_credentials(settings: StoreSettings) -> Any:
     with _LOCK:
-        found = _resolve_credentials(_get_session(_Method.of(settings)))
-    if found is None:
-        raise AuthorizationError(_explain_none_found(settings.chain), code=ErrorCode.STORE_LOGIN)
-    return found
+        credentials = _resolve_credentials(_get_session(_Method.of(settings)))
+    if credentials is None:
+        raise AuthorizationError(_explain_no_credentials(settings.chain), code=ErrorCode.STORE_LOGIN)
+    return credentials
 
 
-def _explain_none_found(chain: tuple[str, ...]) -> str:
+def _explain_no_credentials(chain: tuple[str, ...]) -> str:
     if chain:
-        asked = " or ".join(_CHAIN.get(name, name) for name in chain)
-        found = f"no AWS credentials: s3.credentials.provider.class names only {asked}, and there are none"
+        names = " or ".join(_CHAIN.get(name, name) for name in chain)
+        message = f"no AWS credentials: s3.credentials.provider.class names only {names}, and there are none"
     else:
-        found = (
+        message = (
             "no AWS credentials: none in the connector file, the environment, a profile, the container or the instance."
             " Set aws.access.key.id and aws.secret.access.key, or one of the others"
         )
     if not {"AWS_ACCESS_KEY", "AWS_SECRET_KEY"} & os.environ.keys():
-        return found
+        return message
     return (
-        f"{found}. AWS_ACCESS_KEY and AWS_SECRET_KEY are set, which only AWS's SDK for Java reads: call them"
+        f"{message}. AWS_ACCESS_KEY and AWS_SECRET_KEY are set, but only AWS's SDK for Java reads them: call them"
         f" AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )
 
@@ -173,7 +172,7 @@ def _resolve_credentials(session: Any) -> Any:
 class _Method:
     """One way to get credentials. Without any other value it is AWS's default chain.
 
-    `region` is used where a profile has none.
+    `region` is used if a profile has none.
     """
 
     region: str
@@ -198,7 +197,7 @@ class _Method:
 
 
 _NO_PROFILE: Any = {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
-"""Variables of a session that reads no profile, whatever `AWS_PROFILE` and `AWS_CONFIG_FILE` name."""
+"""Variables of a session without a profile, whatever `AWS_PROFILE` and `AWS_CONFIG_FILE` name."""
 
 
 @cache
@@ -214,17 +213,17 @@ def _get_session(method: _Method) -> Any:
     return boto3.session.Session(botocore_session=session)
 
 
-def parse_time(told: Any) -> datetime:
-    """Parse a time of an answer as botocore does, but the two forms that S3 uses a hundred times as fast.
+def parse_time(text: Any) -> datetime:
+    """Parse a time of an answer as botocore does, but S3's two forms a hundred times as fast.
 
     botocore's parser takes a third of a millisecond, for each object of a listing.
     """
     with suppress(AttributeError, TypeError, ValueError):
-        if told.endswith("Z"):
-            return datetime.fromisoformat(f"{told[:-1]}+00:00")
-        if told.endswith(" GMT"):
-            return parsedate_to_datetime(told)
-    parsed: datetime = parse_timestamp(told)
+        if text.endswith("Z"):
+            return datetime.fromisoformat(f"{text[:-1]}+00:00")
+        if text.endswith(" GMT"):
+            return parsedate_to_datetime(text)
+    parsed: datetime = parse_timestamp(text)
     return parsed
 
 
@@ -267,7 +266,7 @@ def _choose_loader(method: _Method) -> Callable[[], Any] | None:
 
 
 class _Loaded(CredentialProvider):
-    """The only member of a chain: it returns what `load` returns."""
+    """The only member of a chain: it returns the result of `load`."""
 
     METHOD = CANONICAL_NAME = "kafka-s3-platform"
 
@@ -280,15 +279,15 @@ class _Loaded(CredentialProvider):
 
 
 def _build_refreshable(method: str, fetch: Callable[[], Credentials]) -> RefreshableCredentials:
-    """Build credentials of botocore that `fetch` renews. Credentials that have expired already are refused."""
+    """Build credentials of botocore, renewed by `fetch`. Refuse expired credentials."""
 
     def metadata() -> dict[str, str | None]:
-        found = _refuse_expired(fetch(), method)
+        credentials = _refuse_expired(fetch(), method)
         return {
-            "access_key": found.access_key,
-            "secret_key": found.secret_key,
-            "token": found.token,
-            "expiry_time": (found.expiry or _NEVER).isoformat(),
+            "access_key": credentials.access_key,
+            "secret_key": credentials.secret_key,
+            "token": credentials.token,
+            "expiry_time": (credentials.expiry or _NEVER).isoformat(),
         }
 
     return RefreshableCredentials.create_from_metadata(
@@ -296,12 +295,12 @@ def _build_refreshable(method: str, fetch: Callable[[], Credentials]) -> Refresh
     )
 
 
-def _refuse_expired(found: Credentials, method: str) -> Credentials:
-    if found.expiry is not None and found.expiry <= datetime.now(timezone.utc):
+def _refuse_expired(credentials: Credentials, method: str) -> Credentials:
+    if credentials.expiry is not None and credentials.expiry <= datetime.now(timezone.utc):
         raise AuthorizationError(
-            f"{method}: gave credentials that expired at {found.expiry}; check the clocks", code=ErrorCode.STORE_LOGIN
+            f"{method}: its credentials expired at {credentials.expiry}; check the clocks", code=ErrorCode.STORE_LOGIN
         )
-    return found
+    return credentials
 
 
 def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
@@ -313,20 +312,20 @@ def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
         # variables and profiles name services of others
         ignore_configured_endpoint_urls=True,
     )
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "RoleArn": role.arn,
         "RoleSessionName": role.session_name,
         "DurationSeconds": role.duration_s,
     }
     if role.external_id is not None:
-        asked["ExternalId"] = role.external_id.get_secret_value()
+        request["ExternalId"] = role.external_id.get_secret_value()
     with _translate_refusals(what):
         client = source.client("sts", region_name=role.region, endpoint_url=role.endpoint_url, config=quick)
 
     def fetch() -> Credentials:
         with _translate_refusals(what):
-            given = client.assume_role(**asked)["Credentials"]
-        return Credentials(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], given["Expiration"])
+            key = client.assume_role(**request)["Credentials"]
+        return Credentials(key["AccessKeyId"], key["SecretAccessKey"], key["SessionToken"], key["Expiration"])
 
     return fetch
 
@@ -339,20 +338,20 @@ def _load_own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
 
     def fetch() -> Credentials:
         with _translate_provider_errors(what, options.values()):
-            given = source.credentials()
-            found = Credentials(given.access_key, given.secret_key, given.token, given.expiry)
-        if not found.access_key or not found.secret_key:
+            raw = source.credentials()
+            credentials = Credentials(raw.access_key, raw.secret_key, raw.token, raw.expiry)
+        if not credentials.access_key or not credentials.secret_key:
             raise ConfigError(f"{what}: its credentials have no access_key, or no secret_key")
-        if found.expiry is not None and found.expiry.tzinfo is None:
-            raise ConfigError(f"{what}: the expiry {found.expiry} of its credentials has no timezone")
-        return found
+        if credentials.expiry is not None and credentials.expiry.tzinfo is None:
+            raise ConfigError(f"{what}: the expiry {credentials.expiry} of its credentials has no timezone")
+        return credentials
 
     return fetch
 
 
 @contextmanager
 def _translate_provider_errors(what: str, options: Collection[str]) -> Iterator[None]:
-    """Translate the errors of a user's class. A service that cannot be reached is a transient error, the rest is not.
+    """Translate the errors of a user's class. An unreachable service is a transient error, the rest is not.
 
     The values of the options are masked in the message: they may be secrets.
     """
@@ -365,20 +364,20 @@ def _translate_provider_errors(what: str, options: Collection[str]) -> Iterator[
         raise _build_provider_error(what, err, mask_options(str(err), options)) from cause
 
 
-def _build_provider_error(what: str, err: Exception, said: str) -> PlatformError:
+def _build_provider_error(what: str, err: Exception, message: str) -> PlatformError:
     if isinstance(err, PlatformError):
         if isinstance(err, TransientError):
-            return StoreUnavailableError(said)
-        return AuthorizationError(said, code=ErrorCode.STORE_LOGIN)
+            return StoreUnavailableError(message)
+        return AuthorizationError(message, code=ErrorCode.STORE_LOGIN)
     if isinstance(err, (OSError, *UNREACHABLE)):
         if is_untrusted(err):
-            return build_untrusted_error(what, said)
-        return StoreUnavailableError(f"{what}: no credentials: {type(err).__name__}: {said}")
+            return build_untrusted_error(what, message)
+        return StoreUnavailableError(f"{what}: no credentials: {type(err).__name__}: {message}")
     if isinstance(err, AttributeError):
         return ConfigError(
-            f"{what}: {said}. It has to have credentials(), which gives access_key, secret_key, token and expiry"
+            f"{what}: {message}. It has to have credentials(), with access_key, secret_key, token and expiry"
         )
-    return AuthorizationError(f"{what}: no credentials: {type(err).__name__}: {said}", code=ErrorCode.STORE_LOGIN)
+    return AuthorizationError(f"{what}: no credentials: {type(err).__name__}: {message}", code=ErrorCode.STORE_LOGIN)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What delta-rs and Arrow raise over an index, as the platform's errors."""
+"""Translates errors of delta-rs and Arrow over an index to the platform's errors."""
 
 import re
 from dataclasses import replace
@@ -26,16 +26,16 @@ _REFUSED = re.compile(r"AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|Ex
 _ANSWER = re.compile(r"non-2xx status code\W+(\d{3})\b(?:.*?<Code>(\w+)</Code>(?:\W*<Message>(.*?)</Message>)?)?")
 _SHOWN = 600
 _REDIRECT = re.compile(r"Received redirect without LOCATION")
-_TOLD_STATUS = frozenset({400, 401, 403, 405, 411, 413, 429})
-"""These, and all from 500 on, mean what they mean for boto3. A commit that another one came before has others."""
+_SAME_STATUS = frozenset({400, 401, 403, 405, 411, 413, 429})
+"""These, and all from 500 on, mean the same as for boto3. A commit overtaken by another has others."""
 _NO_LIST = re.compile(r"performing list request.*status code\W+404\b(?!.*<Code>)")
-"""No S3 server answers a listing so: not even where the bucket is missing."""
+"""No S3 server answers a listing so, not even without the bucket."""
 _NO_ANSWER = re.compile(r"Generic S3 error|Error performing|error sending request|Error interacting with object store")
 _NO_CONNECTION = re.compile(
     r"client error \((?:Connect|SendRequest)\)\W*(?:tcp connect error\W*)?(.*?)(?: \(os error \d+\))?$"
 )
 _NO_TLS = re.compile("received corrupt message")
-"""What rustls says of a server that answers without TLS."""
+"""The error of rustls for a server without TLS."""
 _ABSENT = re.compile(r"Object at location \S+ not found|416 Range Not Satisfiable|404 Not Found")
 _BROKEN = re.compile(
     r"Parquet error|Json error|Arrow error|Avro error|Expected contiguous commit files|Invalid Checkpoint"
@@ -52,7 +52,7 @@ DAMAGE_ADVICE = (
 
 
 def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
-    """Return the error for `err`; `attempt` says what was tried, on which index, and ends with ` at ` and the store."""
+    """Return the error for `err`; `attempt` describes the attempt and the index, and ends with ` at ` and the store."""
     text = _flatten_message(str(err))
     what = f"{attempt}: {text[:_SHOWN]}"
     if refusal := _find_refusal(attempt, text):
@@ -74,7 +74,7 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
 
 
 def _find_refusal(attempt: str, text: str) -> PlatformError | None:
-    """Return the error to raise where the store answered that it does not take the request, or cannot now."""
+    """Return the error for a store's answer that it does not take the request, or cannot now."""
     bucket = attempt.partition("s3://")[2].partition("/")[0]
     tried = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
     if _REDIRECT.search(text):
@@ -85,24 +85,24 @@ def _find_refusal(attempt: str, text: str) -> PlatformError | None:
     status, code = int(answer[1]), answer[2] or ""
     if _NO_LIST.search(text):
         tried = replace(tried, operation="ListObjectsV2")
-    elif status not in _TOLD_STATUS and status < 500 and code != "NoSuchBucket":
+    elif status not in _SAME_STATUS and status < 500 and code != "NoSuchBucket":
         return None
     refusal = choose_error(status, code, tried)
     return refusal.make_error(f"{attempt}: {describe_answer(refusal.error, status, code, answer[3] or '')}")
 
 
 def is_expired(err: BaseException | None) -> bool:
-    """Return whether a commit was refused since the log has no entry of the version that it was made on any more."""
+    """Return True if a commit was refused because the log has lost the entry of its version."""
     return isinstance(err, DeltaError) and "Invalid table version" in str(err)
 
 
 def _is_damage(message: str) -> bool:
-    """Return whether a file is absent or makes no sense; a store that does not answer proves no damage."""
+    """Return True if a file is absent or broken; a silent store proves no damage."""
     if _ABSENT.search(message):
         return True
     return _BROKEN.search(message) is not None and _NO_ANSWER.search(message) is None
 
 
 def _flatten_message(text: str) -> str:
-    """Return the words in one line: delta-rs draws its errors as coloured trees over many lines."""
+    """Join the words in one line: delta-rs draws its errors as coloured trees over many lines."""
     return " ".join(re.sub(r"\x1b\[\d+m|↳", "", text).split())

@@ -1,8 +1,8 @@
-"""Refuse logs of Delta tables that no index has: deletion vectors, and log files of other names.
+"""Refuses parts of Delta's logs foreign to an index: deletion vectors, and log files of other names.
 
 delta-rs does not report deletion vectors but follows them, to files of any name, even to files of this machine. An
-index never has any. So the log files that make up a version are checked before its rows are read: the newest checkpoint
-and the commits after it. A process reads each of them once, as long as the version needs it.
+index never has any. So the log files of a version are checked before its rows are read: the newest checkpoint and the
+commits after it. A process reads each of them once, as long as the version needs it.
 """
 
 import json
@@ -27,41 +27,41 @@ _VECTOR = "deletionVector"
 _Marks = frozenset[tuple[str, str]]
 """The keys and ETags of files."""
 
-_looked_at: dict[str, _Marks] = {}
-"""Table -> the files in which this process found no flaw.
+_checked: dict[str, _Marks] = {}
+"""Table -> the files without a flaw.
 
-Only the files of the version that it checked last: a process may run for years, and see each commit of each index.
+Only the files of the last checked version: a process may run for years, and see each commit of each index.
 """
 
 
 def refuse_deletion_vectors(store: ObjectStore, folder: str, log: Sequence[ObjectInfo]) -> None:
     """Refuse the table in `folder` if a file of its `log` has a deletion vector. Raises IndexDamagedError then."""
     table = f"{store.settings.endpoint_url} {store.uri(folder)}"
-    known = _looked_at.get(table, _Marks())
-    for info, flaw in _find_flaws(store, [each for each in log if (each.key, each.etag) not in known]):
+    checked = _checked.get(table, _Marks())
+    for info, flaw in _find_flaws(store, [file for file in log if (file.key, file.etag) not in checked]):
         if flaw:
             raise IndexDamagedError(
                 f"{store.uri(info.key)}, of an index's log, {flaw}, and the index is not read. Nothing of "
                 f"ours writes that: find out who wrote to that folder, and put it back from the bucket's versions or a "
                 f"backup"
             )
-    _looked_at[table] = _Marks((each.key, each.etag) for each in log)
+    _checked[table] = _Marks((file.key, file.etag) for file in log)
 
 
 def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[ObjectInfo, ...]:
     """List the newest checkpoint up to `version`, and the commits after it.
 
-    delta-rs reads the hint by rules of its own, and lists the whole log where it takes it for none. So the hint only
-    says where to look first: what is listed always begins with a checkpoint, or with the first commit.
+    delta-rs reads the hint by rules of its own, and lists the complete log if it takes it for none. So the hint is only
+    the first place to search: the result always begins with a checkpoint, or with the first commit.
 
-    Raises IndexDamagedError if there is neither, or if the log has files that no index has.
+    Raises IndexDamagedError if there is neither, or if the log has files foreign to an index.
     """
     log = f"{folder}/_delta_log/"
     first = _read_hint(store, log)
     log_segment = _cut_segment(_list_from(store, log, first), version)
-    if first and not _is_whole(log_segment, log):
+    if first and not _is_complete(log_segment, log):
         log_segment = _cut_segment(_list_from(store, log, 0), version)
-    if not _is_whole(log_segment, log):
+    if not _is_complete(log_segment, log):
         raise IndexDamagedError(
             f"the log of the index {store.uri(folder)} has no checkpoint up to version {version}, and not the first "
             f"commit, and the index is not read. Put its _delta_log back from the bucket's versions or a backup"
@@ -70,51 +70,51 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[Obj
 
 
 def list_newer(store: ObjectStore, folder: str, log: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """List the files of the log from `version` on, of which `log` is the segment.
+    """List the files of the log from `version` on. `log` is the segment of the version.
 
-    None are returned if the last of `log` is not there any more as it was: it is another log by now.
+    Return none if the last file of `log` has gone or changed: it is another log by now.
     """
     last = log[-1]
-    found = _list_from(store, f"{folder}/_delta_log/", version)
-    return tuple(found) if any((each.key, each.etag) == (last.key, last.etag) for each in found) else ()
+    files = _list_from(store, f"{folder}/_delta_log/", version)
+    return tuple(files) if any((file.key, file.etag) == (last.key, last.etag) for file in files) else ()
 
 
 def find_newest_version(log: Sequence[ObjectInfo]) -> int:
-    """Return the newest version that has a commit among the files, -1 if none has."""
-    return max((_find_version(each) for each in log if each.key.endswith(_COMMIT)), default=-1)
+    """Return the newest version with a commit among the files, -1 without any."""
+    return max((_find_version(file) for file in log if file.key.endswith(_COMMIT)), default=-1)
 
 
 def extend_segment(log: Sequence[ObjectInfo], newer: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    """Return the segment of `version`, which is made of that of an earlier one and of `newer`, which has its last."""
+    """Build the segment of `version` from an earlier one, `log`, and `newer`, which repeats the last file of `log`."""
     return _cut_segment((*log[:-1], *newer), version)
 
 
 def _list_from(store: ObjectStore, log: str, first: int) -> list[ObjectInfo]:
-    found: list[ObjectInfo] = []
-    for each in store.list_from(log, f"{first:0{_VERSION_DIGITS}d}"):
+    files: list[ObjectInfo] = []
+    for file in store.list_from(log, f"{first:0{_VERSION_DIGITS}d}"):
         # others are of no version, as the hint
-        if each.key.startswith(f"{log}0"):
-            if _split_name(each.key.removeprefix(log))[1] not in {_COMMIT, _CHECKPOINT}:
+        if file.key.startswith(f"{log}0"):
+            if _split_name(file.key.removeprefix(log))[1] not in {_COMMIT, _CHECKPOINT}:
                 raise IndexDamagedError(
-                    f"{store.uri(each.key)} is a file of an index's log that no index has, and the index is not read. "
+                    f"{store.uri(file.key)} is a file of an index's log, but foreign to it, and the index is not read. "
                     f"Find out who wrote to that folder, and remove it"
                 )
-            found.append(each)
-    return found
+            files.append(file)
+    return files
 
 
 def _cut_segment(files: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    found = sorted((each for each in files if _find_version(each) <= version), key=_find_version)
-    checkpoints = [each for each in found if each.key.endswith(_CHECKPOINT)][-1:]
+    in_order = sorted((file for file in files if _find_version(file) <= version), key=_find_version)
+    checkpoints = [file for file in in_order if file.key.endswith(_CHECKPOINT)][-1:]
     begin = max(map(_find_version, checkpoints), default=-1)
-    return (*checkpoints, *(each for each in found if each.key.endswith(_COMMIT) and _find_version(each) > begin))
+    return (*checkpoints, *(file for file in in_order if file.key.endswith(_COMMIT) and _find_version(file) > begin))
 
 
 def _find_version(info: ObjectInfo) -> int:
     return _split_name(info.key.rpartition("/")[2])[0]
 
 
-def _is_whole(log_segment: Sequence[ObjectInfo], log: str) -> bool:
+def _is_complete(log_segment: Sequence[ObjectInfo], log: str) -> bool:
     if not log_segment:
         return False
     key = log_segment[0].key
@@ -124,8 +124,8 @@ def _is_whole(log_segment: Sequence[ObjectInfo], log: str) -> bool:
 def _read_hint(store: ObjectStore, log: str) -> int:
     """Return a version near the newest checkpoint's, 0 if none is named."""
     try:
-        found = json.loads(store.get(f"{log}_last_checkpoint"))
-        return max(0, int(found["version"]))
+        hint = json.loads(store.get(f"{log}_last_checkpoint"))
+        return max(0, int(hint["version"]))
     except NotFoundError:
         return 0
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
@@ -134,9 +134,9 @@ def _read_hint(store: ObjectStore, log: str) -> int:
 
 def _split_name(name: str) -> tuple[int, str]:
     """Split the name of a log file into its version and the rest."""
-    found = re.match(rf"[0-9]{{{_VERSION_DIGITS}}}", name)
-    if found:
-        return (int(found[0]), name[_VERSION_DIGITS:])
+    match = re.match(rf"[0-9]{{{_VERSION_DIGITS}}}", name)
+    if match:
+        return (int(match[0]), name[_VERSION_DIGITS:])
     return (0, name)
 
 
@@ -144,7 +144,7 @@ def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tup
     if not files:
         return
     with ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="log") as pool:
-        yield from zip(files, pool.map(lambda each: _find_flaw(store, each), files), strict=True)
+        yield from zip(files, pool.map(lambda file: _find_flaw(store, file), files), strict=True)
 
 
 def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
@@ -162,8 +162,8 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
         # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
         paths = [file.schema.column(at).path.split(".") for at in range(len(file.schema))]
-        wanted = [".".join(path) for path in paths if path[0] == "sidecar" or path[:2] == ["add", _VECTOR]]
-        for batch in file.iter_batches(columns=wanted, use_threads=False) if wanted else ():
+        columns = [".".join(path) for path in paths if path[0] == "sidecar" or path[:2] == ["add", _VECTOR]]
+        for batch in file.iter_batches(columns=columns, use_threads=False) if columns else ():
             rows = batch.to_pylist()
             if any((row.get("add") or {}).get(_VECTOR) is not None for row in rows):
                 return "names a deletion vector"
@@ -173,7 +173,7 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
 
 
 def _find_commit_flaw(content: bytes) -> str | None:
-    # JSON may write a name with escapes. It may also have a name twice, and readers differ in which one they use: all
+    # JSON may write a name with escapes. It may also have a name twice, and readers use the first or the last: all
     # pairs are checked.
     if _VECTOR.encode() not in content and b"\\u" not in content:
         return None
@@ -187,7 +187,7 @@ def _find_commit_flaw(content: bytes) -> str | None:
 
 
 def _has_deletion_vector(action: Any) -> bool:
-    """Return whether the action adds a file with a deletion vector. Objects of JSON are lists of pairs here."""
+    """Return True if the action adds a file with a deletion vector. Objects of JSON are lists of pairs here."""
     fields = [pair for name, value in _pairs(action) if name == "add" for pair in _pairs(value)]
     return any(name == _VECTOR and value is not None for name, value in fields)
 

@@ -1,8 +1,8 @@
-"""delta-rs's options of the store, as a connector's settings want them.
+"""Builds delta-rs's options of the store from a connector's settings.
 
 delta-rs completes them from the environment: a variable counts by each name of an option, in upper or lower case, with
 `AWS_` before it or not. boto3 reads other variables, so the index would lie in another store than the objects. So each
-option is given that changes a request. A few have no value that stands for none: a variable of their names is refused.
+option with an effect on requests is set. A few have no value for none: a variable of their names is refused.
 """
 
 import os
@@ -48,7 +48,7 @@ _FIXED = {
     "http2_max_frame_size": "16384",
     "proxy_ca_certificate": "",
 }
-"""What holds for every connector. Of later versions are `aws_disable_bulk_delete` and `read_timeout`."""
+"""Options of every connector. Of later versions are `aws_disable_bulk_delete` and `read_timeout`."""
 
 _NO_PROXY = {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": "*,0.0.0.0/0,::/0"}
 """A proxy for no host: names, and addresses of both kinds."""
@@ -63,13 +63,13 @@ _WITHOUT_NONE = {
     "AWS_FORCE_CREDENTIAL_LOAD": frozenset({"aws_force_credential_load"}),
     "AWS_S3_LOCKING_PROVIDER": frozenset({"aws_s3_locking_provider"}),
 }
-"""Options that have no value for none, each with its names."""
+"""Options without a value for none, each with its names."""
 
 
 def build_delta_options(store: StoreSettings) -> dict[str, str]:
-    """Return storage options with the credentials that hold now, secrets included.
+    """Return storage options with the current credentials, secrets included.
 
-    Raises as `find_credentials`, and ConfigError where a variable of the environment would change them.
+    Raises as `find_credentials`, and ConfigError if a variable of the environment would change them.
     """
     url = find_bucket_url(store)
     options = {
@@ -77,7 +77,7 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
         "aws_bucket": store.bucket,
         "aws_region": store.region,
         "aws_default_region": store.region,
-        # of the bucket, as `aws_virtual_hosted_style_request` says
+        # of the bucket, by `aws_virtual_hosted_style_request`
         "aws_endpoint": url,
         "aws_endpoint_url_s3": url,
         "allow_http": str(url.startswith("http:")).lower(),
@@ -93,17 +93,17 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
 
 def _refuse_variables(options: dict[str, str]) -> None:
     for option, names in _WITHOUT_NONE.items():
-        found = [name for name in os.environ if name.lower() in names]
-        if found and option not in options:
+        variables = [name for name in os.environ if name.lower() in names]
+        if variables and option not in options:
             raise ConfigError(
-                f"the environment variable {found[0]} would be taken for the index: {_explain(option)}. Unset it"
+                f"the environment variable {variables[0]} would be taken for the index: {_explain(option)}. Unset it"
             )
 
 
 def _explain(option: str) -> str:
     if option == _TOKEN:
         return "it would be sent as the session token of an access key that has none"
-    return "the connector file says nothing of it, and the library that writes the index (delta-rs) reads it by itself"
+    return "the connector file does not set it, and the library that writes the index (delta-rs) reads it by itself"
 
 
 def _proxy_options(store: StoreSettings) -> dict[str, str]:
@@ -112,9 +112,9 @@ def _proxy_options(store: StoreSettings) -> dict[str, str]:
 
 
 def _access_options(store: StoreSettings) -> dict[str, str]:
-    found = find_credentials(store)
-    options = {"aws_access_key_id": found.access_key, "aws_secret_access_key": found.secret_key}
-    return options | ({_TOKEN: found.token} if found.token else {})
+    credentials = find_credentials(store)
+    options = {"aws_access_key_id": credentials.access_key, "aws_secret_access_key": credentials.secret_key}
+    return options | ({_TOKEN: credentials.token} if credentials.token else {})
 
 
 def _encryption_options(store: StoreSettings) -> dict[str, str]:

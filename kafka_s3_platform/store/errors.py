@@ -1,4 +1,4 @@
-"""What S3 answers, as the platform's errors: the one place that knows boto3's exceptions."""
+"""Translates answers of S3 to the platform's errors: the one place that knows boto3's exceptions."""
 
 import re
 import ssl
@@ -52,7 +52,7 @@ _REFUSALS: Mapping[str, str] = {
         "here and the store changes requests"
     ),
 }
-"""Answers about credentials, and what to do."""
+"""Answers about credentials, with advice."""
 
 _RIGHTS: Mapping[str, str] = {
     "AbortMultipartUpload": "s3:AbortMultipartUpload",
@@ -68,10 +68,10 @@ _RIGHTS: Mapping[str, str] = {
     "RestoreObject": "s3:RestoreObject",
     "UploadPart": "s3:PutObject",
 }
-"""The right that a request needs."""
+"""The right for each request."""
 
 BAD_BODY = frozenset({"BadDigest", "XAmzContentSHA256Mismatch"})
-"""S3's words for a body that its checksum, or the signed digest, does not fit."""
+"""S3's words for a body with another checksum, or signed digest."""
 
 _MOVED = 301
 _BAD_REQUEST = 400
@@ -87,7 +87,7 @@ _ELSEWHERE = "The bucket is in another region, or behind another endpoint: corre
 
 @dataclass(frozen=True, slots=True)
 class RefusedAnswer:
-    """What an answer means: the class and the kind of the error to raise, and what to do about it."""
+    """The meaning of an answer: the class and the code of the error to raise, and advice."""
 
     error: type[PlatformError]
     code: ErrorCode
@@ -126,10 +126,10 @@ _BY_CODE: Mapping[str, RefusedAnswer] = {
 }
 
 UNREACHABLE = (ConnectionError, HTTPClientError, IncompleteReadError, HTTPError)
-"""No answer, or one that broke off. urllib3's own comes where what broke off is the body of a refusal."""
+"""No answer, or one that broke off. urllib3's own error comes for the body of a refusal."""
 
 BROKEN_OFF = (ReadTimeoutError, ResponseStreamingError, IncompleteReadError, HTTPError, FlexibleChecksumError)
-"""What comes while a body is read: it breaks off, or does not have its checksum. Another try may be better."""
+"""Errors of reading a body: it breaks off, or does not have its checksum. Another try may succeed."""
 
 
 _UNTRUSTED_CAUSES = (ssl.SSLCertVerificationError, CertificateError)
@@ -142,13 +142,13 @@ NO_TLS = "The server does not speak TLS at that port: correct the port in the UR
 
 
 class PreconditionError(IntegrityError):
-    """A conditional request found another state than the one it named: an object that is there, gone or replaced."""
+    """The condition of a request is false: the object exists, is gone or was replaced."""
 
     code = ErrorCode.STORE_OBJECT
 
 
 class RefusedRequestError(PermanentError):
-    """The store does not take the request as it is, and says no more than that."""
+    """The store does not take the request as it is, and gives no reason."""
 
     code = ErrorCode.STORE_REFUSED
 
@@ -169,7 +169,7 @@ _NO_STORE = RefusedAnswer(
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What was tried, for the message of an error."""
+    """An attempted request, for the message of an error."""
 
     operation: str
     bucket: str
@@ -198,28 +198,28 @@ def translate_errors(tried: Attempted) -> Iterator[None]:
         raise StoreUnavailableError(f"{tried}: no answer ({why}). {advise_on_silence(why, tried.endpoint)}") from err
     except FlexibleChecksumError as err:
         raise IntegrityError(
-            f"{tried}: the bytes that came do not have the checksum that the store has of them: they were damaged in "
-            f"the store, or on their way. Run again; if it happens again, put the object back from a copy"
+            f"{tried}: the bytes do not have the store's checksum of them: they were damaged in the store, or on their "
+            f"way. Run again; if it happens again, put the object back from a copy"
         ) from err
     except BotoCoreError as err:
         raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
     except (ValueError, RuntimeError) as err:
         # botocore follows redirects by calling itself, and reads dates and numbers as they come
         raise StoreUnavailableError(
-            f"{tried}: the answer is none that S3 gives ({type(err).__name__}: {str(err)[:200]}). Check that store.url "
-            f"is that of an S3 server",
+            f"{tried}: the answer is not S3's ({type(err).__name__}: {str(err)[:200]}). Check that store.url is the "
+            f"URL of an S3 server",
             code=ErrorCode.STORE_FAILS,
         ) from err
 
 
 def find_silence_reason(err: Exception) -> str:
-    """Return why no answer came, in the system's words if there are any, without URLs."""
-    told = (str(each.strerror) for each in _iterate_causes(err) if isinstance(each, OSError) and each.strerror)
-    return next(told, type(err).__name__)
+    """Return the reason for the lack of an answer, in the system's words if there are any, without URLs."""
+    reasons = (str(cause.strerror) for cause in _iterate_causes(err) if isinstance(cause, OSError) and cause.strerror)
+    return next(reasons, type(err).__name__)
 
 
 def advise_on_silence(why: str, endpoint: str) -> str:
-    """Return what to do where a connection to the store is not made, or is closed without an answer."""
+    """Advise on a connection to the store that fails, or closes without an answer."""
     advice = "Check that the store is up and store.url is right"
     if endpoint.startswith("http:") and re.search("closed|reset", why, re.IGNORECASE):
         return f"{advice}. {_MAYBE_TLS}"
@@ -227,22 +227,22 @@ def advise_on_silence(why: str, endpoint: str) -> str:
 
 
 def is_untrusted(err: Exception) -> bool:
-    """Whether the server's certificate was not accepted, or it has none: another try changes nothing of that."""
+    """Return True if the server's certificate was not accepted, or it has none: another try does not help."""
     return any(
-        isinstance(each, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(each) for each in _iterate_causes(err)
+        isinstance(cause, _UNTRUSTED_CAUSES) or "WRONG_VERSION_NUMBER" in str(cause) for cause in _iterate_causes(err)
     )
 
 
-def build_untrusted_error(what: str, said: str) -> ConfigError:
-    """Return the error to raise where `is_untrusted`; `what` was tried, and `said` is what the error says."""
-    if "WRONG_VERSION_NUMBER" in said:
-        return ConfigError(f"{what}: {said}. {NO_TLS}", code=ErrorCode.STORE_TLS)
-    return ConfigError(f"{what}: {said}. {advise_on_certificate(said)}", code=ErrorCode.STORE_CERT)
+def build_untrusted_error(what: str, message: str) -> ConfigError:
+    """Return the error for an untrusted server; `what` describes the attempt, `message` is the error's text."""
+    if "WRONG_VERSION_NUMBER" in message:
+        return ConfigError(f"{what}: {message}. {NO_TLS}", code=ErrorCode.STORE_TLS)
+    return ConfigError(f"{what}: {message}. {advise_on_certificate(message)}", code=ErrorCode.STORE_CERT)
 
 
-def advise_on_certificate(said: str) -> str:
-    """Return what to do about the store's certificate, by the error's text."""
-    return explain_certificate(said, "store.url", UNTRUSTED)
+def advise_on_certificate(message: str) -> str:
+    """Advise on the store's certificate, by the error's text."""
+    return explain_certificate(message, "store.url", UNTRUSTED)
 
 
 def _iterate_causes(err: BaseException) -> Iterator[BaseException]:
@@ -250,7 +250,7 @@ def _iterate_causes(err: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         # urllib3 hands over its cause as an argument
-        inner = next((each for each in cause.args if isinstance(each, Exception)), None)
+        inner = next((argument for argument in cause.args if isinstance(argument, Exception)), None)
         cause = cause.__cause__ or cause.__context__ or inner
 
 
@@ -259,26 +259,26 @@ def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
     status = err.response["ResponseMetadata"]["HTTPStatusCode"]
     code = err.response["Error"].get("Code", "")
     refusal = choose_error(status, code, tried)
-    said = describe_answer(refusal.error, status, code, err.response["Error"].get("Message", ""))
-    return refusal.make_error(f"{tried}: {said}")
+    answer = describe_answer(refusal.error, status, code, err.response["Error"].get("Message", ""))
+    return refusal.make_error(f"{tried}: {answer}")
 
 
 def describe_answer(kind: type[PlatformError], status: int, code: str, message: str) -> str:
-    """Say what the store answered. Its message tells more only where the code does not say it all."""
+    """Describe the store's answer. Its message is left out if the code is complete."""
     shown = message if kind in (RefusedRequestError, ConfigError) else ""
     # the answer to a HEAD has no body, and its status is all that botocore knows
     return f"answered {' '.join(word for word in dict.fromkeys((str(status), code, shown)) if word)}"
 
 
 def choose_error(status: int, code: str, tried: Attempted) -> RefusedAnswer:
-    """Return what an answer means. `code` is S3's word for it, if the answer has one."""
+    """Return the meaning of an answer. `code` is S3's word for it, if the answer has one."""
     if status == _MOVED:
         return RefusedAnswer(ConfigError, ErrorCode.STORE_REGION, _ELSEWHERE)
     return _BY_CODE.get(code) or _choose_by_status(status, code, tried)
 
 
 def choose_forbidden(code: str, operation: str) -> RefusedAnswer:
-    """Return what it means that a store refuses credentials, by the code that it answers, if there is one."""
+    """Return the meaning of a store's refusal of credentials, by the code of its answer, if it has one."""
     if code in _REFUSALS:
         return RefusedAnswer(AuthorizationError, ErrorCode.STORE_LOGIN, _REFUSALS[code])
     right = f"the right {_RIGHTS[operation]} here" if operation in _RIGHTS else "a right here"

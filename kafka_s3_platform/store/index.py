@@ -1,9 +1,9 @@
-"""Read and write the index of a connector: one Delta table for all of its topics, changed only by compare-and-swap.
+"""Reads and writes the index of a connector: one Delta table for all of its topics, changed only by compare-and-swap.
 
-All kinds of rows share one schema; columns that a kind lacks are null. A row counts as long as it is present.
+All kinds of rows share one schema; other columns of a kind are null. A row counts as long as it is present.
 
-A commit uses the table handle from which its plan was made. The handle is never refreshed, and delta-rs's own retries
-are off. So a commit is a true compare-and-swap on the table's version, and its version is known before it is made.
+A commit uses the table handle of its plan. The handle is never refreshed, and delta-rs's own retries are off. So a
+commit is a true compare-and-swap on the table's version, and its version is known before it is made.
 """
 
 import json
@@ -62,35 +62,35 @@ from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.predicates import RowPredicate
 from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.store.row_checks import drop_future_times
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, AtLeast, OneOf, SegmentFilter, Term, match_values
-from kafka_s3_platform.store.sound import untime_future_looks
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
 INDEX_FORMAT = 4
-"""The format of indexes that this version writes and reads."""
+"""The format of this version's indexes."""
 
 CHECKPOINT_INTERVAL = 10
-"""How many commits there are from one checkpoint to the next. To open an index costs about 4 ms for each after it."""
+"""The number of commits between checkpoints. To open an index costs about 4 ms for each commit after the last one."""
 
 FILTERED_COLUMNS = (
     "kind,chunk,topic,version,committed_at,epoch,kafka_partition,start_offset,end_offset,chunk_start,min_timestamp,"
     "max_timestamp,start_hour"
 )
-"""The columns by which rows are looked for. delta-rs keeps their bounds for each file, and reads no other file."""
+"""The columns of conditions on rows. delta-rs keeps their bounds for each file, and reads no other file."""
 
 
 CLOCK_TOLERANCE = timedelta(seconds=60)
-"""How far apart the clocks of the machines may be that write and read the index, if no connector says so."""
+"""The allowed difference of the clocks of machines with the index, unless a connector sets it."""
 
 
 class ConnectorIndex:
     """Opens the index of one connector. Creates the empty table if there is none.
 
-    It is read whole only once: what opens it again reads the newer commits. An earlier snapshot commits no more then,
-    and reads only what it has begun to read.
+    It is read in full only once: opening it again reads the newer commits. An earlier snapshot then commits no more,
+    and only finishes its reads.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ConnectorIndex:
 
     @classmethod
     def of(cls, config: ConnectorConfig) -> "ConnectorIndex":
-        """Return the index that the connector keeps. Opens nothing."""
+        """Return the connector's index. Opens nothing."""
         tolerance = timedelta(milliseconds=config.archive.clock_tolerance_ms)
         return cls(config.store, config.archive.index_dir, config.name, tolerance)
 
@@ -126,24 +126,24 @@ class ConnectorIndex:
 
         If the index was put back from a backup meanwhile, it is read anew.
         """
-        known, self._newest = self._newest, None
+        previous, self._newest = self._newest, None
         try:
-            handle = known.update_handle() if known else None
-            if known is None or handle is None:
+            handle = previous.update_handle() if previous else None
+            if previous is None or handle is None:
                 self._newest = ConnectorSnapshot(self, self.table.open())
             else:
-                is_newer = handle.table.version() != known.version
-                self._newest = ConnectorSnapshot(self, handle) if is_newer else known
+                is_newer = handle.table.version() != previous.version
+                self._newest = ConnectorSnapshot(self, handle) if is_newer else previous
         except TableNotFoundError:
             return None
         return self._newest
 
     def check_promises(self) -> None:
-        """Check once in a process the promises that commits rely on. Raises the errors of `promises.check_promises`."""
+        """Check the promises for commits once in a process. Raises the errors of `promises.check_promises`."""
         check_promises(ObjectStore(self.store), self.index_dir)
 
     def _create(self) -> "ConnectorSnapshot":
-        """Create the table by one create-only object. What another run creates meanwhile stays.
+        """Create the table by one create-only object. A table created meanwhile by another run stays.
 
         `DeltaTable.create` would give that table a second first commit, with another id.
         """
@@ -192,7 +192,7 @@ class ConnectorSnapshot:
     def handle(self) -> Handle:
         """The table at this version. It is opened again if the provider has other credentials now.
 
-        It is opened at the same version, so that a commit remains a compare-and-swap on it.
+        It is opened at the same version: a commit remains a compare-and-swap on it.
         """
         if self.index.table.options != self._handle.options:
             with self._expired_is_a_conflict():
@@ -209,79 +209,79 @@ class ConnectorSnapshot:
         return datetime.fromtimestamp((self.handle.table.metadata().created_time or 0) / 1000, timezone.utc)
 
     def topic(self, topic: str) -> "IndexSnapshot":
-        """Return what this version holds of one topic. Its state is made once."""
+        """Return the snapshot of one topic at this version. Its state is made once."""
         if topic not in self._topics:
             self._topics[topic] = IndexSnapshot(TopicIndex(self.index, topic), self)
         return self._topics[topic]
 
     @lazy_property
     def topics(self) -> tuple[str, ...]:
-        """The topics that this version holds rows of, in order."""
-        found = self._read("state", (), ("topic",))
-        return tuple(sorted(set(found.column("topic").to_pylist())))
+        """The topics with rows in this version, in order."""
+        rows = self._read("state", (), ("topic",))
+        return tuple(sorted(set(rows.column("topic").to_pylist())))
 
     def load_states(self, topics: Iterable[str]) -> None:
         """Read the rows of many topics in one pass. Their states cost no further request."""
-        wanted = sorted(set(topics) - set(self._rows))
-        if not wanted:
+        missing = sorted(set(topics) - set(self._rows))
+        if not missing:
             return
-        self._rows |= self.read_states(wanted)
+        self._rows |= self.read_states(missing)
 
     def read_states(self, topics: Sequence[str]) -> Mapping[str, pa.Table]:
-        """Return the rows of many topics that are no segments. They are not kept. Raises store errors."""
+        """Return the rows of many topics, without segments. They are not cached. Raises store errors."""
         return _split_by_topic(self._read("state", [OneOf("topic", frozenset(topics))]), topics)
 
     def read_state_rows(self, topic: str) -> pa.Table:
-        """Return the topic's rows that are no segments. Raises store errors."""
+        """Return the topic's rows, without segments. Raises store errors."""
         self.load_states([topic])
         return self._rows[topic]
 
-    def read_segment_rows(self, topic: str, kind: str, wanted: SegmentFilter) -> pa.Table:
-        """Return the topic's rows of segments that the filter wants. Raises store errors."""
-        asked = (topic, kind, wanted)
-        if asked not in self._segments:
-            self._segments[asked] = self._read(
-                "segments", [*match_values(topic=topic, kind=kind), *wanted.list_terms()]
+    def read_segment_rows(self, topic: str, kind: str, segment_filter: SegmentFilter) -> pa.Table:
+        """Return the topic's rows of segments in the filter. Raises store errors."""
+        key = (topic, kind, segment_filter)
+        if key not in self._segments:
+            self._segments[key] = self._read(
+                "segments", [*match_values(topic=topic, kind=kind), *segment_filter.list_terms()]
             )
-        return self._segments[asked]
+        return self._segments[key]
 
-    def load_segments(self, topics: Iterable[str], kind: str, wanted: SegmentFilter) -> None:
-        """Read the segments of many topics that the filter wants in one pass. Selecting them costs no more request."""
-        asked = sorted({topic for topic in topics if (topic, kind, wanted) not in self._segments})
-        if not asked:
+    def load_segments(self, topics: Iterable[str], kind: str, segment_filter: SegmentFilter) -> None:
+        """Read the segments of many topics in the filter in one pass. Selecting them costs no further request."""
+        missing = sorted({topic for topic in topics if (topic, kind, segment_filter) not in self._segments})
+        if not missing:
             return
-        terms = [OneOf("topic", frozenset(asked)), *match_values(kind=kind), *wanted.list_terms()]
-        for topic, rows in _split_by_topic(self._read("segments", terms), asked).items():
-            self._segments[topic, kind, wanted] = rows
+        terms = [OneOf("topic", frozenset(missing)), *match_values(kind=kind), *segment_filter.list_terms()]
+        for topic, rows in _split_by_topic(self._read("segments", terms), missing).items():
+            self._segments[topic, kind, segment_filter] = rows
 
     def read_out_of_range(self, since: datetime) -> pa.Table:
-        """Return the rows of live segments, of all topics, whose records were before a start hour from `since` on.
+        """Return the rows of live segments, of all topics, of records before a start hour from `since` on.
 
-        There are earlier ones among them if somebody has asked for these.
+        There are earlier ones among them after an earlier call for these.
         """
         if self._out_of_range is None or since < self._out_of_range[0]:
             terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
             self._out_of_range = since, self._read("segments", terms)
         return self._out_of_range[1]
 
-    def list_chunks(self, topic: str, kinds: Collection[str], wanted: SegmentFilter) -> frozenset[StoredChunk]:
-        """Return the hours or days of the segments that the filter wants. They are read of all topics at once."""
-        asked = (frozenset(kinds), wanted)
-        if asked not in self._chunks:
+    def list_chunks(self, topic: str, kinds: Collection[str], segment_filter: SegmentFilter) -> frozenset[StoredChunk]:
+        """Return the hours or days of the segments in the filter. They are read of all topics at once."""
+        key = (frozenset(kinds), segment_filter)
+        if key not in self._chunks:
             columns = ("topic", *CHUNK_COLUMNS)
-            rows = self._read("segments", [OneOf("kind", frozenset(kinds)), *wanted.list_terms()], columns)
-            self._chunks[asked] = collect_chunks(select_distinct(rows, columns))
-        return self._chunks[asked].get(topic, frozenset())
+            rows = self._read("segments", [OneOf("kind", frozenset(kinds)), *segment_filter.list_terms()], columns)
+            self._chunks[key] = collect_chunks(select_distinct(rows, columns))
+        return self._chunks[key].get(topic, frozenset())
 
     def count_late(self, topic: str, since: datetime) -> tuple[int, int]:
-        """Return how many records the hours from `since` on hold, and how many of these came late."""
+        """Count the records of the hours from `since` on, and the late ones among them."""
         if since not in self._late:
             rows = self._read("segments", list_late_terms(since), ("topic", *LATE_COLUMNS))
             self._late[since] = sum_late(rows)
         return self._late[since].get(topic, (0, 0))
 
     def count_hours(self, topic: str, since: datetime) -> Mapping[datetime, tuple[int, int]]:
-        """Return of each hour from `since` on that holds any how many records it holds, and how many came late."""
+        """Count the records of each hour from `since` on, and the late ones among them. Leave out empty hours."""
         if since not in self._hours:
             rows = self._read("segments", list_late_terms(since), ("topic", "chunk_start", *LATE_COLUMNS))
             self._hours[since] = sum_hours(rows)
@@ -289,7 +289,7 @@ class ConnectorSnapshot:
 
     @lazy_property
     def segment_sums(self) -> Mapping[str, SegmentSums]:
-        """What the segments of each topic come to. Of files that were summed before, nothing is read again."""
+        """The sums of the segments of each topic. Files summed before are not read again."""
         with self._expired_is_a_conflict():
             return sum_files(self.index.table, self._files)
 
@@ -299,16 +299,16 @@ class ConnectorSnapshot:
         return frozenset(pc.unique(rows.column(0)).to_pylist())
 
     def has_rows(self, topic: str) -> bool:
-        """Whether there is a row of the topic. A row that is no segment is looked for first: every run leaves some."""
+        """Return True if there is a row of the topic. Rows other than segments come first: every run leaves some."""
         return bool(self.read_state_rows(topic).num_rows) or bool(self.read_all_rows(topic).num_rows)
 
     def has_commit(self, commit_id: str, since: int) -> bool:
-        """Whether a commit with this id was made on version `since` or a later one: its answer may have been lost.
+        """Return True if a commit with this id was made on version `since` or later: its answer may have been lost.
 
-        Its rows may be folded by now. Files that are older than it are not read.
+        Its rows may be folded by now. Older files are not read.
         """
-        wanted = [AtLeast("version", since + 1), *match_values(commit_id=commit_id)]
-        return bool(self._read("all", wanted, ("commit_id",)).num_rows)
+        terms = [AtLeast("version", since + 1), *match_values(commit_id=commit_id)]
+        return bool(self._read("all", terms, ("commit_id",)).num_rows)
 
     def read_folded_rows(self, topic: str, month: str | None = None) -> pa.Table:
         """Return the topic's folded rows of a month (`2026-03`), or of all. Raises store errors."""
@@ -327,10 +327,10 @@ class ConnectorSnapshot:
 
     @contextmanager
     def _expired_is_a_conflict(self) -> Iterator[None]:
-        """Raise IndexConflictError where files of this version are missing because the log has others by now.
+        """Raise IndexConflictError for missing files of this version if the log has others by now.
 
-        Either the upkeep removed them, when they were old enough, or the log was put back from a copy. Who opens the
-        index again reads on.
+        Either the upkeep removed them, when they were old enough, or the log was put back from a copy. Opening the
+        index again helps.
         """
         try:
             yield
@@ -339,20 +339,19 @@ class ConnectorSnapshot:
                 raise
             raise IndexConflictError(
                 f"{self.index.uri}: files of version {self.version} are not there any more. The log has gone on, and "
-                f"the upkeep removes what only older versions need; or it was put back from a copy. Read the index "
-                f"again"
+                f"the upkeep removes files of older versions; or it was put back from a copy. Read the index again"
             ) from err
 
     @lazy_property
     def _files(self) -> tuple[DataFile, ...]:
-        """The files of this version, listed once: of an old archive there are thousands."""
+        """The files of this version, listed once: an old archive has thousands."""
         handle = self.handle
         if handle.table.version() != self.version:
             raise IndexConflictError(f"{self.index.uri}: version {self.version} was opened again before it was read")
         return list_data_files(self.index.table, handle)
 
     def update_handle(self) -> Handle | None:
-        """Bring the table up to its newest version: only what is new is read. None if it has to be opened anew.
+        """Bring the table up to its newest version, and read only the difference. None if it has to be opened anew.
 
         So it is if it is another table by now, or if the provider has other credentials.
         """
@@ -362,7 +361,7 @@ class ConnectorSnapshot:
     def commit(self, changes: Mapping[str, Change], commit_id: str | None = None) -> int:
         """Apply the change of each topic in one commit, if the index is still at this version. Return the new version.
 
-        Raises IndexConflictError if another commit came first. It is raised also if the commit succeeded and only its
+        Raises IndexConflictError if another commit came first. It is also raised if the commit succeeded and only its
         response was lost: then the newest index has its `commit_id`.
         """
         version = self.version + 1
@@ -377,12 +376,12 @@ class ConnectorSnapshot:
         return version
 
     def commit_rows(self, rows: pa.Table, removed: Sequence[RowPredicate] = ()) -> None:
-        """Add encoded rows in one commit, and take out those that a predicate matches. Errors are those of `commit`."""
+        """Add encoded rows in one commit, and remove those matched by a predicate. Raises as `commit`."""
         version = self.version + 1
         self._commit_once(lambda table: write_rows(table, rows, removed, version))
 
     def swap_files(self, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
-        """Put files in the place of others in one commit. Errors are those of `commit`."""
+        """Put files in the place of others in one commit. Raises as `commit`."""
         self._commit_once(lambda table: write_swap(table, added, removed, same_rows=same_rows))
 
     def _commit_once(self, write: Callable[[DeltaTable], None]) -> None:
@@ -412,7 +411,7 @@ class ConnectorSnapshot:
 
 
 class TopicIndex:
-    """What the index of a connector holds of one topic."""
+    """The part of a connector's index for one topic."""
 
     def __init__(self, within_connector: ConnectorIndex, topic: str) -> None:
         self.within_connector = within_connector
@@ -420,7 +419,7 @@ class TopicIndex:
 
     @classmethod
     def of(cls, config: ConnectorConfig, topic: str) -> "TopicIndex":
-        """Return the index that the connector keeps of the topic. Opens nothing."""
+        """Return the topic's part of the connector's index. Opens nothing."""
         return cls(ConnectorIndex.of(config), topic)
 
     @property
@@ -452,45 +451,45 @@ class TopicIndex:
 
     def peek(self) -> "IndexSnapshot | None":
         """Return the index as it is now, None if nothing of the topic was archived yet. Only reads."""
-        whole = self.within_connector.peek()
-        found = whole.topic(self.topic) if whole else None
-        return None if found is None or found.is_empty else found
+        connector = self.within_connector.peek()
+        snapshot = connector.topic(self.topic) if connector else None
+        return None if snapshot is None or snapshot.is_empty else snapshot
 
 
 class IndexSnapshot:
-    """What one version of a connector's index holds of one topic."""
+    """The part of one version of a connector's index for one topic."""
 
-    def __init__(self, index: TopicIndex, whole: ConnectorSnapshot) -> None:
+    def __init__(self, index: TopicIndex, connector_snapshot: ConnectorSnapshot) -> None:
         self.index = index
-        self.whole = whole
-        self.version: int = whole.version
+        self.connector_snapshot = connector_snapshot
+        self.version: int = connector_snapshot.version
         self._months: dict[str, IndexState] = {}
         self._out_of_range: tuple[datetime, tuple[Segment, ...]] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever recorded of the topic."""
-        return not self.whole.has_rows(self.index.topic)
+        """True if nothing was ever recorded of the topic."""
+        return not self.connector_snapshot.has_rows(self.index.topic)
 
     @lazy_property
     def state(self) -> IndexState:
-        """Everything but the segments. Folded rows are read when somebody asks for one of their hours."""
-        return self.build_state(self.whole.read_state_rows(self.index.topic))
+        """Everything but the segments. Folded rows are read at the first use of one of their hours."""
+        return self.build_state(self.connector_snapshot.read_state_rows(self.index.topic))
 
     def build_state(self, rows: pa.Table) -> IndexState:
-        """Return the state that these rows of the topic make up. Raises IndexDamagedError where they are none."""
+        """Build the state from these rows of the topic. Raises IndexDamagedError if they are none."""
         with self._made_of_rows():
             latest = datetime.now(timezone.utc) + self.index.within_connector.clock_tolerance
-            believed = untime_future_looks(rows, latest)
+            believed = drop_future_times(rows, latest)
             state = build_state(self.version, believed)
         return replace(state, read_month=self._read_month, list_out_of_range=self._list_out_of_range)
 
     @lazy_property
     def unfolded_state(self) -> IndexState:
-        """The state with every single row: it grows with the age of the archive. For commands that compare them all."""
+        """The state with every single row, for commands that compare them all. It grows with the age of the archive."""
         if not self.state.fold.hours:
             return self.state
-        old = self.build_state(self.whole.read_folded_rows(self.index.topic))
+        old = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic))
         return replace(
             self.state,
             scans=(*old.scans, *self.state.scans),
@@ -504,14 +503,14 @@ class IndexSnapshot:
             # by days, so that a search back through hours asks seldom
             since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
             with self._made_of_rows():
-                rows = self.whole.read_out_of_range(since)
+                rows = self.connector_snapshot.read_out_of_range(since)
                 mine = rows.filter(pc.equal(rows.column("topic"), self.index.topic))
                 self._out_of_range = since, tuple(decode_segments(mine))
         return self._out_of_range[1]
 
     def _read_month(self, month: str) -> IndexState:
         if month not in self._months:
-            self._months[month] = self.build_state(self.whole.read_folded_rows(self.index.topic, month))
+            self._months[month] = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic, month))
         return self._months[month]
 
     @lazy_property
@@ -521,35 +520,37 @@ class IndexSnapshot:
 
     @lazy_property
     def retired(self) -> tuple[Segment, ...]:
-        """Segments whose records a live one holds. Their objects are kept until a retention rule removes them."""
+        """Segments with all records in a live one. Their objects stay until a retention rule removes them."""
         return self.select_segments(EVERY_SEGMENT, retired=True)
 
-    def select_segments(self, wanted: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:
-        """Return the segments that the filter wants, by kafka partition and first offset. Reads no others."""
+    def select_segments(self, segment_filter: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:
+        """Return the segments in the filter, by kafka partition and first offset. Reads no others."""
         with self._made_of_rows():
-            rows = self.whole.read_segment_rows(self.index.topic, RETIRED if retired else "segment", wanted)
+            kind = RETIRED if retired else "segment"
+            rows = self.connector_snapshot.read_segment_rows(self.index.topic, kind, segment_filter)
             rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
             return tuple(decode_segments(rows))
 
-    def list_chunks(self, wanted: SegmentFilter, *, retired: bool = False) -> frozenset[StoredChunk]:
-        """Return the hours or days of live segments that the filter wants; with `retired`, of retired ones too."""
-        return self.whole.list_chunks(self.index.topic, SEGMENT_KINDS if retired else ("segment",), wanted)
+    def list_chunks(self, segment_filter: SegmentFilter, *, retired: bool = False) -> frozenset[StoredChunk]:
+        """Return the hours or days of live segments in the filter; with `retired`, of retired ones too."""
+        kinds = SEGMENT_KINDS if retired else ("segment",)
+        return self.connector_snapshot.list_chunks(self.index.topic, kinds, segment_filter)
 
     def count_late(self, since: datetime) -> tuple[int, int]:
-        """Return how many records the hours from `since` on hold, compacted ones too, and how many came late."""
-        return self.whole.count_late(self.index.topic, since)
+        """Count the records of the hours from `since` on, compacted ones too, and the late ones among them."""
+        return self.connector_snapshot.count_late(self.index.topic, since)
 
     def count_hours(self, since: datetime) -> Mapping[datetime, tuple[int, int]]:
-        """Return of each hour from `since` on how many records it holds, compacted ones too, and how many came late."""
-        return self.whole.count_hours(self.index.topic, since)
+        """Count the records of each hour from `since` on, compacted ones too, and the late ones among them."""
+        return self.connector_snapshot.count_hours(self.index.topic, since)
 
     def list_folders(self) -> frozenset[str]:
         """Return the folders of all hourly and daily segments, retired ones too, below the topic's."""
-        return self.whole.list_folders(self.index.topic)
+        return self.connector_snapshot.list_folders(self.index.topic)
 
     @contextmanager
     def _made_of_rows(self) -> Iterator[None]:
-        """Report rows that this platform cannot have written as damage, not as a Python error."""
+        """Report rows foreign to this platform as damage, not as a Python error."""
         try:
             yield
         except DECODE_ERRORS as err:
@@ -561,38 +562,38 @@ class IndexSnapshot:
 
     @property
     def index_id(self) -> str:
-        """The id that this topic's objects name: the table's."""
-        return self.whole.table_id
+        """The id in the metadata of this topic's objects: the table's."""
+        return self.connector_snapshot.table_id
 
     @property
     def created_at(self) -> datetime:
-        """When the index was created: no object of its runs is older."""
-        return self.whole.created_at
+        """The time of the index's creation: no object of its runs is older."""
+        return self.connector_snapshot.created_at
 
     def commit(self, change: Change, commit_id: str | None = None) -> int:
         """Apply `change` as `ConnectorSnapshot.commit` does."""
-        return self.whole.commit({self.index.topic: change}, commit_id)
+        return self.connector_snapshot.commit({self.index.topic: change}, commit_id)
 
 
 def describe_index(connector: str) -> str:
-    """Return what the table of a connector's index says of itself."""
+    """Return the description in the table of a connector's index."""
     return json.dumps({"format": INDEX_FORMAT, "connector": connector})
 
 
 def _refuse_another(index: ConnectorIndex, table: DeltaTable) -> None:
-    """Refuse a table that is no index, or one of another format or connector. The latter was copied or moved here."""
+    """Refuse a table that is no index, or one of another format or connector (copied or moved here)."""
     try:
-        said = json.loads(table.metadata().description or "")
-        connector, found = str(said["connector"]), said.get("format")
+        description = json.loads(table.metadata().description or "")
+        connector, index_format = str(description["connector"]), description.get("format")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as err:
         raise IndexDamagedError(
             f"{index.uri} is a Delta table, but no index: its metadata do not name a connector. Find out who wrote to "
             f"that folder, and put it back from the bucket's versions or a backup"
         ) from err
-    if found != INDEX_FORMAT:
+    if index_format != INDEX_FORMAT:
         raise ConfigError(
-            f"the index {index.uri} has {'no format' if found is None else f'format {found}'}, and this version reads "
-            f"format {INDEX_FORMAT}: use the version that wrote it, or archive under another archive.index.dir"
+            f"the index {index.uri} has {f'format {index_format}' if index_format else 'no format'}, and this version "
+            f"reads format {INDEX_FORMAT}: use the version that wrote it, or archive under another archive.index.dir"
         )
     if connector != index.connector:
         raise IndexDamagedError(
@@ -605,12 +606,12 @@ def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table
     """Return the rows of each of `topics`. There are no others among them."""
     rows = rows.sort_by("topic")
     runs = pc.run_end_encode(rows.column("topic").combine_chunks())
-    found = {topic: rows.slice(0, 0) for topic in topics}
+    tables = {topic: rows.slice(0, 0) for topic in topics}
     begin = 0
     for topic, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        found[topic] = rows.slice(begin, end - begin)
+        tables[topic] = rows.slice(begin, end - begin)
         begin = end
-    return found
+    return tables
 
 
 def collect_object_keys(segments: Iterable[Segment]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What a commit changes in an index, how it is written, and how it is tried again."""
+"""Defines the changes of a commit to an index, writes them, and retries commits."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -28,17 +28,17 @@ S_co = TypeVar("S_co", covariant=True)
 
 MAX_CONFLICTS = 20
 MAX_LOST = 3
-"""How often a step is tried: while other commits come first, and if the store does not answer."""
+"""The tries of a step: while other commits come first, and if the store does not answer."""
 
 NEVER_DELETE = PostCommitHookProperties(cleanup_expired_logs=False)
-"""The run path has no right to delete, not even log files that expired."""
+"""The run path has no right to delete, not even expired log files."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit adds and removes of one topic.
+    """The rows of one topic that a commit adds and removes.
 
-    `removed` are predicates over rows; `retired` segments leave the live set and stay known as retired.
+    `removed` are predicates over rows; `retired` segments leave the live set and stay in the index as retired.
     """
 
     added: tuple[IndexRow, ...] = ()
@@ -48,12 +48,12 @@ class Change:
 
 
 def list_topic_rows(topic: str, change: Change) -> TopicRows:
-    """Return the rows that the change adds."""
+    """Return the added rows of the change."""
     return TopicRows(topic, change.added, change.retired, change.run_id)
 
 
 def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
-    """Yield what removes the change's rows, and no row of another topic."""
+    """Yield the predicates of the rows to remove, and of no row of another topic."""
     if change.removed:
         yield match_every([match_topic(topic), match_any(change.removed)])
     if change.retired:
@@ -66,7 +66,7 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
 
 
 def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:
-    """Commit the rows, which are of `version`, and take out what a predicate matches. Raises delta-rs's errors."""
+    """Commit the rows, of `version`, and remove those matched by a predicate. Raises delta-rs's errors."""
     once = CommitProperties(max_commit_retries=0)
     if not predicates:
         write_deltalake(
@@ -90,7 +90,7 @@ def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredic
 
 
 class Openable(Protocol[S_co]):
-    """An index of a connector or of a topic, which opens as a snapshot."""
+    """An index of a connector or of a topic. It opens as a snapshot."""
 
     @property
     def uri(self) -> str: ...
@@ -101,9 +101,9 @@ class Openable(Protocol[S_co]):
 
 
 def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
-    """Call `step`, which commits on the snapshot. Call it again on a newer snapshot if another commit came first.
+    """Call `step` to commit on the snapshot. Call it again on a newer snapshot if another commit came first.
 
-    A step has to check whether its own earlier try is in the index: perhaps only the response was lost. Raises
+    A step has to search the index for its own earlier try: perhaps only the response was lost. Raises
     IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.
     """
     lost = 0

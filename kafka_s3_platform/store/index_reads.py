@@ -1,7 +1,7 @@
-"""Read rows of an index from the data files that may hold some, and keep what was read.
+"""Reads rows of an index from the data files that may hold some, and caches them.
 
-A data file never changes. So its rows are read once in a process, whatever versions of the index name it later. Delta's
-own queries are not used: they ask for one file after another, three requests each, and again in every query.
+A data file never changes. So its rows are read once in a process, in whatever versions of the index it is later.
+Delta's own queries are not used: they read one file after another, three requests each, and again in every query.
 """
 
 from collections import OrderedDict, defaultdict
@@ -33,21 +33,21 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import OneOf, SegmentFilter, Term, match_rows
 
 Part: TypeAlias = Literal["state", "segments", "all"]
-"""Rows that are no segments and not folded, the live and retired segments, or all. They lie in different files."""
+"""Unfolded rows other than segments, the live and retired segments, or all. They lie in different files."""
 
-KEPT_BYTES = 128 * 2**20
-"""How many bytes of rows a process keeps. What was used longest ago goes first."""
+CACHE_BYTES = 128 * 2**20
+"""The bytes of rows in a process's cache. The least recently used go first."""
 
 CHUNK_COLUMNS = ("chunk_start", "settings")
-"""The columns that make a StoredChunk, in the order of its fields."""
+"""The columns of a StoredChunk, in the order of its fields."""
 
 LATE_COLUMNS = ("record_count", "late_count")
 
 AT_ONCE = 8
-"""How many files are read at a time: a distant store takes long to answer, and commits leave many small files."""
+"""The files read at a time: a distant store takes long to answer, and commits leave many small files."""
 
 WHOLE_FILE_BYTES = 4 * 2**20
-"""A file up to this size is read in one request and kept, whatever is wanted of it."""
+"""A file up to this size is read in one request and cached, for any part of it."""
 
 
 BOUND_PRECISION = timedelta(milliseconds=1)
@@ -58,8 +58,8 @@ BOUND_PRECISION = timedelta(milliseconds=1)
 class DataFile:
     """A file at `path` below the table's folder.
 
-    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them. `empty` are the columns that
-    hold nothing but nulls.
+    `bounds` are the lowest and the highest value of columns, as far as Delta keeps them. `empty` are the columns of
+    nulls alone.
     """
 
     path: str
@@ -73,7 +73,7 @@ class DataFile:
         return self.size <= WHOLE_FILE_BYTES
 
     def may_hold(self, part: Part, terms: Iterable[Term]) -> bool:
-        """Return whether rows of this part may meet all terms."""
+        """Return False if no row of this part can meet all terms."""
         return self._is_of(part) and _may_meet(self.bounds, self.empty, terms)
 
     def _is_of(self, part: Part) -> bool:
@@ -84,10 +84,10 @@ class DataFile:
         return self.period != STATE_PERIOD and not self.period.startswith(FOLDED)
 
 
-class _KeptRows:
-    """Rows of whole files by place, up to KEPT_BYTES. Threads may share it.
+class _RowCache:
+    """Rows of files by place, up to CACHE_BYTES. Threads may share it.
 
-    Each file is one buffer. As a table of a row or two, its columns would take a hundred times what the rows take.
+    Each file is one buffer. As a table of a row or two, its columns would take a hundred times the rows' bytes.
     """
 
     def __init__(self) -> None:
@@ -97,14 +97,14 @@ class _KeptRows:
 
     def find(self, place: tuple[str, str]) -> pa.Table | None:
         with self._lock:
-            found = self._buffers.get(place)
-            if found is None:
+            buffer = self._buffers.get(place)
+            if buffer is None:
                 return None
             self._buffers.move_to_end(place)
-        return pa.Table.from_batches([pa.ipc.read_record_batch(found, INDEX_SCHEMA)])
+        return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, INDEX_SCHEMA)])
 
     def keep(self, place: tuple[str, str], rows: pa.Table) -> None:
-        """Keep the rows, which have the columns of INDEX_SCHEMA."""
+        """Keep the rows, with the columns of INDEX_SCHEMA."""
         batches = rows.combine_chunks().to_batches()
         if len(batches) != 1:
             # no row, or texts of 2 GiB
@@ -115,7 +115,7 @@ class _KeptRows:
                 return
             self._buffers[place] = buffer
             self._bytes += buffer.size
-            while self._bytes > KEPT_BYTES and len(self._buffers) > 1:
+            while self._bytes > CACHE_BYTES and len(self._buffers) > 1:
                 _, oldest = self._buffers.popitem(last=False)
                 self._bytes -= oldest.size
 
@@ -125,19 +125,19 @@ class _KeptRows:
             self._bytes = 0
 
 
-_kept = _KeptRows()
+_row_cache = _RowCache()
 
 
 def forget_rows() -> None:
-    """Forget what this process has read: the next look reads every file again."""
-    _kept.clear()
+    """Clear the cache of this process: the next read fetches every file again."""
+    _row_cache.clear()
 
 
 def list_data_files(table: IndexTable, handle: Handle) -> tuple[DataFile, ...]:
-    """Return the files of the version that the handle has open. Asks the store nothing."""
+    """Return the files of the handle's version. Makes no request."""
     actions = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
     names = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
-    found: list[DataFile] = []
+    files: list[DataFile] = []
     for action in actions.to_pylist():
         bounds: dict[str, tuple[Any, Any]] = {}
         for name in names:
@@ -146,8 +146,8 @@ def list_data_files(table: IndexTable, handle: Handle) -> tuple[DataFile, ...]:
                 bounds[name] = (lowest, highest + BOUND_PRECISION if isinstance(highest, datetime) else highest)
         rows = action["num_records"]
         empty = frozenset(name for name in names if rows and action.get(f"null_count.{name}") == rows)
-        found.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds, empty))
-    return tuple(found)
+        files.append(DataFile(action["path"], action["size_bytes"], action.get("partition.period"), bounds, empty))
+    return tuple(files)
 
 
 def read_rows(
@@ -157,48 +157,48 @@ def read_rows(
     terms: Sequence[Term] = (),
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of `files` that meet all terms, in no order. Opens those files alone that may hold some.
+    """Return the rows of `files` that meet all terms, in no order. Opens only files that may hold some.
 
     With `columns`, only these are returned. Raises store errors.
     """
     reader = _Reader(table, part, tuple(terms), columns)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
-    rows = pa.concat_tables(found) if found else complete_columns(pa.table({}))
+        tables = list(pool.map(reader.read, [file for file in files if file.may_hold(part, terms)]))
+    rows = pa.concat_tables(tables) if tables else complete_columns(pa.table({}))
     return rows.select(columns) if columns else rows
 
 
 def select_distinct(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return the different values that the rows have in `columns`."""
+    """Return the distinct values of the rows in `columns`."""
     return rows.group_by(list(columns), use_threads=False).aggregate([])
 
 
 def collect_chunks(rows: pa.Table) -> Mapping[str, frozenset[StoredChunk]]:
     """Return the hours or days of rows by topic."""
-    found: dict[str, set[StoredChunk]] = {}
+    by_topic: dict[str, set[StoredChunk]] = {}
     for topic, *values in zip(*(rows.column(name).to_pylist() for name in ("topic", *CHUNK_COLUMNS)), strict=True):
-        found.setdefault(topic, set()).add(StoredChunk(*values))
-    return {topic: frozenset(chunks) for topic, chunks in found.items()}
+        by_topic.setdefault(topic, set()).add(StoredChunk(*values))
+    return {topic: frozenset(chunks) for topic, chunks in by_topic.items()}
 
 
 def list_late_terms(since: datetime) -> list[Term]:
     """Return the conditions of hourly segments from `since` on, live or compacted."""
-    wanted = SegmentFilter(chunk="hourly", chunk_starts=(since, datetime.max.replace(tzinfo=timezone.utc)))
-    return [OneOf("kind", frozenset(SEGMENT_KINDS)), *wanted.list_terms()]
+    segment_filter = SegmentFilter(chunk="hourly", chunk_starts=(since, datetime.max.replace(tzinfo=timezone.utc)))
+    return [OneOf("kind", frozenset(SEGMENT_KINDS)), *segment_filter.list_terms()]
 
 
 def sum_late(rows: pa.Table) -> Mapping[str, tuple[int, int]]:
     """Return the number of records, and of late ones, by topic."""
-    found = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
+    sums = rows.group_by("topic", use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
     names = ("topic", *(f"{name}_sum" for name in LATE_COLUMNS))
-    return {topic: (records, late) for topic, records, late in zip(*(found[n].to_pylist() for n in names), strict=True)}
+    return {topic: (records, late) for topic, records, late in zip(*(sums[n].to_pylist() for n in names), strict=True)}
 
 
 def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]]:
     """Return the number of records, and of late ones, by topic and hour."""
     keys = ["topic", "chunk_start"]
-    found = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
-    columns = [found[name].to_pylist() for name in (*keys, *(f"{name}_sum" for name in LATE_COLUMNS))]
+    grouped = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in LATE_COLUMNS])
+    columns = [grouped[name].to_pylist() for name in (*keys, *(f"{name}_sum" for name in LATE_COLUMNS))]
     sums: dict[str, dict[datetime, tuple[int, int]]] = defaultdict(dict)
     for topic, hour, records, late in zip(*columns, strict=True):
         sums[topic][hour] = records, late
@@ -207,7 +207,7 @@ def sum_hours(rows: pa.Table) -> Mapping[str, Mapping[datetime, tuple[int, int]]
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """What segments of a topic come to. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
+    """Sums of a topic's segments. `records`, `late_records` and `record_bytes` are of its hours, merged or not.
 
     `segments` counts live ones, `segment_bytes` the bytes of their own objects, `day_segments` those that are merged.
     """
@@ -230,20 +230,20 @@ _sums: dict[str, dict[str, Mapping[str, SegmentSums]]] = {}
 
 
 def sum_files(table: IndexTable, files: Sequence[DataFile]) -> Mapping[str, SegmentSums]:
-    """Return what the segments of each topic come to. A process reads each file once. Raises store errors."""
+    """Return the sums of the segments of each topic. A process reads each file once. Raises store errors."""
     uri = f"{table.store.endpoint_url} {table.uri}"
-    known = _sums.get(uri, {})
-    wanted = [file for file in files if file.may_hold("segments", ())]
-    new = [file for file in wanted if file.path not in known]
+    earlier = _sums.get(uri, {})
+    relevant = [file for file in files if file.may_hold("segments", ())]
+    new = [file for file in relevant if file.path not in earlier]
     reader = _Reader(table, "segments", (), SUMMED_COLUMNS)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         read = {file.path: _sum_segments(rows) for file, rows in zip(new, pool.map(reader.read, new), strict=True)}
-    _sums[uri] = {file.path: read[file.path] if file.path in read else known[file.path] for file in wanted}
-    found: dict[str, SegmentSums] = {}
+    _sums[uri] = {file.path: read[file.path] if file.path in read else earlier[file.path] for file in relevant}
+    totals: dict[str, SegmentSums] = {}
     for of_file in _sums[uri].values():
         for topic, sums in of_file.items():
-            found[topic] = found.get(topic, SegmentSums()) + sums
-    return found
+            totals[topic] = totals.get(topic, SegmentSums()) + sums
+    return totals
 
 
 def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
@@ -251,7 +251,7 @@ def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
     grouped = rows.group_by(["topic", "kind", "chunk"], use_threads=False).aggregate(
         [(name, "sum") for name in SUMMED_COLUMNS[3:]] + [([], "count_all")]
     )
-    found: dict[str, SegmentSums] = {}
+    totals: dict[str, SegmentSums] = {}
     for row in grouped.to_pylist():
         counted = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
         is_live = row["kind"] != RETIRED
@@ -260,14 +260,14 @@ def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
             *(counted if row["chunk"] == "hourly" else (0, 0, 0)),
             *((count, row["size_sum"], count if row["chunk"] != "hourly" else 0) if is_live else (0, 0, 0)),
         )
-        found[row["topic"]] = found.get(row["topic"], SegmentSums()) + sums
-    return found
+        totals[row["topic"]] = totals.get(row["topic"], SegmentSums()) + sums
+    return totals
 
 
 def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], terms: Iterable[Term]) -> bool:
-    """Return whether rows within the bounds may meet all terms. `empty` columns are null, and null meets no term.
+    """Return False if no row within the bounds can meet all terms. `empty` columns are null, and null meets no term.
 
-    Of a column that is in neither nothing is known.
+    A column in neither may hold anything.
     """
     return all(
         term.column not in empty and (term.column not in bounds or term.may_hold(*bounds[term.column]))
@@ -277,7 +277,7 @@ def _may_meet(bounds: Mapping[str, tuple[Any, Any]], empty: Collection[str], ter
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the wanted rows of one file."""
+    """Reads the rows of one file that meet `terms`."""
 
     table: IndexTable
     part: Part
@@ -286,11 +286,11 @@ class _Reader:
 
     def read(self, file: DataFile) -> pa.Table:
         place = (f"{self.table.store.endpoint_url} {self.table.uri}", file.path)
-        rows = _kept.find(place)
+        rows = _row_cache.find(place)
         if rows is None:
             rows = self._fetch(file)
             if file.is_read_whole:
-                _kept.keep(place, rows)
+                _row_cache.keep(place, rows)
         return self._select(rows)
 
     def _select(self, rows: pa.Table) -> pa.Table:
@@ -307,7 +307,7 @@ class _Reader:
                 return _decode_file(store.get(key))
             return self._decode_parts(pq.ParquetFile(store.open(key)))
         except (NotFoundError, pa.ArrowException, OSError) as err:
-            # what the store answered was whole, so it is the file that is broken
+            # the store's answer was complete, so the file is broken
             where = f"the index {self.table.uri} at {self.table.store.endpoint_url or 'AWS'}"
             raise IndexDamagedError(f"could not read {file.path} of {where}: {err}. {DAMAGE_ADVICE}") from err
 

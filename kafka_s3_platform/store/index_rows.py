@@ -1,6 +1,6 @@
-"""The rows of an index: one schema for every kind of row, and the codec between rows and the model's classes.
+"""Encodes and decodes the rows of an index: one schema for every kind of row, from and to the model's classes.
 
-A column that a kind lacks is null.
+Columns of other kinds are null.
 """
 
 import json
@@ -32,7 +32,7 @@ from kafka_s3_platform.model.segment import (
 )
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved
-from kafka_s3_platform.store.sound import refuse_damaged
+from kafka_s3_platform.store.row_checks import refuse_damaged
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -103,16 +103,16 @@ PERIOD = "period"
 """The column by which Delta puts rows into files."""
 
 STATE_PERIOD = "state"
-"""The period of all rows that are no segments. Those of segments: see `find_period`."""
+"""The period of all rows other than segments. For segments, see `find_period`."""
 
 NO_DAY = "none"
-"""The period of segments of records whose timestamps are out of range."""
+"""The period of segments of records with timestamps out of range."""
 
 TABLE_SCHEMA = INDEX_SCHEMA.append(pa.field(PERIOD, pa.string()))
 """The columns of an index."""
 
 FOLDED = "folded-"
-"""How the periods begin in which folded rows lie, one a month: `folded-2026-03`. Only who asks for old hours reads."""
+"""Prefix of the periods of folded rows, one per month: `folded-2026-03`. They are read only for old hours."""
 
 IndexRow = (
     FoldedScan
@@ -157,10 +157,10 @@ def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
 
 
 _REQUIRED = {kind: _list_required(cls) for kind, cls in KINDS.items()}
-"""The columns in which each row of a kind has a value."""
+"""The columns with a value in each row of a kind."""
 
 RETIRED = "retired"
-"""Kind of a segment whose records a later segment holds: no longer read, its object still known."""
+"""Kind of a segment with all records in a later one: no longer read, its object still in the index."""
 
 SEGMENT_KINDS = ("segment", RETIRED)
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
@@ -175,18 +175,18 @@ DECODE_ERRORS = (
     RecursionError,
     msgspec.MsgspecError,
 )
-"""What rows raise that nothing of ours wrote; Arrow's errors of types are ValueErrors and LookupErrors."""
+"""Errors of rows foreign to this platform; Arrow's errors of types are ValueErrors and LookupErrors."""
 
 
 def find_kind(row: IndexRow) -> str:
-    """Return what the `kind` column holds of such a row."""
+    """Return the value of the `kind` column for such a row."""
     return next(kind for kind, cls in KINDS.items() if isinstance(row, cls))
 
 
 def find_period(kind: str, chunk_start: datetime | None) -> str:
-    """Return the period in which new rows of a kind lie: of segments, the UTC day in which their hour or day begins.
+    """Return the period of new rows of a kind: of segments, the UTC day in which their hour or day begins.
 
-    Retired segments lie apart: whoever reads live ones does not open their files.
+    Retired segments lie apart: readers of live ones do not open their files.
     """
     if kind not in SEGMENT_KINDS:
         return STATE_PERIOD
@@ -195,21 +195,21 @@ def find_period(kind: str, chunk_start: datetime | None) -> str:
 
 
 def list_periods(chunk_start: datetime | None) -> tuple[str, ...]:
-    """Return the periods in which a live segment may lie: those of old days are put together by month."""
+    """Return the possible periods of a live segment: old days are merged by month."""
     day = find_period("segment", chunk_start)
     month = find_month(day)
     return (day,) if month is None else (day, month)
 
 
 def find_month(period: str) -> str | None:
-    """Return the period of the month to which the upkeep moves rows of a day's period. None: the period is no day."""
-    found = re.fullmatch(rf"((?:{RETIRED}-)?[0-9]{{4}}-[0-9]{{2}})-[0-9]{{2}}", period)
-    return found[1] if found else None
+    """Return the period of the month to which the upkeep moves a day's rows. None: the period is no day."""
+    match = re.fullmatch(rf"((?:{RETIRED}-)?[0-9]{{4}}-[0-9]{{2}})-[0-9]{{2}}", period)
+    return match[1] if match else None
 
 
 @dataclass(frozen=True)
 class TopicRows:
-    """The rows that one commit adds of one topic."""
+    """The rows of one topic to add in one commit."""
 
     topic: str
     added: Sequence[IndexRow]
@@ -247,16 +247,16 @@ def _encode_kind(kind: str, items: Sequence[tuple[TopicRows, IndexRow]], common:
 
 
 def complete_columns(rows: pa.Table) -> pa.Table:
-    """Return the rows with all columns of an index, null in those that were not read."""
-    given = set(rows.column_names)
+    """Return the rows with all columns of an index, null in those not read."""
+    names = set(rows.column_names)
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in given else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
+        rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in INDEX_SCHEMA
     ]
     return pa.table(columns, schema=INDEX_SCHEMA)
 
 
 def build_state(version: int, rows: pa.Table) -> IndexState:
-    """Return the state that rows other than segments make up. Raises what DECODE_ERRORS names."""
+    """Build the state from rows other than segments. Raises DECODE_ERRORS."""
     rows = rows.sort_by("version")
     kinds = rows.column("kind").unique().to_pylist()
     return make_state(
@@ -266,55 +266,55 @@ def build_state(version: int, rows: pa.Table) -> IndexState:
 
 def make_state(version: int, rows: Mapping[str, tuple[Any, ...]]) -> IndexState:
     """Return the state of rows by kind, each kind in the order of recording."""
-    found = {**dict.fromkeys(KINDS, ()), **rows}
+    by_kind = {**dict.fromkeys(KINDS, ()), **rows}
     return IndexState(
         version=version,
-        scans=tuple(found["scan"]),
-        gaps=tuple(found["gap"]),
-        frontiers=tuple(found["frontier"]),
-        hours=tuple(found["hour"]),
-        reservations=tuple(found["reservation"]),
-        compactions=tuple(found["compaction"]),
-        condemned=tuple(found["condemned"]),
-        generations=tuple(found["topic"]),
-        groups=tuple(found["group"]),
-        schemas=tuple(found["schema"]),
-        failures=tuple(found["unresolved"]),
-        fold=Fold(found["folded-scan"], found["folded-look"], found["folded-hours"]),
+        scans=tuple(by_kind["scan"]),
+        gaps=tuple(by_kind["gap"]),
+        frontiers=tuple(by_kind["frontier"]),
+        hours=tuple(by_kind["hour"]),
+        reservations=tuple(by_kind["reservation"]),
+        compactions=tuple(by_kind["compaction"]),
+        condemned=tuple(by_kind["condemned"]),
+        generations=tuple(by_kind["topic"]),
+        groups=tuple(by_kind["group"]),
+        schemas=tuple(by_kind["schema"]),
+        failures=tuple(by_kind["unresolved"]),
+        fold=Fold(by_kind["folded-scan"], by_kind["folded-look"], by_kind["folded-hours"]),
     )
 
 
 def decode_segments(rows: pa.Table) -> Iterator[Segment]:
-    """Yield the segments of rows. Raises what DECODE_ERRORS names."""
+    """Yield the segments of rows. Raises DECODE_ERRORS."""
     refuse_damaged("segment", rows, _REQUIRED["segment"])
     return map(_decode_segment, rows.select([f.name for f in fields(Segment)]).to_pylist())
 
 
 def _decode_segment(row: Mapping[str, Any]) -> Segment:
-    known = dict(row)
-    known["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
-    known["schema_ids"] = _decode_json(row["schema_ids"], tuple[int | str, ...])
-    found = Segment(**known)
-    _ = found.format, found.zone  # reads the JSON of its settings: what is none is found out here
-    return found
+    values = dict(row)
+    values["siblings"] = _decode_json(row["siblings"], tuple[StoredObject, ...])
+    values["schema_ids"] = _decode_json(row["schema_ids"], tuple[int | str, ...])
+    segment = Segment(**values)
+    _ = segment.format, segment.zone  # reads the JSON of its settings, to refuse what is none
+    return segment
 
 
 def _encode_json(value: object) -> str:
-    """Return what a column of JSON holds: dataclasses as objects, tuples as lists."""
+    """Encode a value for a column of JSON: dataclasses as objects, tuples as lists."""
     return json.dumps(value, default=asdict)
 
 
 def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
-    """Yield the rows of one kind. Only its own columns are looked at: most columns of a row are null."""
+    """Yield the rows of one kind. Only its own columns are read: most columns of a row are null."""
     cls = KINDS[kind]
     refuse_damaged(kind, rows, _REQUIRED[kind])
-    known = rows.select([f.name for f in fields(cls)])
+    table = rows.select([f.name for f in fields(cls)])
     if cls is TopicGeneration:
-        yield from map(_decode_generation, known.to_pylist())
+        yield from map(_decode_generation, table.to_pylist())
     elif cls is ArchivedSchema:
-        yield from map(_decode_schema, known.to_pylist())
+        yield from map(_decode_schema, table.to_pylist())
     else:
-        for values in zip(*(column.to_pylist() for column in known.columns), strict=True):
+        for values in zip(*(column.to_pylist() for column in table.columns), strict=True):
             yield cls(*values)
 
 
@@ -330,12 +330,12 @@ def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
 
 
 def _decode_schema(row: Mapping[str, Any]) -> ArchivedSchema:
-    known = _take_fields(row, ArchivedSchema)
-    known["subjects"] = _decode_json(row["subjects"], tuple[SubjectVersion, ...])
-    known["schema_references"] = _decode_json(row["schema_references"], tuple[SchemaReference, ...])
-    return ArchivedSchema(**known)
+    values = _take_fields(row, ArchivedSchema)
+    values["subjects"] = _decode_json(row["subjects"], tuple[SubjectVersion, ...])
+    values["schema_references"] = _decode_json(row["schema_references"], tuple[SchemaReference, ...])
+    return ArchivedSchema(**values)
 
 
 def _decode_json(text: str, kind: Any) -> Any:
-    """Return what a column of JSON holds, every item of its type. Raises what DECODE_ERRORS names."""
+    """Decode a value of a column of JSON, every item of its type. Raises DECODE_ERRORS."""
     return msgspec.json.decode(text, type=kind)

@@ -1,6 +1,6 @@
-"""A Delta table of an index: opens it, and refuses files that no index has.
+"""Opens the Delta table of an index, and refuses files foreign to an index.
 
-A table is opened at one version. A commit uses the handle from which its plan was made: see `store/index.py`.
+A table is opened at one version. A commit uses the handle of its plan: see `store/index.py`.
 """
 
 import dataclasses
@@ -33,16 +33,15 @@ from kafka_s3_platform.waits import waiting_for
 R = TypeVar("R")
 
 _OWN_FILE = re.compile(r"(?!.*(?:^|/)\.\.?(?:/|$))[A-Za-z0-9_.=+-]+(?:/[A-Za-z0-9_.=+-]+)*")
-"""A path of a file below the table's folder, in characters that need no decoding."""
+"""A path of a file below the table's folder, in characters without a need for decoding."""
 
 
 @dataclass(frozen=True)
 class Handle:
-    """An open table, and the options that it was opened with. delta-rs keeps them, so their credentials may expire.
+    """An open table, and its options. delta-rs keeps them, so their credentials may expire.
 
-    `log` are the files of the log that make up `version`, which was checked. The last one tells the version
-    from another of that number. A commit brings the table, not the handle, to the next version, whose entry follows in
-    `log`.
+    `log` are the files of the log of the checked `version`. The last one identifies the version among others of that
+    number. A commit brings the table, not the handle, to the next version.
     """
 
     table: DeltaTable
@@ -53,7 +52,7 @@ class Handle:
 
 @dataclass(frozen=True)
 class IndexTable:
-    """The Delta table in `folder`, which need not exist."""
+    """The Delta table in `folder`. It need not exist."""
 
     store: StoreSettings = dataclasses.field(repr=False)
     folder: str
@@ -86,9 +85,9 @@ class IndexTable:
         return self._check(Handle(table, options, table.version(), log))
 
     def update(self, handle: Handle) -> Handle | None:
-        """Bring the handle's table up to the newest version. Only what is new is read: nothing new is one request.
+        """Bring the handle's table up to the newest version, and read only the difference: without any, one request.
 
-        Return None if the log has the handle's version no more, or another one: so it is after the log was put back
+        Return None if the log has lost the handle's version, or has another one: so it is after the log was put back
         from a backup. The handle must not be used any more then.
         """
         first = handle.table.version()
@@ -106,24 +105,24 @@ class IndexTable:
         return self._check(replace(handle, version=version, log=extend_segment(handle.log, newer, version)))
 
     def is_newest(self, handle: Handle) -> bool:
-        """Whether the log still ends with the handle's version, and it is not another one of that number."""
+        """Return True if the log still ends with the handle's version, not with another one of that number."""
         return find_newest_version(list_newer(self.objects, self.folder, handle.log, handle.version)) == handle.version
 
     def follow_commit(self, handle: Handle) -> Handle | None:
-        """Return the handle with the entry of the log that was committed through it. The store is asked for it.
+        """Return the handle with the log entry of its commit, read from the store.
 
-        Return None if the log has the version before it no more.
+        Return None if the log has lost the version before it.
         """
         newer = list_newer(self.objects, self.folder, handle.log, handle.version)
         log = extend_segment(handle.log, newer, handle.table.version())
         return replace(handle, log=log) if newer else None
 
     def name_log_entry(self, version: int) -> str:
-        """Return the key of the log entry of a version, which is Delta's."""
+        """Return the key of the log entry of a version of Delta's."""
         return f"{self.folder}/_delta_log/{version:020d}.json"
 
     def _check(self, handle: Handle) -> Handle:
-        """Return the handle. Refuse a version that names files out of its folder, or deletion vectors.
+        """Return the handle. Refuse a version with files out of its folder, or with deletion vectors.
 
         delta-rs follows both, also to this machine's files (`file:///`).
         """
@@ -139,7 +138,7 @@ class IndexTable:
         return handle
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
-        """Return `call()`. Raise errors of delta-rs and Arrow as store errors that name the index."""
+        """Return `call()`. Raise errors of delta-rs and Arrow as store errors with the index's name."""
         place = self.store.endpoint_url or "AWS"
         try:
             with waiting_for(f"the store at {place}"):

@@ -1,8 +1,8 @@
-"""Reserve what a run is going to write. A lease begins with the commit of the run's plan.
+"""Reserves the places of a run's writes. A lease begins with the commit of the run's plan.
 
-No clock ends a lease. The commit of a plan adds rows that name what the run has reserved. While they are present, the
-run may commit. A later run that needs the same removes them in the commit of its own plan, and a vacuum removes old
-ones. The first run then does not find its rows and never commits. So the rows of a killed run make no other run wait.
+No clock ends a lease. The commit of a plan adds the rows of the run's reservations. While they are present, the run may
+commit. A later run with a need for the same removes them in the commit of its own plan, and a vacuum removes old ones.
+The first run then does not find its rows and never commits. So the rows of a killed run make no other run wait.
 """
 
 import logging
@@ -27,9 +27,9 @@ _WORDS: Mapping[type[Reservation | Compaction], tuple[str, str, str]] = {
 
 @dataclass(frozen=True)
 class Lease:
-    """The `rows` of a topic that a run reserved in the commit of version `epoch`. A run that needs nothing has none.
+    """A run's reserved `rows` of a topic, from the commit of version `epoch`. A run without reservations has none.
 
-    `uri` is that of the index.
+    `uri` is the index's.
     """
 
     uri: str
@@ -40,31 +40,31 @@ class Lease:
 
     @property
     def end(self) -> tuple[RowPredicate, ...]:
-        """The predicates of the rows that the run's last commit removes."""
+        """The predicates of the rows for the run's last commit to remove."""
         return end_runs(self.rows)
 
     def refuse_superseded(self, state: IndexState) -> None:
-        """Raise SupersededError if the index, as it is now, holds the rows no more."""
+        """Raise SupersededError if the current index has lost the rows."""
         if self.is_held(state):
             return
         others = sorted({r.run_id for r in self._open_rows(state)} - {self.run_id})
-        what, later, left = _WORDS[type(self.rows[0])]
+        what, later, remainder = _WORDS[type(self.rows[0])]
         raise SupersededError(
             f"{self.uri}, topic {self.topic}: the {what} of run {self.run_id} (epoch {self.epoch}) was "
             f"superseded by a later one {later} or by a vacuum; it commits nothing (open now: "
             f"{', '.join(others) or 'none'}). Run it again for "
-            f"what is still {left}"
+            f"what is still {remainder}"
         )
 
     def is_held(self, state: IndexState) -> bool:
-        """Whether the index still holds the rows."""
+        """Return True if the index still holds the rows."""
         # an index that was put back from a copy gives the epochs after it to other runs
         return any((row.epoch, row.run_id) == (self.epoch, self.run_id) for row in self._open_rows(state))
 
     def _open_rows(self, state: IndexState) -> list[Reservation | Compaction]:
         kinds = {type(row) for row in self.rows}
-        found: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
-        return [row for row in found if type(row) in kinds]
+        open_rows: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
+        return [row for row in open_rows if type(row) in kinds]
 
 
 def take_leases(
@@ -72,25 +72,25 @@ def take_leases(
     changes: Mapping[str, Change],
     superseded: Mapping[str, Iterable[Reservation | Compaction]],
 ) -> dict[str, Lease]:
-    """Commit the plans of topics in one commit, on the version that they were made from. Each topic has its own lease.
+    """Commit the plans of topics in one commit, on the version of their snapshot. Each topic has its own lease.
 
-    Their rows of epoch `snapshot.version + 1` are the leases. Ends the runs that hold the `superseded` rows, each for
-    the row's topic alone. Raises IndexConflictError when another commit came first.
+    Their rows of epoch `snapshot.version + 1` are the leases. Ends the runs with the `superseded` rows, each for the
+    row's topic alone. Raises IndexConflictError if another commit came first.
     """
-    whole: dict[str, Change] = {}
+    merged: dict[str, Change] = {}
     for topic, change in changes.items():
-        whole[topic] = replace(change, removed=(*end_runs(superseded.get(topic, ())), *change.removed))
-    epoch = snapshot.commit(whole)
-    found: dict[str, Lease] = {}
+        merged[topic] = replace(change, removed=(*end_runs(superseded.get(topic, ())), *change.removed))
+    epoch = snapshot.commit(merged)
+    leases: dict[str, Lease] = {}
     for topic, change in changes.items():
         rows = tuple(row for row in change.added if isinstance(row, Reservation | Compaction))
-        found[topic] = Lease(snapshot.index.uri, topic, rows, change.run_id, epoch)
-    return found
+        leases[topic] = Lease(snapshot.index.uri, topic, rows, change.run_id, epoch)
+    return leases
 
 
 @contextmanager
 def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Iterator[None]:
-    """Give the leases back if the block fails, so that the vacuum need not wait for them."""
+    """Give the leases back if the block fails: the vacuum need not wait for them."""
     try:
         yield
     except Exception:
@@ -100,19 +100,19 @@ def released_on_failure(index: ConnectorIndex, leases: Sequence[Lease]) -> Itera
 
 def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
     """Remove the rows of the leases in one commit, if possible: they may be gone, or the store may not answer."""
-    wanted = [lease for lease in leases if lease.rows]
-    if not wanted:
+    open_leases = [lease for lease in leases if lease.rows]
+    if not open_leases:
         return
     try:
         snapshot = index.open()
-        snapshot.load_states(lease.topic for lease in wanted)
-        held = {a.topic: a for a in wanted if a.is_held(snapshot.topic(a.topic).state)}
-        if held:
-            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in held.items()})
-    except Exception as err:  # noqa: BLE001 - the run's own error is the one to tell
-        logger.warning("%s: reservations of epoch %d were not released: %s", index.uri, wanted[0].epoch, err)
+        snapshot.load_states(lease.topic for lease in open_leases)
+        valid = {a.topic: a for a in open_leases if a.is_held(snapshot.topic(a.topic).state)}
+        if valid:
+            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in valid.items()})
+    except Exception as err:  # noqa: BLE001 - the run's own error is the one to report
+        logger.warning("%s: reservations of epoch %d were not released: %s", index.uri, open_leases[0].epoch, err)
 
 
 def end_runs(rows: Iterable[Reservation | Compaction]) -> tuple[RowPredicate, ...]:
-    """Match everything that the runs of these rows reserved: a run holds all of its plan, or nothing."""
+    """Match all reservations of the runs of these rows: a run holds all of its plan, or nothing."""
     return tuple(dict.fromkeys(match_run(row) for row in rows))

@@ -1,4 +1,4 @@
-"""One bucket of an S3-compatible store: reads, listings, and writes that never overwrite by accident."""
+"""Reads, lists and writes objects in one bucket of an S3-compatible store, and never overwrites by accident."""
 
 import base64
 import hashlib
@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 
 READ_AHEAD = 4_194_304
 MAX_EMPTY_PAGES = 100
-"""Pages of a listing without an entry, in a row: stores answer some where many objects were deleted."""
+"""Pages of a listing without an entry, in a row: stores have some after many objects were deleted."""
 
 HEADS_AT_ONCE = 16
 WRITE_ID = "write-id"
 NO_ETAG = '"00000000000000000000000000000000"'
-"""An ETag that no object has, for conditions that must be false."""
+"""An ETag of no object, for false conditions."""
 
 _METADATA_SAFE = "/:+=@,"
 _METADATA_PREFIX = "x-amz-meta-"
@@ -53,16 +53,16 @@ MAX_METADATA_BYTES = 2_048
 ThawState = Literal["", "ongoing", "thawed"]
 
 COLD = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-"""Storage classes whose objects cannot be read before they are thawed."""
+"""Storage classes of objects to be thawed before reading."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What the store reports about an object. `etag` is as the store returns it.
+    """The store's facts about an object. `etag` is as the store returns it.
 
-    `thaw` belongs to objects in a cold storage class: it is empty if nobody asked for a thaw, else `ongoing` or
+    `thaw` belongs to objects in a cold storage class: it is empty without a request for a thaw, else `ongoing` or
     `thawed`. Listings have neither `thaw` nor `metadata`.
     """
 
@@ -76,13 +76,13 @@ class ObjectInfo:
 
     @property
     def is_cold(self) -> bool:
-        """Whether it cannot be read now, as far as is known."""
+        """True if it cannot be read now, as far as is known."""
         return self.storage_class in COLD and self.thaw != "thawed"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPage:
-    """One answer to a listing: objects, and with a delimiter the folders, whose names end in it."""
+    """One answer to a listing: objects, and with a delimiter the folders. Names of folders end in it."""
 
     objects: tuple[ObjectInfo, ...]
     folders: tuple[str, ...]
@@ -91,7 +91,7 @@ class ListedPage:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """A multipart upload that was neither completed nor aborted."""
+    """A multipart upload, neither completed nor aborted."""
 
     key: str
     upload_id: str
@@ -100,7 +100,7 @@ class UnfinishedUpload:
 
 @dataclass(frozen=True, slots=True)
 class WrittenObject:
-    """What a write left behind."""
+    """The result of a write."""
 
     key: str
     size: int
@@ -108,11 +108,10 @@ class WrittenObject:
 
 
 class ObjectStore:
-    """The bucket that `settings` names. It is pickled as its settings.
+    """The bucket in `settings`. It is pickled as its settings.
 
-    Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with what was tried, and also
-    the errors that its docstring names. If a server does not answer, a call fails after at most `max_retries` + 1 times
-    65 s.
+    Every method raises AuthorizationError, MissingBucketError or StoreUnavailableError with its attempt, and the errors
+    in its docstring. If a server does not answer, a call fails after at most `max_retries` + 1 times 65 s.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -131,24 +130,24 @@ class ObjectStore:
         return f"s3://{self.bucket}/{key}"
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Look at `key`; None when there is no such object."""
+        """Read the metadata of the object at `key`; None if there is no such object."""
         try:
-            asked = {"Bucket": self.bucket, "Key": key, **self._customer_key}
-            found = self._call("HeadObject", key, lambda: self._client.head_object(**asked))
+            request = {"Bucket": self.bucket, "Key": key, **self._customer_key}
+            answer = self._call("HeadObject", key, lambda: self._client.head_object(**request))
         except NotFoundError:
             return None
         return ObjectInfo(
             key=key,
-            size=found["ContentLength"],
-            etag=found["ETag"],
-            last_modified=found["LastModified"],
-            storage_class=found.get("StorageClass", "STANDARD"),
-            metadata={name.lower(): unquote(value) for name, value in found["Metadata"].items()},
-            thaw=_parse_thaw_state(found.get("Restore", "")),
+            size=answer["ContentLength"],
+            etag=answer["ETag"],
+            last_modified=answer["LastModified"],
+            storage_class=answer.get("StorageClass", "STANDARD"),
+            metadata={name.lower(): unquote(value) for name, value in answer["Metadata"].items()},
+            thaw=_parse_thaw_state(answer.get("Restore", "")),
         )
 
     def heads(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
-        """Look at each key, several at once."""
+        """Read the metadata at each key, several at once."""
         with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
             return list(pool.map(self.head, keys))
 
@@ -157,21 +156,21 @@ class ObjectStore:
         return self._read(key, {"ChecksumMode": "ENABLED"})
 
     def open(self, key: str, etag: str | None = None) -> "ObjectFile":
-        """Return the object as a seekable file that reads ranges.
+        """Return the object as a seekable file of range reads.
 
         Raises:
             NotFoundError: there is no such object.
-            IntegrityError: it is not the one with `etag`, now or while it is read.
+            IntegrityError: it has another ETag than `etag`, now or while it is read.
         """
-        found = self.head(key)
-        if found is None:
+        info = self.head(key)
+        if info is None:
             raise NotFoundError(f"{self.uri(key)} does not exist: it was deleted or never written")
-        if etag is not None and found.etag != etag:
-            raise IntegrityError(f"{self.uri(key)} has etag {found.etag}, not {etag}: it was replaced or damaged")
-        return ObjectFile(self, found)
+        if etag is not None and info.etag != etag:
+            raise IntegrityError(f"{self.uri(key)} has etag {info.etag}, not {etag}: it was replaced or damaged")
+        return ObjectFile(self, info)
 
     def open_stored(self, item: StoredObject) -> "ObjectFile":
-        """Open the object that a row of the index names, as `open` does. A copy with another ETag is accepted.
+        """Open the object in a row of the index, as `open` does. A copy with another ETag is accepted.
 
         If the ETag differs, size and SHA-256 decide. The whole object is read once for that.
         """
@@ -183,21 +182,21 @@ class ObjectStore:
             )
         return opened
 
-    def is_stored(self, item: StoredObject, found: ObjectInfo) -> bool:
-        """Return whether `found` is the object in the index: by its ETag, else by its size and SHA-256."""
-        if found.etag == item.etag:
+    def is_stored(self, item: StoredObject, info: ObjectInfo) -> bool:
+        """Return True if `info` is of the object in the index: by its ETag, else by its size and SHA-256."""
+        if info.etag == item.etag:
             return True
-        return bool(item.sha256) and found.size == item.size and self._hashed(found) == item.sha256
+        return bool(item.sha256) and info.size == item.size and self._hashed(info) == item.sha256
 
-    def _hashed(self, found: ObjectInfo) -> str:
-        known = self._sha256.get((found.key, found.etag))
-        if known is None:
+    def _hashed(self, info: ObjectInfo) -> str:
+        sha256 = self._sha256.get((info.key, info.etag))
+        if sha256 is None:
             digest = hashlib.sha256()
-            with ObjectFile(self, found) as source:
+            with ObjectFile(self, info) as source:
                 while part := source.read(READ_AHEAD):
                     digest.update(part)
-            known = self._sha256[found.key, found.etag] = digest.hexdigest()
-        return known
+            sha256 = self._sha256[info.key, info.etag] = digest.hexdigest()
+        return sha256
 
     def read_range(self, key: str, start: int, end: int, etag: str) -> bytes:
         """Read bytes `[start, end)` of the object with `etag`. Raises IntegrityError if it was replaced or deleted."""
@@ -214,7 +213,7 @@ class ObjectStore:
                 yield _read_entry(item)
 
     def list_from(self, folder: str, begin: str) -> Iterator[ObjectInfo]:
-        """List the objects of a folder without folders, from the first name after `begin` on: the store skips others.
+        """List the objects of a folder without folders, from the first name after `begin` on. The store skips others.
 
         `folder` ends in `/`. In one folder SeaweedFS compares as `list` does.
         """
@@ -222,17 +221,17 @@ class ObjectStore:
             yield _read_entry(item)
 
     def list_pages(self, prefix: str, *, delimiter: str = "", start_after: str = "") -> Iterator[ListedPage]:
-        """List what lies under `prefix`, one request for each page. With a delimiter, list that folder alone.
+        """List objects and folders under `prefix`, one request for each page. With a delimiter, list that folder alone.
 
         `start_after` is a key of the same folder, or without a delimiter the last one of an earlier listing: every
-        store goes on behind it. Of other keys SeaweedFS leaves out some, see `list`.
+        store goes on behind it. For other keys SeaweedFS leaves out some objects, see `list`.
         """
         options = {"Prefix": prefix, "Delimiter": delimiter, "StartAfter": start_after}
-        asked = {name: value for name, value in options.items() if value or name == "Prefix"}
-        for page in self._pages("ListObjectsV2", ("Contents", "CommonPrefixes"), **asked):
+        request = {name: value for name, value in options.items() if value or name == "Prefix"}
+        for page in self._pages("ListObjectsV2", ("Contents", "CommonPrefixes"), **request):
             yield ListedPage(
                 tuple(map(_read_entry, page.get("Contents", []))),
-                tuple(found["Prefix"] for found in page.get("CommonPrefixes", [])),
+                tuple(folder["Prefix"] for folder in page.get("CommonPrefixes", [])),
                 not page.get("IsTruncated"),
             )
 
@@ -242,12 +241,12 @@ class ObjectStore:
             yield item["Prefix"]
 
     def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """List multipart uploads under `prefix` that were neither completed nor aborted."""
+        """List unfinished multipart uploads under `prefix`."""
         for item in self._items("ListMultipartUploads", "Uploads", Prefix=prefix):
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
     def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
-        """Create an object. Raises PreconditionError if there is one that this same call has not written."""
+        """Create an object. Raises PreconditionError if there is one from another call."""
         return self._put(key, body, metadata or {}, None)
 
     def replace(self, key: str, body: bytes, if_match: str, metadata: Mapping[str, str] | None = None) -> WrittenObject:
@@ -258,10 +257,10 @@ class ObjectStore:
         return self._put(key, body, metadata or {}, if_match)
 
     def refuses(self, key: str, control: str) -> str | None:
-        """Return why the store refuses an object at `key`. Return None if it accepts one. Writes nothing.
+        """Return the store's reason for refusing an object at `key`. Return None if it accepts one. Writes nothing.
 
-        `control` is a key that the store accepts. If the store refuses a write there too, the key is not the reason,
-        and the error is raised.
+        `control` is an accepted key. If the store refuses a write there too, the key is not the reason, and the error
+        is raised.
         """
         try:
             self.write_in_vain(key)
@@ -271,7 +270,7 @@ class ObjectStore:
         return None
 
     def write_in_vain(self, key: str) -> None:
-        """Make a PUT whose condition is always false. Raises the error, if any, that prevents a write at `key`."""
+        """Make a PUT with an always false condition. Raises the error, if any, of writes at `key`."""
         with suppress(PreconditionError, NotFoundError):
             self.replace(key, b"", NO_ETAG)
 
@@ -285,7 +284,7 @@ class ObjectStore:
                 raise
 
     def tag(self, key: str, tags: Mapping[str, str]) -> None:
-        """Give the object these tags instead of those that it has."""
+        """Replace the object's tags by these."""
         tag_set = {"TagSet": [{"Key": name, "Value": value} for name, value in tags.items()]}
         self._call(
             "PutObjectTagging",
@@ -298,30 +297,30 @@ class ObjectStore:
 
         Source: Amazon S3 API, RestoreObject.
         """
-        wanted = {"Days": days, "GlacierJobParameters": {"Tier": tier}}
-        request = {"Bucket": self.bucket, "Key": key, "RestoreRequest": wanted}
+        restore = {"Days": days, "GlacierJobParameters": {"Tier": tier}}
+        request = {"Bucket": self.bucket, "Key": key, "RestoreRequest": restore}
         try:
             self._call("RestoreObject", key, lambda: self._client.restore_object(**request))
         except StoreUnavailableError:
             # 409 RestoreAlreadyInProgress is translated to the same error as an overloaded store
-            found = self.head(key)
-            if found is None or not found.thaw:
+            info = self.head(key)
+            if info is None or not info.thaw:
                 raise
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin a multipart upload. Return its id. Nothing is visible at `key` until it is completed."""
         begin = {"Bucket": self.bucket, "Key": key, "Metadata": _encode_metadata(metadata), **self._written_as}
         begin["ChecksumAlgorithm"] = "CRC32"
-        found = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**begin))
-        return str(found["UploadId"])
+        answer = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**begin))
+        return str(answer["UploadId"])
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes) -> dict[str, Any]:
-        """Upload part `number`, counted from 1. Return what `complete_upload` needs to know about it."""
+        """Upload part `number`, counted from 1. Return its entry for `complete_upload`."""
         part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number}
         part |= _add_checksum(body) | self._customer_key
         done = self._call("UploadPart", key, lambda: self._client.upload_part(**part))
-        kept = {name: done[name] for name in ("ETag", "ChecksumCRC32") if name in done}
-        return {"PartNumber": number, **kept}
+        identifiers = {name: done[name] for name in ("ETag", "ChecksumCRC32") if name in done}
+        return {"PartNumber": number, **identifiers}
 
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Mapping[str, Any]], write_id: str, if_match: str | None
@@ -329,7 +328,7 @@ class ObjectStore:
         """Make an object of the parts, if there is none yet or it has etag `if_match`. Return the new etag.
 
         `write_id` is the value of `WRITE_ID` in the upload's metadata. Raises PreconditionError or NotFoundError as
-        `put_new` and `replace` do, and NotFoundError when the upload itself is gone.
+        `put_new` and `replace` do, and NotFoundError if the upload itself is gone.
         """
         upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
         upload |= _write_condition(if_match) | self._customer_key
@@ -362,14 +361,14 @@ class ObjectStore:
             return str(self._call(operation, key, write)["ETag"])
         except (PreconditionError, NotFoundError, StoreUnavailableError):
             # botocore repeats a request whose response was lost. The repetition then fails on the first one's object.
-            found = self.head(key)
-            if found is None or found.metadata.get(WRITE_ID) != write_id:
+            info = self.head(key)
+            if info is None or info.metadata.get(WRITE_ID) != write_id:
                 raise
             logger.warning("%s of %s was done, only its response was lost", operation, self.uri(key))
-            return found.etag
+            return info.etag
 
     def _read(self, key: str, options: Mapping[str, str]) -> bytes:
-        """Read a body. The client repeats requests, but no body that breaks off or is damaged: that is done here."""
+        """Read a body. The client repeats requests, but no broken or damaged body: that is done here."""
         for attempt in range(self.settings.max_retries + 1):
             try:
                 return self._call("GetObject", key, lambda: self._body(key, options))
@@ -382,9 +381,9 @@ class ObjectStore:
         raise AssertionError("unreachable")
 
     def _body(self, key: str, options: Mapping[str, str]) -> bytes:
-        found = self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)
+        answer = self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)
         # as a context manager, botocore's body is urllib3's, which compares nothing
-        with closing(found["Body"]) as body:
+        with closing(answer["Body"]) as body:
             return bytes(body.read())
 
     def _items(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
@@ -399,8 +398,8 @@ class ObjectStore:
             empty = 0 if any(page.get(name) for name in items) else empty + 1
             if empty > MAX_EMPTY_PAGES:
                 raise StoreUnavailableError(
-                    f"{operation} of {self.uri(prefix)}: {empty:,} pages in a row without an entry, and the store says "
-                    f"that there are more. Run again; if it happens again, ask who runs the store"
+                    f"{operation} of {self.uri(prefix)}: {empty:,} pages in a row without an entry, and the store "
+                    f"promises more. Run again; if it happens again, ask who runs the store"
                 )
             yield page
 
@@ -418,16 +417,16 @@ class ObjectStore:
 
     @cached_property
     def _written_as(self) -> dict[str, Any]:
-        """What every object is created with: access control and encryption."""
+        """Parameters of every new object: access control and encryption."""
         settings = self.settings
-        wanted = {"ACL": settings.canned_acl, "SSEKMSKeyId": settings.kms_key_id}
+        options = {"ACL": settings.canned_acl, "SSEKMSKeyId": settings.kms_key_id}
         if settings.customer_key is None:
-            wanted["ServerSideEncryption"] = settings.encryption
-        return {name: value for name, value in wanted.items() if value} | self._customer_key
+            options["ServerSideEncryption"] = settings.encryption
+        return {name: value for name, value in options.items() if value} | self._customer_key
 
     @cached_property
     def _customer_key(self) -> dict[str, Any]:
-        """What each read and write of objects under a customer's key (SSE-C) needs: S3 does not keep the key."""
+        """Parameters of each read and write of objects under a customer's key (SSE-C): S3 does not keep the key."""
         if self.settings.customer_key is None:
             return {}
         key = base64.b64decode(self.settings.customer_key.get_secret_value())
@@ -459,35 +458,35 @@ class SizedFile(io.RawIOBase):
         self._at = base + offset
         return self._at
 
-    def _count_wanted(self, size: int | None) -> int:
-        """Return how many of so many bytes there are. None and negative numbers want all that are left."""
-        left = max(0, self._size - self._at)
-        return left if size is None or size < 0 else min(size, left)
+    def _count_available(self, size: int | None) -> int:
+        """Return the number of available bytes of `size`. None and negative numbers mean all that remain."""
+        remaining = max(0, self._size - self._at)
+        return remaining if size is None or size < 0 else min(size, remaining)
 
 
 class ObjectFile(SizedFile):
-    """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones what they ask for.
+    """A seekable, readable file over an object. Small reads fetch `READ_AHEAD` bytes, large ones their size.
 
-    Raises IntegrityError as soon as the object is no longer the one that was opened.
+    Raises IntegrityError as soon as the object is replaced.
     """
 
     def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
         super().__init__(info.key, info.size)
         self.info = info
         self._store = store
-        self._held = b""
-        self._held_from = 0
+        self._buffer = b""
+        self._buffer_start = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = self._count_wanted(size)
-        start = self._at - self._held_from
-        if start < 0 or start + wanted > len(self._held):
-            self._fetch(self._count_wanted(max(wanted, READ_AHEAD)))
+        count = self._count_available(size)
+        start = self._at - self._buffer_start
+        if start < 0 or start + count > len(self._buffer):
+            self._fetch(self._count_available(max(count, READ_AHEAD)))
             start = 0
-        self._at += wanted
-        if start == 0 and wanted == len(self._held):
-            return self._held
-        return self._held[start : start + wanted]
+        self._at += count
+        if start == 0 and count == len(self._buffer):
+            return self._buffer
+        return self._buffer[start : start + count]
 
     def readinto(self, buffer: Any, /) -> int:
         data = self.read(len(buffer))
@@ -495,9 +494,9 @@ class ObjectFile(SizedFile):
         return len(data)
 
     def _fetch(self, size: int) -> None:
-        self._held_from = self._at
+        self._buffer_start = self._at
         info = self.info
-        self._held = self._store.read_range(info.key, self._at, self._at + size, info.etag) if size else b""
+        self._buffer = self._store.read_range(info.key, self._at, self._at + size, info.etag) if size else b""
 
 
 def _read_entry(item: Mapping[str, Any]) -> ObjectInfo:
@@ -506,15 +505,15 @@ def _read_entry(item: Mapping[str, Any]) -> ObjectInfo:
 
 
 def new_write_id() -> str:
-    """Return a value of `WRITE_ID` that no other write has."""
+    """Return a value of `WRITE_ID` for one write alone."""
     return uuid4().hex
 
 
-def _parse_thaw_state(told: str) -> ThawState:
-    """Return what `x-amz-restore` means. Source: Amazon S3 API, HeadObject."""
-    if not told:
+def _parse_thaw_state(header: str) -> ThawState:
+    """Parse `x-amz-restore`. Source: Amazon S3 API, HeadObject."""
+    if not header:
         return ""
-    return "ongoing" if 'ongoing-request="true"' in told else "thawed"
+    return "ongoing" if 'ongoing-request="true"' in header else "thawed"
 
 
 def _write_condition(if_match: str | None) -> dict[str, str]:
@@ -524,18 +523,18 @@ def _write_condition(if_match: str | None) -> dict[str, str]:
 
 
 def measure_metadata(metadata: Mapping[str, str]) -> int:
-    """Return how many of `MAX_METADATA_BYTES` an object's metadata take, with the metadata that each write adds."""
-    found = _encode_metadata({**metadata, WRITE_ID: new_write_id()})
-    return sum(len(_METADATA_PREFIX) + len(name) + len(value) for name, value in found.items())
+    """Return the bytes of an object's metadata against `MAX_METADATA_BYTES`, with the metadata of each write."""
+    encoded = _encode_metadata({**metadata, WRITE_ID: new_write_id()})
+    return sum(len(_METADATA_PREFIX) + len(name) + len(value) for name, value in encoded.items())
 
 
 def _encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Percent-encode what is not plain ASCII: S3 keeps user metadata in headers."""
+    """Percent-encode all but plain ASCII: S3 keeps user metadata in headers."""
     return {name: quote(value, safe=_METADATA_SAFE) for name, value in metadata.items()}
 
 
 def _add_checksum(body: bytes) -> dict[str, Any]:
-    """Return a body for boto3 with its checksum, which becomes a header and is signed. Object Lock demands one."""
+    """Return a body for boto3 with its checksum. That becomes a signed header. Object Lock demands one."""
     return {"Body": body, "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()}
 
 

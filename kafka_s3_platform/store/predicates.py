@@ -1,4 +1,4 @@
-"""Which rows of an index a commit removes. SQL over rows is made here and nowhere else."""
+"""Builds the predicates of rows for a commit to remove. SQL over rows is made here and nowhere else."""
 
 from collections.abc import Iterable, Mapping
 from typing import NewType
@@ -12,7 +12,7 @@ RowPredicate = NewType("RowPredicate", str)
 
 
 def match_run(row: Reservation | Compaction) -> RowPredicate:
-    """Match all rows by which the run of this row reserved something."""
+    """Match all reservations of the run of this row."""
     return match_row(find_kind(row), {"epoch": row.epoch})
 
 
@@ -38,7 +38,7 @@ def match_gap(gap: Gap) -> RowPredicate:
 
 
 def match_segments(keys: Iterable[str]) -> RowPredicate:
-    """Match the live segments whose first object lies at one of the keys."""
+    """Match the live segments with their first object at one of the keys."""
     listed = ", ".join(map(quote_text, keys))
     return RowPredicate(f"(kind = 'segment' AND key IN ({listed}))")
 
@@ -54,24 +54,24 @@ def match_periods(periods: Iterable[str]) -> RowPredicate:
 
 
 def match_row(kind: str, columns: Mapping[str, int | str]) -> RowPredicate:
-    """Match the rows of a kind, which are no segments, that hold exactly these values."""
-    known = {"kind": kind, "period": STATE_PERIOD, **columns}
-    terms = [f"{name} = {quote_text(value) if isinstance(value, str) else value}" for name, value in known.items()]
+    """Match the rows of a kind other than segments with exactly these values."""
+    pairs = {"kind": kind, "period": STATE_PERIOD, **columns}.items()
+    terms = [f"{name} = {quote_text(value) if isinstance(value, str) else value}" for name, value in pairs]
     return RowPredicate(f"({' AND '.join(terms)})")
 
 
 def match_any(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Match the rows that one of the predicates matches."""
+    """Match the rows of any of the predicates."""
     return RowPredicate(f"({' OR '.join(predicates)})")
 
 
 def match_every(predicates: Iterable[RowPredicate]) -> RowPredicate:
-    """Match the rows that all of the predicates match."""
+    """Match the rows of all of the predicates."""
     return RowPredicate(f"({' AND '.join(predicates)})")
 
 
 def match_version(version: int) -> RowPredicate:
-    """Match the rows that the commit of this version adds."""
+    """Match the rows added by the commit of this version."""
     return RowPredicate(f"version = {version}")
 
 

@@ -1,11 +1,11 @@
-"""Check that the store keeps the promises that an archive relies on.
+"""Checks that the store keeps the promises an archive relies on.
 
-Each process checks once, before it writes the first byte that depends on a promise. The check uses one small object.
-The object is not deleted, because the run path has no right to delete. It lies in a folder of our own documents, so
-that folders of records have nothing but records.
+Each process checks once, before its first write that depends on a promise. The check uses one small object. The object
+is not deleted: the run path has no right to delete. It lies in a folder of our own documents, because folders of
+records have nothing but records.
 
-Several processes may check at the same moment, and must not take each other for a store that breaks its promises. A
-conditional write that succeeds proves that no other process wrote in between.
+Several processes may check at the same moment, and must not take each other for a store without promises. A successful
+conditional write proves that no other process wrote in between.
 """
 
 import logging
@@ -27,7 +27,7 @@ LONGEST_WAIT_SECONDS = 2.0
 tried_before: set[tuple[str, str, bool]] = set()
 _finding = threading.Lock()
 _trying: dict[tuple[str, str], threading.Lock] = {}
-"""One for each store and folder: a store that does not answer holds up no other."""
+"""One for each store and folder: a silent store holds up no other."""
 
 
 class _OvertakenError(Exception):
@@ -35,13 +35,13 @@ class _OvertakenError(Exception):
 
 
 def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> None:
-    """Check that objects under `prefix` can be written and read, and that the store keeps its promises.
+    """Check writing and reading of objects under `prefix`, and the store's promises.
 
-    The store must refuse a conditional write whose condition is false; if `uploads`, also the end of a multipart
-    upload. It must read and list the newest write. Listing is not checked without the right to list.
+    The store must refuse a conditional write with a false condition; if `uploads`, also the end of a multipart upload.
+    It must read and list the newest write. Listing is not checked without the right to list.
 
     Raises:
-        ConfigError: the store breaks a promise; the message names the promise, and what would be lost.
+        ConfigError: the store breaks a promise; the message names the promise and the loss.
     """
     tried = store.settings.model_dump_json(), prefix
     with _finding:
@@ -76,7 +76,7 @@ class _Check:
             self._try_upload()
 
     def _try(self) -> None:
-        first = self._overwritten(self._found())
+        first = self._overwritten(self._find_or_create())
         if self._is_written(NO_ETAG):
             raise self._broken("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)
         body = _make_body()
@@ -90,25 +90,25 @@ class _Check:
             ),
         ):
             if not is_kept:
-                # succeeds only if no other process wrote meanwhile: else its write is what was read
+                # succeeds only if no other process wrote meanwhile: else its write was read
                 self._overwritten(second.etag)
                 raise ConfigError(f"{self._at}: {what}. {loss} {_ADVICE}")
 
-    def _found(self) -> str:
-        """Return the object's ETag. Create the object only where there is none."""
+    def _find_or_create(self) -> str:
+        """Return the object's ETag. Create the object if there is none."""
         try:
             created = self._store.put_new(self._key, _make_body())
         except PreconditionError:
-            found = self._store.head(self._key)
-            if found is None:
+            info = self._store.head(self._key)
+            if info is None:
                 raise _OvertakenError from None
-            return found.etag
+            return info.etag
         if self._is_written(None):
             raise self._broken("overwrote an object that was there", "`If-None-Match: *`", _LOST_CREATED)
         return created.etag
 
     def _is_written(self, if_match: str | None) -> bool:
-        """Return whether the store does a conditional write though its condition is false."""
+        """Return True if the store does a conditional write in spite of its false condition."""
         try:
             if if_match is None:
                 self._store.put_new(self._key, _make_body())
@@ -132,12 +132,12 @@ class _Check:
 
     def _lists(self, written: WrittenObject) -> bool:
         try:
-            found = {o.key: o.etag for o in self._store.list(self._key)}
+            etags = {o.key: o.etag for o in self._store.list(self._key)}
         except AuthorizationError:
             # archiving objects takes no right to list
-            logger.debug("no right to list bucket %s, so what a listing shows is not tried", self._store.bucket)
+            logger.debug("no right to list bucket %s, so listings are not tried", self._store.bucket)
             return True
-        return found.get(self._key) == written.etag
+        return etags.get(self._key) == written.etag
 
     def _try_upload(self) -> None:
         write_id = new_write_id()
@@ -170,12 +170,12 @@ class _Check:
 
 
 _LOST_CREATED = (
-    "Objects of others would be overwritten, and of two runs that commit at once both would be told that they did, "
-    "though the records of one are lost."
+    "Objects of others would be overwritten, and of two runs that commit at once both would succeed, though the "
+    "records of one are lost."
 )
-_LOST_REPLACED = "What another process has just written would be overwritten unseen."
-_LOST_READ = "Runs would decide by an index that is no longer so: archive twice, or delete what is live."
-_LOST_LISTED = "Runs would read the index without its newest commits, and miss what was archived."
+_LOST_REPLACED = "New writes of another process would be overwritten unseen."
+_LOST_READ = "Runs would decide by an outdated index: archive twice, or delete live objects."
+_LOST_LISTED = "Runs would read the index without its newest commits, and miss archived records."
 _ADVICE = (
     "Nothing was written but this check's own object. Use a store, or a version of it, that keeps this promise, and no "
     "cache or gateway before it that does not (docs/connector-files.md, `store.url`)"
@@ -183,5 +183,5 @@ _ADVICE = (
 
 
 def _make_body() -> bytes:
-    """Make a body that is never the same twice, so that a read shows which write it returns."""
+    """Make a unique body: a read then identifies its write."""
     return f"kafka-s3-platform writes here {uuid4().hex}\n".encode()

@@ -1,4 +1,4 @@
-"""Which rows of an index a reader wants: conditions that are checked against the bounds of a file, and against rows."""
+"""Defines conditions on rows of an index, for the bounds of a file and for rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class OneOf:
     values: frozenset[Value]
 
     def may_hold(self, lowest: Value, highest: Value) -> bool:
-        """Return whether rows whose values lie in [lowest, highest] may match."""
+        """Return False if no value in [lowest, highest] can match."""
         return any(lowest <= value <= highest for value in self.values)  # type: ignore[operator]
 
     def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return which rows match. Null does not."""
+        """Return a mask of the matching rows. Null does not match."""
         return pc.is_in(column, value_set=pa.array(sorted(self.values), column.type))
 
 
@@ -37,11 +37,11 @@ class AtLeast:
     value: Value
 
     def may_hold(self, lowest: Value, highest: Value) -> bool:  # noqa: ARG002
-        """Return whether rows whose values lie in [lowest, highest] may match."""
+        """Return False if no value in [lowest, highest] can match."""
         return highest >= self.value  # type: ignore[operator]
 
     def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return which rows match. Null does not."""
+        """Return a mask of the matching rows. Null does not match."""
         return pc.greater_equal(column, pa.scalar(self.value, column.type))
 
 
@@ -53,11 +53,11 @@ class Below:
     value: Value
 
     def may_hold(self, lowest: Value, highest: Value) -> bool:  # noqa: ARG002
-        """Return whether rows whose values lie in [lowest, highest] may match."""
+        """Return False if no value in [lowest, highest] can match."""
         return lowest < self.value  # type: ignore[operator]
 
     def match(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return which rows match. Null does not."""
+        """Return a mask of the matching rows. Null does not match."""
         return pc.less(column, pa.scalar(self.value, column.type))
 
 
@@ -66,11 +66,11 @@ Term: TypeAlias = OneOf | AtLeast | Below
 
 @dataclass(frozen=True)
 class SegmentFilter:
-    """Which segments to read. A field that is None leaves nothing out.
+    """A selection of segments. A field of None leaves nothing out.
 
-    `chunk_starts` are bounds [from, to) of when the hour or day begins. `timestamps` are bounds [from, to) in epoch ms,
-    `offsets` bounds [start, end): segments that may hold records between them. `committed_since` is when, at the
-    earliest, the commit was made.
+    `chunk_starts` are bounds [from, to) of the start of the hour or day. `timestamps` are bounds [from, to) in epoch
+    ms, `offsets` bounds [start, end): segments that may hold records between them. `committed_since` is the earliest
+    time of the commit.
     """
 
     chunk: Chunk | None = None
@@ -81,7 +81,7 @@ class SegmentFilter:
     committed_since: datetime | None = None
 
     def list_terms(self) -> Iterator[Term]:
-        """Yield the conditions that a row has to meet, all of them."""
+        """Yield the conditions of a row. It has to meet them all."""
         if self.chunk is not None:
             yield OneOf("chunk", frozenset([self.chunk]))
         if self.chunk_starts is not None:
@@ -104,7 +104,7 @@ EVERY_SEGMENT = SegmentFilter()
 
 
 def match_values(**columns: Value) -> list[Term]:
-    """Return the conditions that each of these columns holds its value."""
+    """Return the conditions for these values of columns."""
     return [OneOf(name, frozenset([value])) for name, value in columns.items()]
 
 

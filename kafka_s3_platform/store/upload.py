@@ -1,4 +1,4 @@
-"""Write the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work."""
+"""Writes the objects of a segment. An existing object is not overwritten, unless it is a leftover of the same work."""
 
 import hashlib
 import logging
@@ -27,15 +27,15 @@ _SHA256 = "sha256"
 _SHA256_DIGITS = 64
 _PLACE = "place"
 _TAGS = {"startOffset": "first-offset", "endOffset": "last-offset", "recordCount": "record-count"}
-"""Confluent's tag -> the fact that is its value. The end offset is the offset of the last record."""
+"""Confluent's tag -> the fact for its value. The end offset is the offset of the last record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Who wrote an object. It is kept in the object's metadata and decides which of two writers may keep a key.
+    """The writer of an object. It is in the object's metadata and decides between two writers of a key.
 
-    `index_dir` is the folder of the writer's index. The metadata hold a hash of it only: it is empty when it is read
-    back, and `is_in_place` can tell whether it fits.
+    `index_dir` is the folder of the writer's index. The metadata hold only a hash of it, for `is_in_place`: it is empty
+    when it is read back.
     """
 
     connector: str
@@ -62,25 +62,25 @@ class Provenance:
 
     @classmethod
     def of(cls, info: ObjectInfo) -> "Provenance | None":
-        """Return who wrote the object. Return None if its metadata does not name that: another tool wrote it."""
-        found = info.metadata
+        """Return the writer of the object. Return None if its metadata does not name it: another tool wrote it."""
+        metadata = info.metadata
         try:
-            numbers = int(found["epoch"]), int(found["attempt"])
-            archive = found["connector"], found["topic"], found["topic-id"], found["index-id"]
-            return cls(*archive, found["run-id"], *numbers)
+            numbers = int(metadata["epoch"]), int(metadata["attempt"])
+            archive = metadata["connector"], metadata["topic"], metadata["topic-id"], metadata["index-id"]
+            return cls(*archive, metadata["run-id"], *numbers)
         except (KeyError, ValueError):
             return None
 
     @staticmethod
     def is_in_place(info: ObjectInfo, index_dir: str) -> bool:
-        """Return whether the object was written at this key, for the index in this folder.
+        """Return True if the object was written at this key, for the index in this folder.
 
         A copy was not: it keeps the metadata of the first object.
         """
         return info.metadata.get(_PLACE) == _mark_place(index_dir, info.key)
 
     def same_archive(self, other: "Provenance") -> bool:
-        """Return whether both archive the same topic (by its id, too) for the same connector and index.
+        """Return True if both archive the same topic (by its id, too) for the same connector and index.
 
         Epochs are versions of one index. They cannot be compared with the epochs of another index, be it lost or
         elsewhere.
@@ -90,15 +90,15 @@ class Provenance:
 
 
 def _mark_place(index_dir: str, key: str) -> str:
-    """Return a hash of where an object is. The key itself may be too long: all metadata together may have 2 KB."""
+    """Return a hash of an object's place. The key itself may be too long: all metadata together may have 2 KB."""
     return hashlib.sha256(f"{index_dir}\n{key}".encode()).hexdigest()[:32]
 
 
 def _explain_writer(other: Provenance | None, mine: Provenance, in_place: bool) -> str:
-    """Say who wrote the object, and what to do so that `mine` can write."""
+    """Explain the writer of the object, and advise how `mine` can write."""
     move = "To take the place over, move that object elsewhere"
     if other is None:
-        return f"Its metadata do not say who wrote it (no provenance). {move}"
+        return f"Its metadata do not name its writer (no provenance). {move}"
     if other.connector != mine.connector:
         return (
             f"Connector {other.connector} wrote it. If {mine.connector} is its new name, give it back its old one; if "
@@ -130,8 +130,8 @@ class SegmentUpload:
     """A binary sink that becomes the object `key` when it is finished. Before that, nothing is visible at the key.
 
     Up to `part_size` bytes go in one PUT. More bytes go in a multipart upload: one part is in flight while the next one
-    fills. The caller ends with `finish` or with `abort`. Writes after `abort` are dropped, so that a format's writer
-    can still close itself. `begun` is metadata that only a multipart upload gets, when it starts.
+    fills. The caller ends with `finish` or with `abort`. Writes after `abort` are dropped: a format's writer can still
+    close itself. `begun` is metadata for a multipart upload alone, at its start.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SegmentUpload:
 
     @property
     def buffered_bytes(self) -> int:
-        """The most bytes that may be in memory: the last part counts whether it has arrived yet or not.
+        """The most bytes in memory: the last part counts even after its arrival.
 
         Segments are closed by this number, and their ends must not depend on how fast the store is.
         """
@@ -183,7 +183,7 @@ class SegmentUpload:
         return self._size
 
     def has_room(self, metadata: Mapping[str, str]) -> bool:
-        """Return whether the object can have this metadata besides its own. Call it when all bytes are written."""
+        """Return True if the object has room for this metadata besides its own. Call it after all writes."""
         described = self._described(metadata, "0" * _SHA256_DIGITS)
         return self._upload_id is None and measure_metadata(described) <= MAX_METADATA_BYTES
 
@@ -260,7 +260,7 @@ class SegmentUpload:
         return put
 
     def _take(self, size: int) -> bytes:
-        """Take bytes out of the buffer, so that they are in memory once. Hash them: one long hash is the cheapest."""
+        """Take bytes out of the buffer, to have them in memory once. Hash them: one long hash is the cheapest."""
         body = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         self._hash.update(body)
@@ -272,7 +272,7 @@ class SegmentUpload:
     def _tag(self, facts: Mapping[str, str]) -> None:
         """Tag the object as Confluent's sink does: with a separate request, after the object exists.
 
-        The tags are the first and last offset and the number of records, where known, and the tags of the settings.
+        The tags are the first and last offset and the number of records, if known, and the tags of the settings.
         Raises PlatformError unless `ignore_tagging_errors`.
         """
         settings = self._store.settings
@@ -287,45 +287,45 @@ class SegmentUpload:
             logger.warning("the object is left without its tags: %s", err)
 
     def _settle(self, write: Callable[[str | None], str]) -> str:
-        """Create the object, or replace the one that is there if it is a leftover. Return the ETag."""
+        """Create the object, or replace the existing one if it is a leftover. Return the ETag."""
         if_match: str | None = None
         for _ in range(_MAX_ROUNDS):
             try:
                 return write(if_match)
             except PreconditionError:
-                found = self._store.head(self._key)
+                info = self._store.head(self._key)
             except NotFoundError:
                 if if_match is None:
                     raise
-                found = None
-            if found and self._is_same(found):
-                return found.etag
-            if_match = self._replaceable(found).etag if found else None
+                info = None
+            if info and self._is_same(info):
+                return info.etag
+            if_match = self._replaceable(info).etag if info else None
         raise StoreUnavailableError(
-            f"{self._store.uri(self._key)}: what is there changed {_MAX_ROUNDS} times meanwhile; run again"
+            f"{self._store.uri(self._key)}: the object there changed {_MAX_ROUNDS} times meanwhile; run again"
         )
 
-    def _is_same(self, found: ObjectInfo) -> bool:
-        """Return whether this same epoch and attempt has written exactly these bytes."""
-        other = Provenance.of(found)
+    def _is_same(self, info: ObjectInfo) -> bool:
+        """Return True if this same epoch and attempt has written exactly these bytes."""
+        other = Provenance.of(info)
         mine = self._provenance
         return (
             other is not None
             and mine.same_archive(other)
             and (other.epoch, other.attempt) == (mine.epoch, mine.attempt)
-            and found.size == self._size
-            and found.metadata.get(_SHA256) == self._hash.hexdigest()
+            and info.size == self._size
+            and info.metadata.get(_SHA256) == self._hash.hexdigest()
         )
 
-    def _replaceable(self, found: ObjectInfo) -> ObjectInfo:
-        """Return `found` if it is a leftover of a superseded reservation or of an earlier attempt of this one.
+    def _replaceable(self, info: ObjectInfo) -> ObjectInfo:
+        """Return `info` if it is of a leftover of a superseded reservation or of an earlier attempt of this one.
 
         Raise an error if it is not.
         """
         uri = self._store.uri(self._key)
         mine = self._provenance
-        other = Provenance.of(found)
-        in_place = Provenance.is_in_place(found, mine.index_dir)
+        other = Provenance.of(info)
+        in_place = Provenance.is_in_place(info, mine.index_dir)
         if other is None or not mine.same_archive(other) or not in_place:
             raise ForeignObjectError(
                 f"{uri} exists, and connector {mine.connector} did not write it for topic {mine.topic} as it is now. "
@@ -340,7 +340,7 @@ class SegmentUpload:
                 f"`kafka-s3 vacuum {shlex.quote(mine.connector)} --index-put-back`"
             )
         logger.info("replacing the leftover of epoch %d, attempt %d at %s", other.epoch, other.attempt, uri)
-        return found
+        return info
 
     def _release(self) -> None:
         if self._uploader is not None:

@@ -99,7 +99,7 @@ def resolve_offsets(
             return report, _build_change(state, description.generation, report.gaps, run_id)
 
         def step(snapshot: IndexSnapshot) -> ResolveReport:
-            if tries and snapshot.whole.has_commit(commit_id, since=tries[0][0]):
+            if tries and snapshot.connector_snapshot.has_commit(commit_id, since=tries[0][0]):
                 return tries[-1][1]
             report, change = decide(_read_state(snapshot, decision))
             tries.append((snapshot.version, report))

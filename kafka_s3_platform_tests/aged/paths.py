@@ -124,7 +124,7 @@ def commit_day(config: ConnectorConfig, age: Age) -> object:
     day = list_due_days(snapshot, zone, topic.lateness, age.end + 2 * DAY)[0]
     start = find_day_start(day, zone)
     lease = Compaction(start, "merge", snapshot.version + 1, age.end)
-    taken = take_leases(snapshot.whole, {topic.topic: Change((lease,), run_id="merge")}, {})[topic.topic]
+    taken = take_leases(snapshot.connector_snapshot, {topic.topic: Change((lease,), run_id="merge")}, {})[topic.topic]
     snapshot = _open(config, age)
     inputs = read_day_segments(snapshot, day)
     outputs = [

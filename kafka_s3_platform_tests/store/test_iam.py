@@ -149,7 +149,7 @@ def given_up(config: ConnectorConfig) -> None:
 def commits_to_a_checkpoint(config: ConnectorConfig, endpoint: str) -> None:
     """As many commits as it takes for a checkpoint, the next one; all but the last by another way, unrecorded."""
     unrecorded = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": endpoint})})
-    table = snapshot(unrecorded).whole.handle.table
+    table = snapshot(unrecorded).connector_snapshot.handle.table
     table.alter.set_table_properties({"delta.checkpointInterval": str(table.version() + 3)})
     snapshot(unrecorded).commit(Change())
     snapshot(config).commit(Change())

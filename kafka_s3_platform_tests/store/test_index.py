@@ -57,7 +57,7 @@ def test_of_two_runs_that_create_an_index_one_creates_it_and_both_go_on(
         first = index.open()
         first.commit(Change((scan(0, 10),)))
         late.release()
-        assert second.result(60).whole.table_id == first.whole.table_id
+        assert second.result(60).connector_snapshot.table_id == first.connector_snapshot.table_id
     assert index.open().state.coverage(0) == make_span(0, 10)
 
 
@@ -122,7 +122,7 @@ def test_a_snapshot_commits_once(index: TopicIndex) -> None:
 
 def test_a_commit_is_found_again_by_its_id(index: TopicIndex) -> None:
     index.open().commit(Change((scan(0, 5),)), commit_id="mine")
-    whole = index.open().whole
+    whole = index.open().connector_snapshot
     assert whole.has_commit("mine", since=0)
     assert not whole.has_commit("mine", since=1), "it was made before"
     assert not whole.has_commit("another", since=0)
@@ -132,7 +132,7 @@ def test_a_segment_is_found_by_the_moment_of_its_commit(index: TopicIndex) -> No
     """Delta keeps that moment in the bounds of a file by the millisecond only."""
     for name in "abcde":
         index.open().commit(Change((segment(name),)))
-    rows = index.open().whole.read_segment_rows(index.topic, "segment", EVERY_SEGMENT)
+    rows = index.open().connector_snapshot.read_segment_rows(index.topic, "segment", EVERY_SEGMENT)
     newest = max(rows.column("committed_at").to_pylist())
     [found] = index.open().select_segments(SegmentFilter(committed_since=newest))
     assert found.key == "e"

@@ -273,7 +273,7 @@ def test_a_process_that_runs_for_years_remembers_only_what_the_index_is_made_of_
     """A daemon sees each commit of each index; it remembered all of them for as long as it ran."""
 
     def remembered() -> set[str]:
-        marks = next(found for table, found in delta_log._looked_at.items() if index.uri in table)  # noqa: SLF001
+        marks = next(found for table, found in delta_log._checked.items() if index.uri in table)  # noqa: SLF001
         return {key.rpartition("/")[2].lstrip("0") for key, _ in marks}
 
     index.open()

@@ -19,7 +19,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 def take(snapshot: IndexSnapshot, run_id: str, superseded: tuple[Reservation, ...] = ()) -> Lease:
     row = Reservation(0, 0, 9, run_id, snapshot.version + 1, NOON)
     topic = snapshot.index.topic
-    return take_leases(snapshot.whole, {topic: Change(added=(row,), run_id=run_id)}, {topic: superseded})[topic]
+    change = Change(added=(row,), run_id=run_id)
+    return take_leases(snapshot.connector_snapshot, {topic: change}, {topic: superseded})[topic]
 
 
 def test_a_lease_is_held_until_a_later_run_supersedes_it(index: TopicIndex) -> None:
@@ -72,7 +73,7 @@ def test_a_run_that_is_refused_while_it_holds_its_lease_gives_it_back(index: Top
 
 
 def test_a_run_that_reserved_nothing_gives_nothing_back(index: TopicIndex) -> None:
-    lease = take_leases(index.open().whole, {index.topic: Change(run_id="first")}, {})[index.topic]
+    lease = take_leases(index.open().connector_snapshot, {index.topic: Change(run_id="first")}, {})[index.topic]
     with pytest.raises(ZeroDivisionError), released_on_failure(index.within_connector, [lease]):
         raise ZeroDivisionError
     assert index.open().version == lease.epoch

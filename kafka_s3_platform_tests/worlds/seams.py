@@ -465,7 +465,7 @@ class SimTopic(IndexSnapshot):
         found: dict[str, list[IndexRow]] = {}
         for stored in sorted(rows, key=lambda s: s.version):
             row = stored.row
-            # as `store.sound.untime_future_looks` does
+            # as `store.row_checks.drop_future_times` does
             if type(row) is Frontier and row.observed_at > self._latest:
                 row = replace(row, observed_at=UNTIMED)
             found.setdefault(_KIND_OF[type(row)], []).append(row)

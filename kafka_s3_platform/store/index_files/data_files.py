@@ -1,4 +1,4 @@
-"""Data files of an index: list them, write one, and put some in the place of others in one commit."""
+"""Lists data files of an index, writes them, and puts some in the place of others in one commit."""
 
 import io
 import json
@@ -21,15 +21,15 @@ from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
 
 ROW_GROUP = 8192
-"""Rows of a row group: a reader skips the groups whose bounds of topic and time lie elsewhere."""
+"""Rows of a row group: a reader skips the groups with other bounds of topic and time."""
 
 _STATISTICS = "delta.dataSkippingStatsColumns"
-"""The property of a Delta table that names the columns whose bounds are kept."""
+"""The property of a Delta table with the names of columns with bounds."""
 
 
 @dataclass(frozen=True)
 class IndexFile:
-    """A live data file. `row_count` is what Delta's log says of it."""
+    """A live data file. `row_count` is from Delta's log."""
 
     path: str
     size: int
@@ -39,7 +39,7 @@ class IndexFile:
 
 @dataclass(frozen=True)
 class NewFile:
-    """A data file that was written and that no commit names yet. `bounds` are the statistics of Delta's log."""
+    """A written data file in no commit yet. `bounds` are the statistics for Delta's log."""
 
     path: str
     size: int
@@ -49,12 +49,12 @@ class NewFile:
 
 
 def list_index_files(table: IndexTable, handle: Handle) -> tuple[IndexFile, ...]:
-    """Return the files of the version that the handle has open. Asks the store nothing."""
-    found = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
+    """Return the files of the handle's version. Makes no request."""
+    actions = table.run("read", lambda: pa.table(handle.table.get_add_actions(flatten=True)))
     names = ("path", "size_bytes", "num_records", f"partition.{PERIOD}")
-    if not found.num_rows:
+    if not actions.num_rows:
         return ()
-    columns = (found.column(name).to_pylist() for name in names)
+    columns = (actions.column(name).to_pylist() for name in names)
     return tuple(IndexFile(path, size, rows or 0, period) for path, size, rows, period in zip(*columns, strict=True))
 
 
@@ -82,9 +82,9 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
 
 
 def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
-    """Commit that the new files take the place of the others. Raises delta-rs's errors.
+    """Commit the new files in the place of the others. Raises delta-rs's errors.
 
-    `same_rows`: they hold the same rows, which Delta's log then says for its readers.
+    `same_rows`: they hold the same rows. Delta's log has that for its readers.
     """
     now = int(datetime.now(timezone.utc).timestamp() * 1000)
     changed = not same_rows
@@ -106,7 +106,7 @@ def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[In
 
 
 def _encode_file(rows: pa.Table, size: int) -> tuple[bytes, int]:
-    """Return a Parquet file of the first rows, which ends with the row group that reaches `size`, and their number."""
+    """Return a Parquet file of the first rows, up to the row group that reaches `size`, and their number."""
     content = io.BytesIO()
     at = 0
     with pq.ParquetWriter(content, rows.schema, compression="zstd") as writer:
@@ -118,7 +118,7 @@ def _encode_file(rows: pa.Table, size: int) -> tuple[bytes, int]:
 
 
 def _measure_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the statistics of a file as Delta's log keeps them."""
+    """Return the statistics of a file in the form of Delta's log."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -135,7 +135,7 @@ def _measure_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _write_bound(value: Any) -> Any:
-    """Return a bound as JSON has it. Times are cut to milliseconds, as Delta's protocol says."""
+    """Return a bound for JSON. Times are cut to milliseconds, by Delta's protocol."""
     if isinstance(value, datetime):
         return f"{value.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
     return value

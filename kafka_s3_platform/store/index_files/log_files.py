@@ -1,4 +1,4 @@
-"""The log of an index's Delta table: which entries and checkpoints it has, and which files its entries name."""
+"""Lists the log of an index's Delta table: its entries, its checkpoints, and the data files in the entries."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from kafka_s3_platform.store.objects import ObjectInfo
 
 @dataclass(frozen=True)
 class LogListing:
-    """The log files that the store lists, by version. Versions are Delta's."""
+    """The log files in the store's listing, by version. Versions are Delta's."""
 
     entries: Mapping[int, ObjectInfo]
     checkpoints: Mapping[int, ObjectInfo]
@@ -23,7 +23,7 @@ class LogListing:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """The data files that the commit of one version added and removed; those removed with their size, 0 if unknown."""
+    """The data files added and removed by the commit of one version; removed ones with their size, 0 if unknown."""
 
     version: int
     added: frozenset[str]

@@ -240,9 +240,9 @@ def test_a_profile_changes_nothing_either(own: EmptyStore, other: EmptyStore, tm
     [
         ("AWS_SESSION_TOKEN", "another's", "session token of an access key that has none"),
         ("token", "another's", "session token of an access key that has none"),
-        ("SERVER_SIDE_ENCRYPTION", "AES256", "the connector file says nothing of it"),
-        ("AWS_FORCE_CREDENTIAL_LOAD", "true", "the connector file says nothing of it"),
-        ("AWS_S3_LOCKING_PROVIDER", "dynamodb", "the connector file says nothing of it"),
+        ("SERVER_SIDE_ENCRYPTION", "AES256", "the connector file does not set it"),
+        ("AWS_FORCE_CREDENTIAL_LOAD", "true", "the connector file does not set it"),
+        ("AWS_S3_LOCKING_PROVIDER", "dynamodb", "the connector file does not set it"),
     ],
 )
 def test_a_variable_that_no_setting_can_outdo_is_refused(

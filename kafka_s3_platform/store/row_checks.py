@@ -1,6 +1,6 @@
-"""Refuse rows of an index that nothing of ours writes, and believe no look at a log that lies in the future.
+"""Refuses rows of an index foreign to this platform, and drops observations of logs from the future.
 
-What a broker answers and what a clock says is checked before it is recorded.
+Answers of brokers and clocks are checked before they are recorded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,14 +26,14 @@ OFFSETS: Mapping[str, tuple[str, ...]] = {
     "unresolved": _RANGE,
     "group": ("committed_offset",),
 }
-"""The offsets of each kind of row that has some, in ascending order."""
+"""The offsets in each kind of row, in ascending order."""
 
 _EMPTY_KINDS = ("hour", "frontier", "folded-look")
 """Kinds in which two offsets may be equal."""
 
 
 def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
-    """Refuse rows of this kind that lack a value in a `required` column, or have offsets that no log can have.
+    """Refuse rows of this kind without a value in a `required` column, or with impossible offsets.
 
     Raises:
         ValueError: names the first such row.
@@ -51,16 +51,16 @@ def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
 
 
 def _refuse(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
-    """Raise ValueError that shows what the first of the rows says in these columns."""
+    """Raise ValueError with the values of the first row in these columns."""
     for row in rows.slice(0, 1).to_pylist():
-        said = ", ".join(f"{name} {row[name]}" for name in names)
-        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {said}")
+        shown = ", ".join(f"{name} {row[name]}" for name in names)
+        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {shown}")
 
 
-def untime_future_looks(rows: pa.Table, latest: datetime) -> pa.Table:
-    """Return the rows, with the looks after `latest` at no known time: the clock of one of the two machines is wrong.
+def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
+    """Set `observed_at` of frontier rows later than `latest` to UNTIMED: the clock of one of the two machines is wrong.
 
-    Such a look still tells where the log began. It completes no hour.
+    Such a row still holds the start of the log. It completes no hour.
     """
     at = rows.schema.get_field_index("observed_at")
     field = rows.schema.field(at)

@@ -18,7 +18,7 @@ from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import INDEX_SCHEMA, build_state
-from kafka_s3_platform.store.sound import OFFSETS, refuse_damaged, untime_future_looks
+from kafka_s3_platform.store.row_checks import OFFSETS, drop_future_times, refuse_damaged
 from kafka_s3_platform_tests.support import connector
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
@@ -53,7 +53,7 @@ SCAN = {
 
 
 def state(*rows: Given) -> IndexState:
-    return build_state(9, untime_future_looks(table(*rows), NOW))
+    return build_state(9, drop_future_times(table(*rows), NOW))
 
 
 def refuses(*rows: Given) -> bool:
