@@ -296,7 +296,7 @@ class OffsetAdmin(AdminCalls):
                     steps[topic] = searches[topic].send(topic_answers[topic])
                 except StopIteration as end:
                     del steps[topic]
-                    results |= {(topic, p): offsets for p, offsets in end.value.found.items()}
+                    results |= {(topic, p): offsets for p, offsets in end.value.results.items()}
                     failures |= {(topic, p): failure for p, failure in end.value.failures.items()}
         return Answers(results, failures)
 
