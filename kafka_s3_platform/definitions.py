@@ -38,6 +38,7 @@ with leave_out_imports():
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
     from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
     from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
+    from kafka_s3_platform.defs.restore.replayed import make_replay_jobs
     from kafka_s3_platform.defs.restore.restored import make_restored_assets
     from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
     from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
@@ -252,6 +253,7 @@ def _define_native(
         return dg.Definitions()
     return dg.Definitions(
         assets=[make_daily_assets(topics), make_restored_assets(topics)],
+        jobs=make_replay_jobs(topics),
         sensors=[make_folder_sensor(topics, jobs.compact, sensing)],
         schedules=[make_daily_schedule(topics, jobs.compact, scheduling)],
     )

@@ -7,10 +7,9 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.restore.form import name_days_job, name_restore_job
-from kafka_s3_platform.defs.restore.picked import DESCRIPTION as PICKED
-from kafka_s3_platform.defs.restore.picked import make_picked_config
+from kafka_s3_platform.defs.restore.form import name_restore_job
 from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.work import REPLAY_JOBS
 
 Job = UnresolvedAssetJobDefinition
 """What `define_asset_job` returns; Dagster exports no name for it."""
@@ -18,16 +17,17 @@ Job = UnresolvedAssetJobDefinition
 
 @dataclass(frozen=True)
 class ConnectorJobs:
-    """The jobs of one connector. `compact` and `restores` exist only if the objects have the native format."""
+    """The jobs of one connector. `compact` and `restore` exist only if the objects have the native format."""
 
     archive: Job
     compact: Job | None
     verify: Job
-    restores: Sequence[Job]
+    restore: Job | None
 
     @property
     def all(self) -> list[Job]:
-        return [self.archive, self.verify, *(() if self.compact is None else (self.compact,)), *self.restores]
+        native = [job for job in (self.compact, self.restore) if job is not None]
+        return [self.archive, self.verify, *native]
 
 
 def make_connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
@@ -43,7 +43,7 @@ def make_connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: dg.AssetCh
         verify=dg.define_asset_job(
             make_op_name("verify", connector), slow, description=f"Check the objects of connector {connector} in S3."
         ),
-        restores=_make_restore_jobs(topics) if topics[0].is_native else (),
+        restore=_make_restore_job(topics) if topics[0].is_native else None,
     )
 
 
@@ -70,10 +70,8 @@ def list_changing_jobs(key: dg.AssetKey) -> frozenset[str]:
     if len(key.path) < len(("connector", "group")):
         return frozenset()
     connector, group = key.path[:2]
-    if group == "restored":
-        return frozenset({name_restore_job(connector), name_days_job(connector)})
-    verb = {"hourly": "archive", "daily": "compact"}.get(group)
-    return frozenset({make_op_name(verb, connector)} if verb else ())
+    verbs = {"hourly": ("archive",), "daily": ("compact",), "restored": ("restore", *REPLAY_JOBS)}.get(group, ())
+    return frozenset(make_op_name(verb, connector) for verb in verbs)
 
 
 def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
@@ -84,18 +82,11 @@ def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
     )
 
 
-def _make_restore_jobs(topics: Sequence[ArchivedTopic]) -> list[Job]:
+def _make_restore_job(topics: Sequence[ArchivedTopic]) -> Job:
     connector = topics[0].config.name
-    assets = dg.AssetSelection.assets(*(topic.key("restored") for topic in topics))
-    return [
-        dg.define_asset_job(
-            name,
-            assets,
-            config=make_picked_config(connector, unit, offered),
-            description=f"Restore {unit} of a topic of connector {connector} to another topic.\n\n{PICKED}",
-        )
-        for name, unit, offered in (
-            (name_restore_job(connector), "hours", topics[0].offered_hours),
-            (name_days_job(connector), "days", topics[0].offered_days),
-        )
-    ]
+    return dg.define_asset_job(
+        name_restore_job(connector),
+        dg.AssetSelection.assets(*(topic.key("restored") for topic in topics)),
+        description=f"Restore records of a topic of connector {connector} to another topic. Pick the asset of one "
+        "topic.",
+    )

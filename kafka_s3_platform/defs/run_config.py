@@ -33,7 +33,9 @@ def make_plain_schema(config: type[dg.Config], shown: Container[str] | None = No
     return _make_plain_fields(config.to_fields_dict(), shown, "")
 
 
-def read_config(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, config: type[C]) -> C:
+def read_config(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext, config: type[C]
+) -> C:
     """Read the config of a step. Its op has the `make_plain_schema` of that class.
 
     Raises:

@@ -32,6 +32,7 @@ from kafka_s3_platform.defs.request_tags import (
     read_inputs,
 )
 from kafka_s3_platform.defs.topic import Windows
+from kafka_s3_platform.defs.work import list_picked_keys
 
 REMEMBERED_RUNS = 100
 """Number of the last ended runs to read. Work of earlier ones may be requested once more."""
@@ -236,8 +237,9 @@ def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[
 
 def is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
     """Return True if the run writes the asset. A run without a selection (None or empty) runs its entire job."""
-    if run.asset_selection or run.asset_check_selection:
-        return key in (run.asset_selection or ())
+    picked = list_picked_keys(run, key.path[0])
+    if picked or run.asset_check_selection:
+        return key in picked
     return run.job_name in list_changing_jobs(key)
 
 

@@ -14,13 +14,28 @@ WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
 NOTHING_TAG = "kafka_s3/restored_nothing"
 """Set on the run of a restore that had no record to restore: it proves as little as a dry run."""
 
+REPLAY_JOBS = {"replay-hours": "hours", "replay-days": "days"}
+"""The jobs of a connector that restore what is picked on their pages, and the field of the config that has it."""
+
+TOPIC_TAG = "kafka_s3/topic"
+RESTORE_TAG = "kafka_s3/restore_id"
+"""Tags of runs of these jobs, which pick no assets."""
+
 KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
 """The kind of work that materializes an asset of the group."""
 
 
 def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return connector and kind of work of each job, by the job's name."""
-    return {make_op_name(kind, name): (name, kind) for name in connectors for kind in WORK_KINDS}
+    kinds = {**{kind: kind for kind in WORK_KINDS}, **dict.fromkeys(REPLAY_JOBS, "restore")}
+    return {make_op_name(verb, name): (name, kind) for name in connectors for verb, kind in kinds.items()}
+
+
+def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
+    """Return the assets that a run of the connector picked. It is empty if the run is of its whole job."""
+    topic = run.tags.get(TOPIC_TAG)
+    named = {dg.AssetKey([connector, "restored", topic])} if topic else set()
+    return {*(run.asset_selection or named)}
 
 
 def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:

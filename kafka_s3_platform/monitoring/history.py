@@ -13,7 +13,15 @@ from kafka_s3_platform.defs.alerts.failed_runs import find_failed_assets, list_s
 from kafka_s3_platform.defs.request_tags import digest_key
 from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.restore.proof import Proofs
-from kafka_s3_platform.defs.work import KIND_OF_GROUP, find_work, name_work_jobs, read_how, read_run_error
+from kafka_s3_platform.defs.work import (
+    KIND_OF_GROUP,
+    RESTORE_TAG,
+    find_work,
+    list_picked_keys,
+    name_work_jobs,
+    read_how,
+    read_run_error,
+)
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.model.health import EndedRun, FailedRun, RunHistory, RunningRestore
@@ -120,7 +128,7 @@ class RunHistories:
                 if kind == "restore":
                     given = read_how(run, name_restored_op(name)).get("restore_id")
                     # the id in its config, or that of the first run of its retries
-                    restore_id = str(given or run.root_run_id or run.run_id)
+                    restore_id = str(run.tags.get(RESTORE_TAG) or given or run.root_run_id or run.run_id)
                     found[name].append(RunningRestore(run.run_id, restore_id))
         return found
 
@@ -178,7 +186,7 @@ def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[s
     seconds = None if record.start_time is None else max(0.0, ended - record.start_time)
     picked = {
         digest_key(key): "".join(key.path[2:])
-        for key in run.asset_selection or ()
+        for key in list_picked_keys(run, connector)
         if key.path[0] == connector and len(key.path) > 1 and KIND_OF_GROUP.get(key.path[1]) == kind
     }
     touched = picked or topics or {"": ""}

@@ -187,7 +187,7 @@ def test_the_config_of_a_run_names_no_module_to_import_and_no_folder(folder: Pat
     manager = load(folder).resolve_all_job_defs()[0].resource_defs["io_manager"]
     for job in load(folder).resolve_all_job_defs():
         assert job.executor_def.name == "in_process", "no process imports anything for a step"
-        ops = {node.name: target for node in job.nodes if node.name.startswith("restored__")}
+        ops = {node.name: target for node in job.nodes if node.name.startswith(("restored__", "replay__"))}
         found = ResolvedRunConfig.build(job, {**hostile, "ops": ops})
         assert "hostile" not in repr(found.execution)
         with dg.build_resources({"m": manager}, resource_config={"m": hostile["resources"]["io_manager"]}) as made:

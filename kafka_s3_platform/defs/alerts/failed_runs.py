@@ -12,7 +12,7 @@ import dagster as dg
 from kafka_s3_platform.defs.alerts.incidents import Finding
 from kafka_s3_platform.defs.failures import FAILURE_TAG, KINDS, RETRIES_TAG
 from kafka_s3_platform.defs.request_tags import DIGEST_SIZE, digest_key, read_failed
-from kafka_s3_platform.defs.work import KIND_OF_GROUP, find_work, name_work_jobs, read_run_error
+from kafka_s3_platform.defs.work import KIND_OF_GROUP, find_work, list_picked_keys, name_work_jobs, read_run_error
 
 OVERLAP = timedelta(minutes=2)
 """So far before the last run that ended a tick looks again: the clocks of two machines may differ."""
@@ -140,7 +140,7 @@ def _note(
 ) -> list[UndoneRun]:
     """Return the failures after one more run has ended."""
     connector, kind = work
-    picked = {digest_key(key) for key in run.asset_selection or ()}
+    picked = {digest_key(key) for key in list_picked_keys(run, connector)}
     touched = names.keys() & picked if picked else set(names)
     # what it failed to do is in the same state as before, or a worse one
     reasons = find_failed_assets(run, touched)

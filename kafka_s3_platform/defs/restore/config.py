@@ -207,8 +207,7 @@ class ArchivedTargetConfig(TargetConfig):
 
     topic: str = Field(
         description="Topic to write to. `{topic}` is replaced by the name of the source topic, as in "
-        "`copy_of_{topic}`, and `{backfill}` by the id of the backfill, or of the run. Leave it empty only if a "
-        "RegexRouter of `values` names the target.",
+        "`copy_of_{topic}`. Leave it empty only if a RegexRouter of `values` names the target.",
     )
 
 

@@ -23,11 +23,6 @@ def name_restore_job(connector: str) -> str:
     return make_op_name("restore", connector)
 
 
-def name_days_job(connector: str) -> str:
-    """Return the name of the job by which days of a connector are picked for a restore."""
-    return make_op_name("restore-days", connector)
-
-
 def write_form(connector: str, what: Mapping[str, object], to: Mapping[str, object]) -> str:
     """Return the config of a run as YAML."""
     lines = ["ops:", f"  {name_restored_op(connector)}:", "    config:"]

@@ -11,11 +11,10 @@ from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
 from kafka_s3_platform.defs.restore.form import describe_form, name_restored_op
-from kafka_s3_platform.defs.restore.picked import BACKFILL, TOPIC_TAG, check_order, find_first_run, name_backfill
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
-from kafka_s3_platform.defs.work import NOTHING_TAG
+from kafka_s3_platform.defs.work import NOTHING_TAG, TOPIC_TAG
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.text import format_size
 
@@ -61,13 +60,8 @@ def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition
         from kafka_s3_platform.restore.run import restore
 
         with raise_dagster_failures(context, STAYS):
-            first_run = find_first_run(context.instance, context.run)
-            topic = find_picked_topic(topics, context.selected_asset_keys, first_run.tags.get(TOPIC_TAG))
-            check_order(context.instance, first_run, topic)
-            config = read_config(context, RestoreConfig)
-            name = config.to.topic.replace(BACKFILL, name_backfill(first_run))
-            config = config.model_copy(update={"to": config.to.model_copy(update={"topic": name})})
-            asked = read_restore_request(context, topic, config)
+            topic = find_picked_topic(topics, context.selected_asset_keys)
+            asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
             report = restore(ArchiveSource(asked), spark.make_runner())
         key = topic.key("restored")
         metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
@@ -96,7 +90,10 @@ def make_restored_check(key: dg.AssetKey) -> dg.AssetCheckSpec:
 
 
 def yield_outcome(
-    context: dg.AssetExecutionContext, key: dg.AssetKey, report: "RestoreReport", metadata: Metadata
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    key: dg.AssetKey,
+    report: "RestoreReport",
+    metadata: Metadata,
 ) -> Iterator[RestoreEvent]:
     """Yield the events of a restore. If nothing of what was there was restored, the run fails after an observation."""
     from kafka_s3_platform.restore.verdict import check_something_restored, judge_report
@@ -126,11 +123,9 @@ def yield_outcome(
         check_something_restored(report)
 
 
-def find_picked_topic(
-    topics: Sequence[ArchivedTopic], picked: Collection[dg.AssetKey], name: str | None = None
-) -> ArchivedTopic:
-    """Return the one topic whose asset a run picked, or that its tag names. PreflightError for none, or several."""
-    found = [topic for topic in topics if topic.key("restored") in picked and name in {None, topic.topic}]
+def find_picked_topic(topics: Sequence[ArchivedTopic], picked: Collection[dg.AssetKey]) -> ArchivedTopic:
+    """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
+    found = [topic for topic in topics if topic.key("restored") in picked]
     if len(found) == 1:
         return found[0]
     names = [topic.topic for topic in found]
@@ -139,7 +134,8 @@ def find_picked_topic(
     raise PreflightError(
         f"connector {topics[0].config.name}: this run picked {len(names)} topics to restore{': ' if names else ''}"
         f"{shown}{more}. A run restores one topic, since its config is about one. Nothing was sent. Pick the asset "
-        f"`restored` of one topic, or name it by the tag {TOPIC_TAG} of a backfill, and start one for each topic"
+        f"`restored` of one topic, or name the topic by the tag {TOPIC_TAG} to a job that replays, and start a run for "
+        f"each topic"
     )
 
 

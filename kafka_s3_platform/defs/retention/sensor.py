@@ -113,11 +113,13 @@ class Sweep:
                 pass
 
     def delete_backfills(self) -> None:
-        """Delete ended backfills of the location's assets without any run."""
+        """Delete ended backfills of the location's assets and jobs without any run."""
         old = BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=self.before)
         for backfill in self.instance.get_backfills(old):
             of_backfill = dg.RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id})
-            is_ours = bool(backfill.asset_selection) and self.keys >= {*(backfill.asset_selection or ())}
+            job = (backfill.partition_set_name or "").removesuffix("_partition_set")
+            keys = {*(backfill.asset_selection or ())}
+            is_ours = job in self.job_names or (bool(keys) and self.keys >= keys)
             if is_ours and not self.is_over() and not self.instance.get_runs(of_backfill, limit=1):
                 delete_backfills(self.instance, [backfill.backfill_id])
 

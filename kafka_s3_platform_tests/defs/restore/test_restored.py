@@ -173,7 +173,7 @@ def test_a_run_that_picks_several_topics_is_refused_before_anything_is_sent(
     told = failure(found)
     assert f"connector c: this run picked {count} topics to restore: {config.topics[0]}, other-1" in told
     assert ("and 2 more" in told) == (count == 12)
-    assert "start one for each topic" in told
+    assert "start a run for each topic" in told
     with ClusterAdmin(config.kafka) as admin:
         assert f"{config.topics[0]}-restored" not in admin.topics()
     assert not events(found, topic_of(config).key("restored"))

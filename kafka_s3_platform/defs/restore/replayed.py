@@ -1,0 +1,141 @@
+"""Jobs that replay picked hours or days of a topic. Each is a restore; all of one backfill go to one new topic."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+import dagster as dg
+from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT_BACKFILL_ID_TAG
+
+from kafka_s3_platform.config.keys.environment import DAGSTER_URL
+from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.metadata import find_page_url
+from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
+from kafka_s3_platform.defs.restore.restored import STAYS, find_picked_topic, make_restore_metadata, yield_outcome
+from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
+from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.work import REPLAY_JOBS, RESTORE_TAG, TOPIC_TAG, list_picked_keys
+from kafka_s3_platform.errors import PreflightError
+
+if TYPE_CHECKING:
+    from kafka_s3_platform.restore.request import RestoreRequest
+
+ReplayEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+
+BACKFILL = "{backfill}"
+"""Stands in the target's name for the id of the run's backfill; without one, for the first characters of the run's."""
+
+_DESCRIPTION = """Replay picked {windows} of a topic of connector {connector}: press *Launch backfill* on the page \
+*Partitions*. Where the connector has several topics, add the tag `{tag}` there, with the name of one.
+
+All that one backfill picks goes to one new topic, `<topic>.replay-<backfill id>`, one run after the other, in order. \
+Each run is a restore, and is verified. Another backfill makes another topic. If a run fails, the later ones are \
+refused. Re-execute the backfill *from failure* then: it goes on, in order, and sends nothing twice."""
+
+
+def make_replay_jobs(topics: Sequence[ArchivedTopic]) -> list[dg.JobDefinition]:
+    """Make `replay_hours` and `replay_days` of a connector.
+
+    Their op is no asset's: the page *Partitions* of a job of assets is about the partitions of these.
+    """
+    connector = topics[0].config.name
+    name = make_op_name("replay", connector)
+    every = {topic.key("restored") for topic in topics}
+
+    def replay(context: dg.OpExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[ReplayEvent]:
+        # what restores is not needed to load definitions
+        from kafka_s3_platform.restore.archive_source import ArchiveSource
+        from kafka_s3_platform.restore.run import restore
+
+        with raise_dagster_failures(context, STAYS):
+            topic = find_picked_topic(topics, list_picked_keys(context.run, connector) or every)
+            request = _read_request(context, topic, read_config(context, RestoreConfig))
+            tags = {TOPIC_TAG: topic.topic, RESTORE_TAG: request.restore_id, "to_topic": request.to_topic}
+            context.instance.add_run_tags(context.run_id, tags)
+            report = restore(ArchiveSource(request), spark.make_runner())
+        metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
+        metadata |= _make_window_link(topic, context.run.tags.get(PARTITION_NAME_TAG))
+        for event in yield_outcome(context, topic.key("restored"), report, metadata):
+            if isinstance(event, dg.MaterializeResult):
+                yield dg.AssetMaterialization(topic.key("restored"), metadata=metadata)
+            else:
+                yield event
+
+    op = dg.op(
+        name=name,
+        config_schema=make_plain_schema(RestoreConfig, FORM),
+        pool=f"{connector}/restore",
+        out=dg.Out(dg.Nothing),
+    )(replay)
+    offered = (topics[0].offered_hours, topics[0].offered_days)
+    return [
+        dg.GraphDefinition(
+            make_op_name(job, connector),
+            node_defs=[op],
+            description=_DESCRIPTION.format(windows=windows, connector=connector, tag=TOPIC_TAG),
+        ).to_job(config=_make_config(name, windows, definition))
+        for (job, windows), definition in zip(REPLAY_JOBS.items(), offered, strict=True)
+    ]
+
+
+def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> dg.PartitionedConfig:
+    to = {"topic": f"{{topic}}.replay-{BACKFILL}", "create_topic": True}
+    return dg.PartitionedConfig(
+        definition,
+        run_config_for_partition_key_fn=lambda key: {"ops": {op: {"config": {"what": {windows: [key]}, "to": to}}}},
+    )
+
+
+def _read_request(context: dg.OpExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> "RestoreRequest":
+    """Make the request of a run's config. What was picked in a backfill has the same restore id in every run of it."""
+    from kafka_s3_platform.defs.restore.request import make_restore_request
+
+    run = context.run
+    # Dagster takes the tags of a backfill that is over from runs that are executed again
+    first = (context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else None) or run
+    backfill = first.tags.get(ROOT_BACKFILL_ID_TAG) or first.tags.get(BACKFILL_ID_TAG)
+    picked = run.tags.get(PARTITION_NAME_TAG)
+    root_id = run.root_run_id or run.run_id
+    restore_id = config.how.restore_id or (_name_restore(backfill, picked) if backfill and picked else root_id)
+    to = config.to.model_copy(update={"topic": config.to.topic.replace(BACKFILL, backfill or root_id[:8])})
+    request = make_restore_request(topic, config.model_copy(update={"to": to}), restore_id, run.run_id)
+    if backfill and picked:
+        _check_order(context.instance, request, backfill, picked)
+    return request
+
+
+def _name_restore(backfill: str, picked: str) -> str:
+    return f"{backfill}.{re.sub('[^0-9A-Za-z-]', '', picked)}"
+
+
+def _check_order(instance: dg.DagsterInstance, request: "RestoreRequest", backfill: str, picked: str) -> None:
+    """Raise PreflightError if what the backfill has before this is not restored."""
+    from kafka_s3_platform.store.objects import ObjectStore
+
+    begun = instance.get_backfill(backfill)
+    names = list(begun.partition_names or ()) if begun else []
+    at = names.index(picked) if picked in names else 0
+    if not at:
+        return
+    earlier = replace(request, restore_id=_name_restore(backfill, names[at - 1]))
+    if ObjectStore(request.config.restore_store).head(earlier.documents.report) is None:
+        raise PreflightError(
+            f"{picked} has to follow {names[at - 1]} in topic {request.to_topic}, whose restore {earlier.restore_id} "
+            f"is not finished. Nothing of {picked} was sent. Do what the error of the run of {names[at - 1]} says, and "
+            f"re-execute backfill {backfill} from failure: it goes on, in order, and sends nothing twice"
+        )
+
+
+def _make_window_link(topic: ArchivedTopic, picked: str | None) -> dict[str, dg.MetadataValue]:
+    """Link to the page of the hour or the day that was picked."""
+    if picked is None:
+        return {}
+    name = "day" if len(picked) == len("2013-01-31") else "hour"
+    key = topic.key("daily" if name == "day" else "hourly")
+    path = "/".join(quote(part, safe="") for part in key.path)
+    prefix = urlsplit(find_page_url(DAGSTER_URL) or "").path
+    return {name: dg.MetadataValue.url(f"{prefix}/assets/{path}?view=partitions&partition={quote(picked)}")}
