@@ -296,8 +296,9 @@ class OffsetAdmin(AdminCalls):
                     steps[topic] = searches[topic].send(topic_answers[topic])
                 except StopIteration as end:
                     del steps[topic]
-                    results |= {(topic, p): offsets for p, offsets in end.value.results.items()}
-                    failures |= {(topic, p): failure for p, failure in end.value.failures.items()}
+                    last: Answers[int, TimeOffsets] = end.value
+                    results |= {(topic, p): offsets for p, offsets in last.results.items()}
+                    failures |= {(topic, p): failure for p, failure in last.failures.items()}
         return Answers(results, failures)
 
     def _at_times(self, questions: Mapping[Place, Sequence[int]]) -> Answers[Place, TimeOffsets]:
