@@ -85,7 +85,9 @@ def test_a_run_is_refused_where_the_store_tells_another_time(
 ) -> None:
     proxy.date_shift = -local_ahead
     direction = "ahead" if local_ahead > NONE else "behind"
-    with pytest.raises(ClockError, match=rf"this machine's clock says .* UTC, the clock of the store at .* {direction}"):
+    with pytest.raises(
+        ClockError, match=rf"this machine's clock says .* UTC, the clock of the store at .* {direction}"
+    ):
         archived(config)
     assert nothing_was_committed(config, store_settings)
 

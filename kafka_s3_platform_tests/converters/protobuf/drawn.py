@@ -1,6 +1,7 @@
 """Protobuf files and messages, drawn by hypothesis, and what must come of a message: by Google's reflection alone."""
 
 import base64
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timezone
@@ -179,8 +180,9 @@ def compiled(file: FileDescriptorProto) -> Descriptor:
 
 NUMBERS = {
     FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
-    FieldDescriptor.CPPTYPE_DOUBLE: st.floats(),
-    FieldDescriptor.CPPTYPE_FLOAT: st.floats(width=32),
+    # One NaN: JSON has no others.
+    FieldDescriptor.CPPTYPE_DOUBLE: st.floats(allow_nan=False) | st.just(math.nan),
+    FieldDescriptor.CPPTYPE_FLOAT: st.floats(width=32, allow_nan=False) | st.just(math.nan),
     FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_UINT32: st.integers(0, 2**32 - 1),
     FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
