@@ -26,6 +26,7 @@ from kafka_s3_platform.kafka.failures import (
     AUTO_OFFSET_RESET,
     BAD_COMPRESSION,
     GROUP_REFUSED,
+    OUTDATED,
     PARTITION_EOF,
     UNKNOWN_LOCALLY,
     WRONG_STATE,
@@ -409,7 +410,8 @@ class ConfluentReader:
                 self._consumer.seek(place)
                 return
             except KafkaException as err:
-                if err.args[0].code() != WRONG_STATE:
+                # Under load a seek that an event of the assignment overtakes is outdated.
+                if err.args[0].code() not in {WRONG_STATE, OUTDATED}:
                     raise self._reasons.failure(err, f"reading {stream}") from err
             # The assignment has not begun yet, or has already failed.
             events = self._consumer.consume(1, POLL_SECONDS / 10)

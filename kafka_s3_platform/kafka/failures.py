@@ -29,6 +29,7 @@ PARTITION_EOF = KafkaError._PARTITION_EOF
 AUTO_OFFSET_RESET = KafkaError._AUTO_OFFSET_RESET
 BAD_COMPRESSION = KafkaError._BAD_COMPRESSION
 WRONG_STATE = KafkaError._STATE
+OUTDATED = KafkaError._OUTDATED
 FATAL = KafkaError._FATAL
 """Says that the client takes nothing more. Another report has the error that made it so."""
 
