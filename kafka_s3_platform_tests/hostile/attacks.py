@@ -234,8 +234,8 @@ ATTACKS: Mapping[str, Attack] = {
         lambda: b"\xff\x06\0\0sNaPpY" + b"\xfe\0\0\0" * _MEGABYTE,
         "10,000 of its parts are empty",
     ),
-    "json-xerial": Attack("json.snappy", lambda: _xerial(bytes(cramjam.snappy.compress_raw(bytes(2**28)))), "say they"),
-    "json-xerial-that-says-more": Attack("json.snappy", lambda: _xerial(b"\xff\xff\xff\x3f" + bytes(9)), "say they"),
+    "json-xerial": Attack("json.snappy", lambda: _xerial(bytes(cramjam.snappy.compress_raw(bytes(2**28)))), "claim to"),
+    "json-xerial-that-says-more": Attack("json.snappy", lambda: _xerial(b"\xff\xff\xff\x3f" + bytes(9)), "claim to"),
     "json-xerial-block": Attack("json.snappy", lambda: _xerial(b"")[:-4] + b"\x7f\xff\xff\xff", "max.block.bytes"),
     "json-hadoop-snappy": Attack(
         "json.snappy", lambda: b"\0\xff\xff\xff" + b"\0\0\0\1\0" * 10**6, "10,000 of its parts are empty"
