@@ -24,7 +24,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "cli": (4_210, 40),
     "config": (9_100, 47),
     "converters": (4_070, 22),
-    "defs": (8_360, 69),
+    "defs": (8_370, 69),
     "formats": (6_330, 58),
     "instance": (800, 11),
     "java": (980, 9),

@@ -33,7 +33,8 @@ def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
     """Return the assets that a run of the connector picked. It is empty if the run is of its whole job."""
-    topic = run.tags.get(TOPIC_TAG)
+    is_replay = run.job_name in {make_op_name(job, connector) for job in REPLAY_JOBS}
+    topic = run.tags.get(TOPIC_TAG) if is_replay else None
     named = {dg.AssetKey([connector, "restored", topic])} if topic else set()
     return {*(run.asset_selection or named)}
 

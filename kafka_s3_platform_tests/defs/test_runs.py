@@ -23,6 +23,7 @@ from kafka_s3_platform.defs.request_tags import (
 )
 from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
 from kafka_s3_platform.defs.topic import Windows
+from kafka_s3_platform.defs.work import TOPIC_TAG
 from kafka_s3_platform_tests.support import HOUR, NOON
 
 KEY = dg.AssetKey(["c", "hourly", "t"])
@@ -143,6 +144,23 @@ def test_a_run_without_a_selection_counts_for_what_its_job_changes(
 ) -> None:
     instance.create_run_for_job(dg.Definitions([hourly]).resolve_implicit_global_asset_job_def())  # not ours
     instance.add_run(dg.DagsterRun(job_name=job_name, run_id=str(uuid4()), status=Status.STARTED))
+    assert bool(find_unfinished(instance, dg.AssetKey(path.split("/")))) == is_changed
+
+
+@pytest.mark.parametrize(
+    ("job_name", "path", "is_changed"),
+    [
+        ("replay_hours__c", "c/restored/t", True),
+        ("replay_days__c", "c/restored/u", False),
+        ("archive__c", "c/hourly/u", True),
+        ("archive__c", "c/restored/t", False),
+    ],
+)
+def test_the_topic_in_a_tag_is_what_a_replay_writes_and_no_other_run(
+    instance: dg.DagsterInstance, job_name: str, path: str, *, is_changed: bool
+) -> None:
+    tags = {TOPIC_TAG: "t"}
+    instance.add_run(dg.DagsterRun(job_name=job_name, run_id=str(uuid4()), status=Status.STARTED, tags=tags))
     assert bool(find_unfinished(instance, dg.AssetKey(path.split("/")))) == is_changed
 
 

@@ -29,6 +29,9 @@ ReplayEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvalu
 BACKFILL = "{backfill}"
 """Stands in the target's name for the id of the run's backfill; without one, for the first characters of the run's."""
 
+_USE_FORM = "Materialize the restored asset, whose form names hours, days and the target"
+"""The way to restore without a backfill."""
+
 _DESCRIPTION = """Replay picked {windows} of a topic of connector {connector}: press *Launch backfill* on the page \
 *Partitions*. Where the connector has several topics, add the tag `{tag}` there, with the name of one.
 
@@ -96,7 +99,12 @@ def _read_request(context: dg.OpExecutionContext, topic: ArchivedTopic, config: 
 
     run = context.run
     # Dagster takes the tags of a backfill that is over from runs that are executed again
-    first = (context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else None) or run
+    first = context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else run
+    if first is None:
+        raise PreflightError(
+            f"run {run.root_run_id}, which this one executes again, is deleted, so the backfill and its topic are not "
+            f"known. Nothing was sent. {_USE_FORM}"
+        )
     backfill = first.tags.get(ROOT_BACKFILL_ID_TAG) or first.tags.get(BACKFILL_ID_TAG)
     picked = run.tags.get(PARTITION_NAME_TAG)
     root_id = run.root_run_id or run.run_id
@@ -118,7 +126,12 @@ def _check_order(instance: dg.DagsterInstance, request: "RestoreRequest", backfi
 
     begun = instance.get_backfill(backfill)
     names = list(begun.partition_names or ()) if begun else []
-    at = names.index(picked) if picked in names else 0
+    if picked not in names:
+        raise PreflightError(
+            f"Dagster has no backfill {backfill} that names {picked}, so what has to come before it is not known. "
+            f"Nothing was sent. {_USE_FORM}"
+        )
+    at = names.index(picked)
     if not at:
         return
     earlier = replace(request, restore_id=_name_restore(backfill, names[at - 1]))

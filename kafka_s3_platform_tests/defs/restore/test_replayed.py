@@ -13,7 +13,7 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.defs.work import TOPIC_TAG
+from kafka_s3_platform.defs.work import TOPIC_TAG, read_run_error
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.restore.test_restored import failure, hour_keys
@@ -115,6 +115,28 @@ def test_a_run_that_is_executed_again_after_its_backfill_is_over_goes_on_in_its_
     assert values(config, BACKFILL) == [b"1-0", b"1-1"]
 
 
+def test_nothing_is_sent_where_the_backfill_or_the_first_run_is_deleted(
+    config: ConnectorConfig, instance: dg.DagsterInstance
+) -> None:
+    [key, other] = hour_keys(config, 0, 1)
+    assert f"no backfill {BACKFILL} that names {key}" in failure(replay(config, instance, key))
+    pick(instance, [other])
+    assert f"no backfill {BACKFILL} that names {key}" in failure(replay(config, instance, key))
+
+    job = definitions(config).resolve_job_def("replay_hours__c")
+    gone = "00000000-0000-4000-8000-000000000000"
+    run_config = {
+        "ops": {"replay__c": {"config": {"what": {"hours": [key]}, "to": {"topic": "{topic}.replay-{backfill}"}}}}
+    }
+    again = instance.create_run_for_job(
+        job, run_config=run_config, tags={RETRIES_TAG: "0"}, root_run_id=gone, parent_run_id=gone
+    )
+    assert not execute_run(InMemoryJob(job), again, instance, raise_on_error=False).success
+    assert f"run {gone}, which this one executes again, is deleted" in read_run_error(instance, again.run_id)[1]
+    with ClusterAdmin(config.kafka) as admin:
+        assert not [topic for topic in admin.topics() if topic.startswith(f"{config.topics[0]}.replay-")]
+
+
 def test_another_backfill_of_the_same_day_makes_another_topic(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
@@ -145,5 +167,6 @@ def test_of_several_topics_a_tag_names_the_one_that_is_replayed(
     told = failure(replay(many, instance, key, tags=tags))
     assert said in told
     assert TOPIC_TAG in told
+    pick(instance, [key])
     assert replay(many, instance, key, tags={TOPIC_TAG: config.topics[0], BACKFILL_ID_TAG: BACKFILL}).success
     assert values(config, BACKFILL) == [b"1-0", b"1-1"]
