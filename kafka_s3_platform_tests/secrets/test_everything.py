@@ -324,7 +324,7 @@ def _run_jobs(found: Written, instance: dg.DagsterInstance) -> None:
         form = {"config": {"what": {"everything": True}, "to": {"topic": f"{topic}-from-ui"}}}
         for job in defs().resolve_all_job_defs():
             if job.name != "__ASSET_JOB":
-                ops = {node.name: form for node in job.nodes if node.name.startswith("restored__")}
+                ops = {node.name: form for node in job.nodes if node.name.startswith(("restored__", "replay__"))}
                 _execute(found, instance, job, {"ops": ops})
     to = {"topic": f"{topic}-from-ui", "create_topic": True}
     file = {"outgoing_file": "outgoing.properties"}
