@@ -29,17 +29,17 @@ from dagster._serdes import serialize_value
 
 from bench.archive import connector
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.archive.lag_sensor import observe_lag
 from kafka_s3_platform.defs.metadata import make_kafka_partitions_table, make_segments_metadata
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.instance.retention import delete_run
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.status.backlog import Backlog
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.postgres import Postgres, run_postgres
 from kafka_s3_platform_tests.support import SETTINGS
@@ -148,7 +148,7 @@ def _measure_definitions() -> None:
     print(f"\n| definitions of {FLEET} topics | job, kB | plan, kB |\n|---|---|---|")
     print(f"| whole job | {_measure_stored(whole.get_job_snapshot()):.1f} | |")
     for count in (FLEET, FLEET - 1, FLEET // 2, 1):
-        keys = frozenset(ArchivedTopic(config, topic).key("hourly") for topic in topics[:count])
+        keys = frozenset(TopicAssets(config, topic).key("hourly") for topic in topics[:count])
         checks = frozenset(check for key in keys for check in list_index_checks(key))
         job = whole.get_subset(asset_selection=keys, asset_check_selection=checks)
         plan = snapshot_from_execution_plan(create_execution_plan(job), job.get_job_snapshot_id())
@@ -170,11 +170,11 @@ def _make_observation() -> dg.AssetObservation:
         return Answers({p: dict.fromkeys(times, found) for p in asked}, {})
 
     configs = {"retention.ms": "604800000", "cleanup.policy": "delete"}
-    topic = ArchivedTopic(connector("c", "topic"), "topic")
+    topic = TopicAssets(connector("c", "topic"), "topic")
     tick = Tick({}, logging.getLogger())
     now = HOUR + timedelta(hours=2)
     read = (find_first, lambda: configs, lambda *_: None)
-    observe_lag(Backlog(topic, "id", now, frontiers, IndexState(), frozenset(), *read), tick)
+    observe_lag(topic, Backlog(topic, "id", now, frontiers, IndexState(), frozenset(), *read), tick)
     [observation] = [each for each in tick.observations if isinstance(each, dg.AssetObservation)]
     return observation
 

@@ -25,11 +25,12 @@ from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
 from kafka_s3_platform.spark.runner import SparkRunner
+from kafka_s3_platform.status.topic import find_newest_closed_hour
 
 CALLS = ("list_offsets", "list_topics", "describe_topics", "describe_configs", "describe_acls", "describe_cluster")
 
@@ -70,7 +71,7 @@ def _evaluate(config: ConnectorConfig) -> None:
     sensor = definitions.get_repository_def().get_sensor_def(make_op_name("lag", config.name))
     instance = dg.DagsterInstance.ephemeral()
     for topic in config.topics:
-        found = ArchivedTopic(config, topic)
+        found = TopicAssets(config, topic)
         for hour in (config.archive.start_hour, _find_newest_closed(config)):
             event = dg.AssetMaterialization(found.key("hourly"), partition=found.hours.key(hour))
             instance.report_runless_asset_event(event)
@@ -94,7 +95,7 @@ def _evaluate(config: ConnectorConfig) -> None:
 
 def _find_newest_closed(config: ConnectorConfig) -> datetime:
     found = find_newest_closed_hour(
-        datetime.now(timezone.utc), ArchivedTopic(config, "").lateness, config.archive.start_hour
+        datetime.now(timezone.utc), TopicAssets(config, "").lateness, config.archive.start_hour
     )
     if found is None:
         raise RuntimeError("the connector begins in the future")

@@ -34,7 +34,6 @@ with leave_out_imports():
     from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job, make_readable_job
     from kafka_s3_platform.defs.objects.checks import make_readable_checks
     from kafka_s3_platform.defs.objects.sensor import make_objects_sensor, make_objects_specs
-    from kafka_s3_platform.defs.remembered import find_memory
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
     from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
     from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
@@ -42,15 +41,16 @@ with leave_out_imports():
     from kafka_s3_platform.defs.restore.restored import make_restored_assets
     from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
     from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
-    from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
-    from kafka_s3_platform.defs.topics.discovery import (
+    from kafka_s3_platform.defs.topic import TopicAssets, list_topic_assets
+    from kafka_s3_platform.defs.topics_sensor import make_topic_specs, make_topics_sensor
+    from kafka_s3_platform.defs.upkeep_job import make_upkeep_job, make_upkeep_schedule
+    from kafka_s3_platform.status.discovery import (
         find_topics_folder,
         give_topics,
         recall_listed_topics,
         resolve_from_memory,
     )
-    from kafka_s3_platform.defs.topics.sensor import make_topic_specs, make_topics_sensor
-    from kafka_s3_platform.defs.upkeep.job import make_upkeep_job, make_upkeep_schedule
+    from kafka_s3_platform.status.remembered import find_memory
     from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _make_parts(
 
 
 def _merge_parts(connectors: Sequence[ConnectorConfig], parts: Mapping[str, dg.Definitions]) -> dg.Definitions:
-    topics = list_archived_topics(config for config in connectors if config.name in parts)
+    topics = list_topic_assets(config for config in connectors if config.name in parts)
     # Configured here, so that the config of a run can neither name modules to import nor folders to write to.
     shared = dg.Definitions(
         assets=make_topic_specs(topics),
@@ -209,14 +209,14 @@ def _define_connector(
     if config.source is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
         asset = make_foreign_asset(config, name_poll_sensor(config.name))
-        checks = [make_readable_checks([ArchivedTopic(config, topic) for topic in listed])] if listed else []
+        checks = [make_readable_checks([TopicAssets(config, topic) for topic in listed])] if listed else []
         return dg.Definitions(
             assets=[asset, *make_objects_specs(config, listed)],
             asset_checks=checks,
             jobs=[job, *(make_readable_job(config.name, found) for found in checks)],
             sensors=[make_poll_sensor(config, job), make_objects_sensor(config, listed, sensing)],
         )
-    topics = [replace(topic, first_hour=first_hour) for topic in list_archived_topics([config])]
+    topics = [replace(topic, first_hour=first_hour) for topic in list_topic_assets([config])]
     looking = dg.Definitions(sensors=[make_topics_sensor(config)] if config.topics_regex is not None else [])
     if config.reader is not None:
         job = make_foreign_job(config.name, make_foreign_key(config.name))
@@ -243,7 +243,7 @@ def _define_connector(
 
 
 def _define_native(
-    topics: Sequence[ArchivedTopic],
+    topics: Sequence[TopicAssets],
     jobs: ConnectorJobs,
     sensing: dg.DefaultSensorStatus,
     scheduling: dg.DefaultScheduleStatus,

@@ -17,8 +17,8 @@ from kafka_s3_platform.cli.runs import (
     topic_option,
 )
 from kafka_s3_platform.cli.times import parse_time
-from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import HOUR
 
 LEFT_OUT = {
@@ -64,7 +64,7 @@ def archive(
     raise_failures(failures)
 
 
-def _choose_keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str]:
+def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
     """Return the first and last partition key of the hours [from, to)."""
     start = _parse_hour(topic, "--from", from_hour)
     end = _parse_hour(topic, "--to", to_hour)
@@ -79,7 +79,7 @@ def _choose_keys(topic: ArchivedTopic, from_hour: str, to_hour: str) -> list[str
     return [topic.hours.key(start), topic.hours.key(end - HOUR)]
 
 
-def _parse_hour(topic: ArchivedTopic, option: str, text: str) -> datetime:
+def _parse_hour(topic: TopicAssets, option: str, text: str) -> datetime:
     zone = ZoneInfo(topic.config.layout.timezone)
     hour = parse_time(option, text, zone)
     if hour.astimezone(zone).minute or hour.second or hour.microsecond:

@@ -8,7 +8,7 @@ import click
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, raise_failures, run_assets, topic_option
-from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.instance.names import make_op_name
 
 
 @click.command

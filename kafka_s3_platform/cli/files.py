@@ -11,7 +11,7 @@ from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
 from kafka_s3_platform.cli.times import parse_time
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.upkeep.compact.days import find_day, read_day_segments, select_day_segments
@@ -57,7 +57,7 @@ def _parse_day(text: str | None) -> date | None:
         raise click.UsageError(f"--day {text}: not a day, such as 2013-01-31") from err
 
 
-def _find_live_segments(topic: ArchivedTopic, day: date | None, hour: str | None) -> list[Segment]:
+def _find_live_segments(topic: TopicAssets, day: date | None, hour: str | None) -> list[Segment]:
     """Return the live segments, sorted by kafka partition and offset."""
     start = None if hour is None else _parse_hour(hour, ZoneInfo(topic.config.layout.timezone))
     snapshot = topic.index.peek()
@@ -79,7 +79,7 @@ def _parse_hour(text: str, zone: ZoneInfo) -> datetime:
     return hour
 
 
-def _make_document(topic: ArchivedTopic, segment: Segment) -> dict[str, Any]:
+def _make_document(topic: TopicAssets, segment: Segment) -> dict[str, Any]:
     day = find_day(segment)
     return {
         "uri": f"s3://{topic.config.store.bucket}/{segment.key}",

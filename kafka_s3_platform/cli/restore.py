@@ -28,10 +28,11 @@ from kafka_s3_platform.defs.restore.config import (
     WhatConfig,
 )
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
-from kafka_s3_platform.defs.restore.form import name_restore_job, name_restored_op
+from kafka_s3_platform.defs.restore.form import name_restore_job
 from kafka_s3_platform.defs.restore.option import RestoreOption, find_options, list_fields
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.work import name_restored_op
 
 INCOMPLETE = 3
 """Exit status of a verified restore that lacks some of the requested records."""
@@ -227,7 +228,7 @@ def _take(config: dg.Config, kind: type[dg.Config]) -> dict[str, Any]:
     return {name: getattr(config, name) for name in kind.model_fields}
 
 
-def run_restore(topic: ArchivedTopic, config: RestoreConfig, run_id: str) -> RunOutcome:
+def run_restore(topic: TopicAssets, config: RestoreConfig, run_id: str) -> RunOutcome:
     """Run the restore job for the topic."""
     return run_job(
         topic,
@@ -243,7 +244,7 @@ def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig
     """Run a source connector's restore job."""
     name = connector.name
     ops = {name_restored_op(name): config}
-    topic = ArchivedTopic(connector, EVERY_TOPIC)
+    topic = TopicAssets(connector, EVERY_TOPIC)
     job_name = name_restore_job(name)
     return run_job(topic, job_name, make_foreign_key(name), ops=ops, only_looks=config.how.dry_run, run_id=run_id)
 

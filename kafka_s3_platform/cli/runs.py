@@ -15,7 +15,7 @@ from kafka_s3_platform.cli.messages import MESSAGES
 from kafka_s3_platform.config.files import find_connector, suggest_name
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG, FAILURES, RETRIES_TAG
+from kafka_s3_platform.defs.failures import FAILURES, RETRIES_TAG
 from kafka_s3_platform.defs.processes import (
     describe_end,
     describe_place,
@@ -25,9 +25,7 @@ from kafka_s3_platform.defs.processes import (
 )
 from kafka_s3_platform.defs.restore.paths import allow_paths
 from kafka_s3_platform.defs.runs import is_changing
-from kafka_s3_platform.defs.tick import MAX_UNANSWERED
-from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder, resolve_now
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -37,6 +35,9 @@ from kafka_s3_platform.errors import (
     TransientError,
 )
 from kafka_s3_platform.instance.home import find_instance
+from kafka_s3_platform.instance.work import FAILURE_TAG
+from kafka_s3_platform.status.deadline import MAX_UNANSWERED
+from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder, resolve_now
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class RunOutcome:
     events: tuple[dict[str, Any], ...]
 
 
-def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[ArchivedTopic]:
+def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = False) -> list[TopicAssets]:
     """Find the connector's topics, or the named topic. ConfigError if it does not exist.
 
     With `at_kafka`, leave out topics of `topics.regex` that Kafka no longer has.
@@ -77,16 +78,14 @@ def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = 
     if topic is not None and topic not in config.topics:
         raise ConfigError(suggest_name(f"connector {connector} does not archive topic {topic}", topic, config.topics))
     gone = find_gone_topics(config, folder) if at_kafka and topic is None else frozenset()
-    return [ArchivedTopic(config, name) for name in config.topics if topic in (None, name) and name not in gone]
+    return [TopicAssets(config, name) for name in config.topics if topic in (None, name) and name not in gone]
 
 
 class RunInterruptedError(KeyboardInterrupt):
     """Somebody stopped the run, and with it the command."""
 
 
-def try_each(
-    topics: Sequence[ArchivedTopic], do: Callable[[ArchivedTopic], R]
-) -> tuple[list[R], dict[str, PlatformError]]:
+def try_each(topics: Sequence[TopicAssets], do: Callable[[TopicAssets], R]) -> tuple[list[R], dict[str, PlatformError]]:
     """Do something for each topic. Return the results, and the errors by topic. A failure stops no other topic.
 
     But topics share a cluster and a store: after MAX_UNANSWERED topics in a row without an answer, the rest is not
@@ -121,7 +120,7 @@ def raise_failures(failures: Mapping[str, PlatformError]) -> None:
         raise (TransientError if may_pass else PermanentError)(message)
 
 
-def find_native_topics(connector: str, topic: str | None, verb: str) -> list[ArchivedTopic]:
+def find_native_topics(connector: str, topic: str | None, verb: str) -> list[TopicAssets]:
     """Find archived topics. ConfigError, naming `verb`, if their objects are not of the native format."""
     topics = find_archived_topics(connector, topic)
     for other in (t for t in topics if not t.is_native):
@@ -135,7 +134,7 @@ def find_native_topics(connector: str, topic: str | None, verb: str) -> list[Arc
 
 
 def run_job(
-    topic: ArchivedTopic,
+    topic: TopicAssets,
     job_name: str,
     key: dg.AssetKey,
     partition_keys: Sequence[str] = (),

@@ -11,7 +11,7 @@ from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.gap import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.summary import DaySummary, summarize_days
@@ -45,7 +45,7 @@ def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_
     raise_failures(failures)
 
 
-def _show_topic(topic: ArchivedTopic) -> tuple[dict[str, Any], list[str]]:
+def _show_topic(topic: TopicAssets) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic. Raises if the index is incomplete."""
     snapshot = topic.index.peek()
     days = _group_days(topic, snapshot)
@@ -53,7 +53,7 @@ def _show_topic(topic: ArchivedTopic) -> tuple[dict[str, Any], list[str]]:
     return _make_document(topic, snapshot, days=list(map(_make_day_document, days))), lines
 
 
-def _show_hours(topic: ArchivedTopic, day_count: int) -> tuple[dict[str, Any], list[str]]:
+def _show_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], list[str]]:
     """Make the JSON document and the lines of a topic's hours, up to the last day that has any."""
     snapshot = topic.index.peek()
     archived_days = [summary.day for summary in _group_days(topic, snapshot) if summary.day]
@@ -105,7 +105,7 @@ def _make_hour_document(hour: StatedHour) -> dict[str, Any]:
     }
 
 
-def _group_days(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[DaySummary]:
+def _group_days(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[DaySummary]:
     zone = ZoneInfo(topic.config.layout.timezone)
     if snapshot:
         return summarize_days(snapshot, zone, topic.lateness)
@@ -121,7 +121,7 @@ def _count_left_out(snapshot: IndexSnapshot | None) -> dict[str, int]:
     return dict(count_reasons(snapshot.state.judge.left_out if snapshot else ()))
 
 
-def _make_document(topic: ArchivedTopic, snapshot: IndexSnapshot | None, **shown: Any) -> dict[str, Any]:
+def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **shown: Any) -> dict[str, Any]:
     unresolved, left_out = _count_unresolved(snapshot), _count_left_out(snapshot)
     return {"topic": topic.topic, **shown, "unresolved_offsets": unresolved, "left_out_offsets": left_out}
 
@@ -140,7 +140,7 @@ def _make_day_document(day: DaySummary) -> dict[str, Any]:
     }
 
 
-def _format_missing(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> list[str]:
+def _format_missing(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[str]:
     count = _count_unresolved(snapshot)
     listed = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
     lines = []
@@ -152,7 +152,7 @@ def _format_missing(topic: ArchivedTopic, snapshot: IndexSnapshot | None) -> lis
     return lines
 
 
-def _format_table(topic: ArchivedTopic, days: Sequence[DaySummary]) -> list[str]:
+def _format_table(topic: TopicAssets, days: Sequence[DaySummary]) -> list[str]:
     if not days:
         return [f"{topic.topic}: nothing is archived yet"]
     content = f"{sum(d.record_count for d in days):,} records in {sum(len(d.objects) for d in days):,} objects"

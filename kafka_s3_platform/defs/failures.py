@@ -11,7 +11,6 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from kafka_s3_platform.config.keys.environment import DOCS_URL
 from kafka_s3_platform.defs.metadata import find_page_url
 from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
-from kafka_s3_platform.defs.request_tags import make_failed_tags, make_window_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.errors import (
     ClockError,
@@ -22,15 +21,8 @@ from kafka_s3_platform.errors import (
     explain_full_disk,
     find_code,
 )
-
-FAILURE_TAG = "kafka_s3/failure"
-"""Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run.
-
-If only some assets of a run failed, or for different reasons, `FAILED_TAG` names them. This tag then holds the reason
-with the longest wait: `permanent` before `clock` before `transient`.
-"""
-
-KINDS = ("permanent", "clock", "transient")
+from kafka_s3_platform.instance.request_tags import make_failed_tags, make_window_tags
+from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS
 
 RETRIES_TAG = ".dagster/kafka_s3.retries"
 """Run tag: the number of retries of a transient error within the run; the command line sets 0."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.text import escape_unprintable
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.form import name_restore_job
-from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.work import REPLAY_JOBS
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.instance.work import REPLAY_JOBS
 
 Job = UnresolvedAssetJobDefinition
 """What `define_asset_job` returns; Dagster exports no name for it."""
@@ -30,7 +30,7 @@ class ConnectorJobs:
         return [self.archive, self.verify, *native]
 
 
-def make_connector_jobs(topics: Sequence[ArchivedTopic], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
+def make_connector_jobs(topics: Sequence[TopicAssets], slow_checks: dg.AssetChecksDefinition) -> ConnectorJobs:
     """Make the jobs of one connector. Checks that read the store run in `verify`, not after every hour."""
     connector = topics[0].config.name
     hourly = dg.AssetSelection.assets(*(topic.key("hourly") for topic in topics))
@@ -74,7 +74,7 @@ def list_changing_jobs(key: dg.AssetKey) -> frozenset[str]:
     return frozenset(make_op_name(verb, connector) for verb in verbs)
 
 
-def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
+def _make_compact_job(topics: Sequence[TopicAssets]) -> Job:
     connector = topics[0].config.name
     daily = dg.AssetSelection.assets(*(topic.key("daily") for topic in topics))
     return dg.define_asset_job(
@@ -82,7 +82,7 @@ def _make_compact_job(topics: Sequence[ArchivedTopic]) -> Job:
     )
 
 
-def _make_restore_job(topics: Sequence[ArchivedTopic]) -> Job:
+def _make_restore_job(topics: Sequence[TopicAssets]) -> Job:
     connector = topics[0].config.name
     return dg.define_asset_job(
         name_restore_job(connector),

@@ -22,8 +22,8 @@ import dagster as dg
 import psutil
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
-from kafka_s3_platform.defs.request_tags import REQUEST_TAG
 from kafka_s3_platform.instance.alive import read_alive_until, set_alive_until
+from kafka_s3_platform.instance.request_tags import REQUEST_TAG
 
 logger = logging.getLogger(__name__)
 

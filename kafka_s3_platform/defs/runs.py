@@ -17,10 +17,9 @@ from dagster._core.storage.tags import (
 )
 
 from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG, KINDS
 from kafka_s3_platform.defs.jobs import list_changing_jobs
 from kafka_s3_platform.defs.processes import find_unfinished_runs
-from kafka_s3_platform.defs.request_tags import (
+from kafka_s3_platform.instance.request_tags import (
     REQUEST_TAG,
     digest_inputs,
     find_failure,
@@ -31,8 +30,8 @@ from kafka_s3_platform.defs.request_tags import (
     read_failed,
     read_inputs,
 )
-from kafka_s3_platform.defs.topic import Windows
-from kafka_s3_platform.defs.work import list_picked_keys
+from kafka_s3_platform.instance.windows import Windows
+from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS, list_picked_keys
 
 REMEMBERED_RUNS = 100
 """Number of the last ended runs to read. Work of earlier ones may be requested once more."""

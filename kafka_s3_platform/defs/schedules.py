@@ -8,15 +8,15 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from kafka_s3_platform.defs.compact.folder_sensor import fingerprint_days
-from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
-from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.runs import Requests, list_windows
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
-from kafka_s3_platform.defs.topics.discovery import find_gone_topics, find_topics_folder
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.topic import find_newest_closed_hour, fingerprint_inputs
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.days import list_due_days
 
@@ -25,7 +25,7 @@ DAILY_HOUR = 1
 
 
 def make_hourly_schedule(
-    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     """Make a schedule that requests the newest closed hour of each topic, shortly after the allowed lateness."""
     minute = int((topics[0].lateness + AFTER_LATENESS).total_seconds() // 60) % 60
@@ -54,7 +54,7 @@ def make_hourly_schedule(
 
 
 def make_daily_schedule(
-    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     """Make a schedule that requests the newest past day of each topic if the index holds hourly segments of it.
 
@@ -89,7 +89,7 @@ def make_daily_schedule(
 
 
 def make_verify_schedule(
-    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultScheduleStatus
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     """Make a schedule that checks the objects once a day, after the night's compaction."""
     return dg.ScheduleDefinition(
@@ -103,7 +103,7 @@ def make_verify_schedule(
     )
 
 
-def _request_hour(topic: ArchivedTopic, requests: Requests, shown: ShownHours, now: datetime) -> None:
+def _request_hour(topic: TopicAssets, requests: Requests, shown: ShownHours, now: datetime) -> None:
     key = topic.key("hourly")
     hour = find_newest_closed_hour(now, topic.lateness, topic.first_offered)
     if hour is None or hour in shown.of(topic):
@@ -115,7 +115,7 @@ def _request_hour(topic: ArchivedTopic, requests: Requests, shown: ShownHours, n
         requests.ask(key, [topic.hours.key(hour)], fingerprint)
 
 
-def _request_day(topic: ArchivedTopic, index: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
+def _request_day(topic: TopicAssets, index: IndexLook, requests: Requests, now: datetime, tick: Tick) -> None:
     key = topic.key("daily")
     zone = ZoneInfo(topic.config.layout.timezone)
     newest = (now - topic.lateness).astimezone(zone).date() - timedelta(days=1)
@@ -125,7 +125,7 @@ def _request_day(topic: ArchivedTopic, index: IndexLook, requests: Requests, now
             return None
         return fingerprint_days(topic, [newest], snapshot)
 
-    fingerprint = tick.read(f"the index of topic {topic.topic}", lambda: index.read(topic, read))
+    fingerprint = tick.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, read))
     if fingerprint is None:
         return
     busy = list_windows(requests.list_unfinished(key), topic.days)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import dagster as dg
 
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 
 MARGIN = 1000
 """Events whose ids are so close to the newest are read again: an event may get its id before others, and be seen later.
@@ -31,7 +31,7 @@ class ShownHours:
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
 
-    def of(self, topic: ArchivedTopic) -> Collection[datetime]:
+    def of(self, topic: TopicAssets) -> Collection[datetime]:
         """Return the starts of the topic's materialized hours, for `in`."""
         hours = _read_hours.setdefault((self._instance_id, topic.key("hourly")), _ReadHours())
         return _Shown(self._instance, topic, hours, self)
@@ -50,9 +50,7 @@ class ShownHours:
 class _Shown(Collection[datetime]):
     """Asks the instance only if an hour is not known to be shown. Events that are deleted later stay known."""
 
-    def __init__(
-        self, instance: dg.DagsterInstance, topic: ArchivedTopic, hours: _ReadHours, shown: ShownHours
-    ) -> None:
+    def __init__(self, instance: dg.DagsterInstance, topic: TopicAssets, hours: _ReadHours, shown: ShownHours) -> None:
         self._instance = instance
         self._topic = topic
         self._hours = hours

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import dagster as dg
 
 from kafka_s3_platform.defs.failures import raise_all
-from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic, Group
+from kafka_s3_platform.defs.topic import Group, TopicAssets
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.instance.names import make_op_name
 
 R = TypeVar("R")
 
@@ -76,14 +76,14 @@ def make_topic_checks(
 
 
 def pick_topics(
-    context: dg.AssetCheckExecutionContext, topics: Sequence[ArchivedTopic], group: Group
-) -> list[ArchivedTopic]:
+    context: dg.AssetCheckExecutionContext, topics: Sequence[TopicAssets], group: Group
+) -> list[TopicAssets]:
     """Return the topics with selected checks on their assets of the group."""
     selected = {key.asset_key for key in context.selected_asset_check_keys}
     return [topic for topic in topics if topic.key(group) in selected]
 
 
-def check_each(topics: Sequence[ArchivedTopic], check: Callable[[ArchivedTopic], R]) -> Iterator[R]:
+def check_each(topics: Sequence[TopicAssets], check: Callable[[TopicAssets], R]) -> Iterator[R]:
     """Yield the result of `check` for each topic.
 
     A topic that cannot be checked stops no other. In the end this raises PlatformError, and names each of them.

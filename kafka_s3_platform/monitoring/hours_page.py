@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.instance.windows import Hours, link_window
+from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.upkeep.hour_grid import GridDay
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, StatedHour
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
@@ -126,12 +127,11 @@ def _render_day(
 def _render_hour(topic: ArchivedTopic, hour: StatedHour, state: HourState, dagster: str) -> Markup:
     if state == "ahead":
         return Markup('<td class="cell ahead"></td>')
-    key = topic.hours.key(hour.report.hour)
+    key = Hours(topic.config).key(hour.report.hour)
     told = [f"{key}: {state}", f"{hour.report.record_count:,} records"]
     told += [f"{hour.report.late_count:,} late"] if hour.report.late_count else []
     told += [f"kafka partition {p}: {each}" for p, each in hour.kafka_partitions.items() if each in _TOLD]
-    path = "/".join(quote(part, safe="") for part in topic.key("hourly").path)
-    link = f"{dagster}/assets/{path}?{urlencode({'view': 'partitions', 'partition': key})}"
+    link = link_window(dagster, [topic.config.name, "hourly", topic.topic], key)
     return Markup('<td class="cell {}"><a href="{}" title="{}" aria-label="{}">{}</a></td>').format(
         _name_class(state), link, "\n".join(told), ", ".join(told), MARKS[state][0]
     )

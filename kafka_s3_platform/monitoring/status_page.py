@@ -11,7 +11,6 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
-from kafka_s3_platform.defs.archive.risk import describe_time
 from kafka_s3_platform.errors import ErrorCode, find_code
 from kafka_s3_platform.model.health import (
     ConnectorHealth,
@@ -24,6 +23,7 @@ from kafka_s3_platform.model.health import (
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.status.risk import describe_time
 from kafka_s3_platform.text import count_noun, escape_unprintable, format_size
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 

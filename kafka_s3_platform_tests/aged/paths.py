@@ -15,11 +15,8 @@ from kafka_s3_platform.archive.plan import PlanInput, plan_hours
 from kafka_s3_platform.cli import show
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive import checks
-from kafka_s3_platform.defs.archive.backlog import Backlog
-from kafka_s3_platform.defs.archive.backlogs import read_archived
 from kafka_s3_platform.defs.compact import folder_sensor
-from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
@@ -27,6 +24,9 @@ from kafka_s3_platform.model.segment import Compaction, HourRange, Reservation, 
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import make_plan
+from kafka_s3_platform.status.backlog import Backlog
+from kafka_s3_platform.status.backlogs import read_archived
+from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.store.index import ConnectorIndex, IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.lease import take_leases
@@ -51,7 +51,7 @@ def plan_next_hour(config: ConnectorConfig, age: Age) -> object:
 
 def look_for_lag(config: ConnectorConfig, age: Age) -> object:
     """Do the lag sensor's part of a tick, of a topic that Dagster knows all hours of."""
-    look = IndexLook("paths", [ArchivedTopic(config, topic) for topic in config.topics])
+    look = IndexLook("paths", [TopicAssets(config, topic) for topic in config.topics])
     found = [_find_due_hours(config, replace(age, topics=(topic,)), look) for topic in config.topics]
     look.close()
     return found
@@ -59,7 +59,7 @@ def look_for_lag(config: ConnectorConfig, age: Age) -> object:
 
 def look_for_days(config: ConnectorConfig, age: Age) -> object:
     """Do the folder sensor's part of a tick, of a topic that Dagster knows all days of."""
-    topic = ArchivedTopic(config, age.topics[0])
+    topic = TopicAssets(config, age.topics[0])
     look = IndexLook("paths", [topic])
     days = {f"{age.start + n * DAY:%Y-%m-%d}" for n in range(age.hours // 24 + 1)}
     due = look.read(topic, lambda found: folder_sensor._find_due_days(topic, found, look.since, days))  # noqa: SLF001
@@ -70,12 +70,12 @@ def look_for_days(config: ConnectorConfig, age: Age) -> object:
 
 def show_topic(config: ConnectorConfig, age: Age) -> object:
     """Do what `kafka-s3 show` does."""
-    return show._show_topic(ArchivedTopic(config, age.topics[0]))  # noqa: SLF001
+    return show._show_topic(TopicAssets(config, age.topics[0]))  # noqa: SLF001
 
 
 def check_hours(config: ConnectorConfig, age: Age) -> object:
     """Evaluate the check of hours, as their run does."""
-    topic = ArchivedTopic(config, age.topics[0])
+    topic = TopicAssets(config, age.topics[0])
     with closing(IndexLook("checks", [topic])) as look:
         return checks.evaluate_hourly(topic, look, None)
 
@@ -119,7 +119,7 @@ def commit_hour(config: ConnectorConfig, age: Age) -> object:
 def commit_day(config: ConnectorConfig, age: Age) -> object:
     """Commit the merge of the oldest day that is due: its reservation, and its segments for those of its hours."""
     snapshot = _open(config, age)
-    topic = ArchivedTopic(config, age.topics[0])
+    topic = TopicAssets(config, age.topics[0])
     zone = ZoneInfo(config.layout.timezone)
     day = list_due_days(snapshot, zone, topic.lateness, age.end + 2 * DAY)[0]
     start = find_day_start(day, zone)
@@ -187,7 +187,7 @@ def _make_lookup(age: Age) -> Callable[[Iterable[int], Sequence[int]], Answers[i
 
 
 def _find_due_hours(config: ConnectorConfig, age: Age, look: IndexLook) -> object:
-    topic = ArchivedTopic(config, age.topics[0])
+    topic = TopicAssets(config, age.topics[0])
     found = read_archived(topic, look, is_known=True)
     configs = {"retention.ms": "604800000"}
     frontiers = _make_frontiers(age)

@@ -18,7 +18,7 @@ from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli import resolve as resolve_command
 from kafka_s3_platform.cli import vacuum as vacuum_command
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (
     BusyError,
     ForeignObjectError,
@@ -67,7 +67,7 @@ def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorCon
 def run_the_command_of(message: str, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the command that an error tells, as it stands there; its output."""
     for module in (resolve_command, vacuum_command):
-        monkeypatch.setattr(module, "find_archived_topics", lambda _, topic: [ArchivedTopic(config, topic)])
+        monkeypatch.setattr(module, "find_archived_topics", lambda _, topic: [TopicAssets(config, topic)])
     found = re.search(r"kafka-s3 ((?:resolve|vacuum) [^\n]*)", message)
     assert found is not None, message
     outcome = CliRunner().invoke(main, shlex.split(found[1]))

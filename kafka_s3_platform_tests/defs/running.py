@@ -20,7 +20,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.support import HOUR, connector
 
@@ -68,8 +68,8 @@ def ago(config: ConnectorConfig, hours: int) -> datetime:
     return config.archive.start_hour + ARCHIVE_AGE - hours * HOUR
 
 
-def topic_of(config: ConnectorConfig) -> ArchivedTopic:
-    return ArchivedTopic(config, config.topics[0])
+def topic_of(config: ConnectorConfig) -> TopicAssets:
+    return TopicAssets(config, config.topics[0])
 
 
 def group_terms(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dagster._scheduler.scheduler import launch_scheduled_runs
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.file_checks import FILES_KEY, name_file_check
-from kafka_s3_platform.defs.topic import list_archived_topics
+from kafka_s3_platform.defs.topic import list_topic_assets
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
     kafka_s3_without_spark,  # noqa: F401 - a fixture
@@ -49,7 +49,7 @@ def daemon(
     write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, ",".join(topics), **late)
     folder = kafka_s3_without_spark.folder / "connectors"
     (folder / "bad.json").write_text('{"name": "bad"')
-    for topic in list_archived_topics(load_connectors(folder, {}).connectors):
+    for topic in list_topic_assets(load_connectors(folder, {}).connectors):
         index_an_hour(topic, MIDNIGHT - timedelta(hours=12))
     with daemon_context(kafka_s3_without_spark.folder, dagster_yaml, monkeypatch) as context:
         yield context

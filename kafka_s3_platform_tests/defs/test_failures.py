@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from kafka_s3_platform.defs.failures import FAILURE_TAG, RETRIES_TAG, raise_dagster_failures
+from kafka_s3_platform.defs.failures import RETRIES_TAG, raise_dagster_failures
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
@@ -17,6 +17,7 @@ from kafka_s3_platform.errors import (
     OpenTransactionError,
     PlatformError,
 )
+from kafka_s3_platform.instance.work import FAILURE_TAG
 
 
 def run(instance: dg.DagsterInstance, error: BaseException, retries: int = 0) -> dg.ExecuteInProcessResult:

@@ -12,7 +12,7 @@ import pytest
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
 from kafka_s3_platform.defs.file_checks import FILES_KEY
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 
 
@@ -150,7 +150,7 @@ def test_a_check_can_be_run_by_hand(folder: Path) -> None:
 def test_a_connector_that_cannot_be_defined_is_red_and_the_others_are_defined(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+    def failing(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
         if topics[0].config.name == "b":
             raise ValueError("a defect")
         return make_hourly_assets(topics)
@@ -169,7 +169,7 @@ def test_a_pattern_whose_topics_cannot_be_found_stops_no_other(folder: Path, mon
     def failing(*_: object) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr("kafka_s3_platform.defs.topics.discovery.look_for_topics", failing)
+    monkeypatch.setattr("kafka_s3_platform.status.discovery.look_for_topics", failing)
     found = defs()
     assert connectors(found) == ["a", "b", "c"]
     assert found.get_repository_def().has_sensor_def("topics__r")

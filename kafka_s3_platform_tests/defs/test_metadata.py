@@ -13,7 +13,7 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform_tests.support import NOON, connector
 
@@ -84,4 +84,4 @@ def test_records_can_be_left_out_by_transforms_tolerance_and_ignored_nulls(
     config = connector(
         KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "t", layout={"null_values": null_values}
     )
-    assert ArchivedTopic(config.model_copy(update={"records": records}), "t").can_drop == can_drop
+    assert TopicAssets(config.model_copy(update={"records": records}), "t").can_drop == can_drop

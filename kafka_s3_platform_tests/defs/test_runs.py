@@ -12,8 +12,8 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
-from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.request_tags import (
+from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
+from kafka_s3_platform.instance.request_tags import (
     FAILED_TAG,
     INPUTS_TAG,
     REQUEST_TAG,
@@ -21,9 +21,8 @@ from kafka_s3_platform.defs.request_tags import (
     make_failed_tags,
     make_request_tags,
 )
-from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
-from kafka_s3_platform.defs.topic import Windows
-from kafka_s3_platform.defs.work import TOPIC_TAG
+from kafka_s3_platform.instance.windows import Windows
+from kafka_s3_platform.instance.work import FAILURE_TAG, TOPIC_TAG
 from kafka_s3_platform_tests.support import HOUR, NOON
 
 KEY = dg.AssetKey(["c", "hourly", "t"])

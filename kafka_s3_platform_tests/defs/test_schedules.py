@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.failures import FAILURE_TAG
+from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, definitions, launch, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, produce

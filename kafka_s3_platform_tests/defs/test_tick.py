@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     IndexDamagedError,
@@ -23,13 +23,13 @@ from kafka_s3_platform_tests.support import connector
 
 NAMES = ["a", "b", "c"]
 CONFIG = connector(KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "a")
-MANY = [ArchivedTopic(CONFIG, name) for name in "abcde"]
+MANY = [TopicAssets(CONFIG, name) for name in "abcde"]
 TOPICS = MANY[:3]
 LOG = logging.getLogger(__name__)
 
 
-def failing(topic: str, error: PlatformError, seen: list[str]) -> Callable[[ArchivedTopic], None]:
-    def evaluate(found: ArchivedTopic) -> None:
+def failing(topic: str, error: PlatformError, seen: list[str]) -> Callable[[TopicAssets], None]:
+    def evaluate(found: TopicAssets) -> None:
         seen.append(found.topic)
         if found.topic == topic:
             raise error
@@ -37,8 +37,8 @@ def failing(topic: str, error: PlatformError, seen: list[str]) -> Callable[[Arch
     return evaluate
 
 
-def failing_from(topic: str, seen: list[str]) -> Callable[[ArchivedTopic], None]:
-    def evaluate(found: ArchivedTopic) -> None:
+def failing_from(topic: str, seen: list[str]) -> Callable[[TopicAssets], None]:
+    def evaluate(found: TopicAssets) -> None:
         seen.append(found.topic)
         if found.topic >= topic:
             raise BrokerUnavailableError("down")
@@ -79,7 +79,7 @@ def test_what_the_topics_share_is_not_asked_again_when_two_in_a_row_got_no_answe
 def test_a_defect_in_one_topic_leaves_the_others_alone_and_is_told() -> None:
     seen: list[str] = []
 
-    def evaluate(topic: ArchivedTopic) -> None:
+    def evaluate(topic: TopicAssets) -> None:
         seen.append(topic.topic)
         if topic.topic == "a":
             raise ValueError("not an offset range")
@@ -117,11 +117,11 @@ def test_a_schedule_that_asks_for_nothing_says_why_or_fails() -> None:
 def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 0.5)
     tick = Tick({}, LOG)
-    assert tick.read("the index", slow(0.0)) == "answer"
+    assert tick.read_store("the index", slow(0.0)) == "answer"
     with pytest.raises(StoreUnavailableError, match="the store answers slowly: the index was not read"):
-        tick.read("the index", slow(30.0))
+        tick.read_store("the index", slow(30.0))
     with pytest.raises(StoreUnavailableError, match="to ask the broker: the store answers slowly"):
-        tick.within(str)(1)
+        tick.limit_broker(str)(1)
     assert not tick.evaluate_each("lag", TOPICS, failing("", BrokerUnavailableError(""), []))
     assert "for 3 topic(s): the store answers slowly" in str(tick.result().skip_reason)
 
@@ -134,9 +134,9 @@ def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypat
         tick = Tick(dict(cursor), LOG)
         first: list[str] = []
 
-        def evaluate(topic: ArchivedTopic, first: list[str] = first, tick: Tick = tick) -> None:
+        def evaluate(topic: TopicAssets, first: list[str] = first, tick: Tick = tick) -> None:
             first.append(topic.topic)
-            tick.read("the index", slow(0.3))
+            tick.read_store("the index", slow(0.3))
 
         tick.evaluate_each("lag", TOPICS, evaluate)
         begun.append(first)
@@ -149,7 +149,7 @@ def test_what_a_read_raises_is_raised() -> None:
         raise IndexDamagedError("a file is missing")
 
     with pytest.raises(IndexDamagedError):
-        Tick({}, LOG).read("the index", missing)
+        Tick({}, LOG).read_store("the index", missing)
 
 
 @pytest.mark.parametrize("error", [OpenTransactionError("open"), MissingTopicError("gone")])
@@ -167,7 +167,7 @@ def test_a_tick_ends_in_time_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatc
     assert tick.result().cursor == json.dumps({"/lag": "b"})
     assert "no time is left" in str(tick.result().skip_reason)
     with pytest.raises(BrokerUnavailableError, match="slowly"):
-        tick.within(str)(1)
+        tick.limit_broker(str)(1)
 
 
 def test_a_bad_topic_fails_the_tick_when_nothing_is_lost_by_that() -> None:

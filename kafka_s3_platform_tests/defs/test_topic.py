@@ -15,9 +15,11 @@ from kafka_s3_platform.config.settings import (
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.defs.names import make_name, make_op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic, Days, Hours, find_newest_closed_hour
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.names import make_name, make_op_name
+from kafka_s3_platform.instance.windows import Days, Hours
+from kafka_s3_platform.status.topic import find_newest_closed_hour
 
 HOUR = timedelta(hours=1)
 WEEK = timedelta(days=7)
@@ -62,7 +64,7 @@ def test_every_format_of_ours_is_a_kind_of_the_asset(format_name: str) -> None:
     made = config("UTC", datetime(2026, 1, 1, tzinfo=timezone.utc)).model_copy(
         update={"layout": LayoutSettings(format=format_name)}
     )
-    assert format_name.removeprefix("envelope.") in ArchivedTopic(made, "t").kinds
+    assert format_name.removeprefix("envelope.") in TopicAssets(made, "t").kinds
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Paris", "America/New_York", "Asia/Kolkata", "Australia/Sydney"])

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.segment import CommittedOffset, Segment

@@ -27,10 +27,10 @@ from kafka_s3_platform.cli.demo.flights import (
 from kafka_s3_platform.cli.output import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
 from kafka_s3_platform.cli.runs import find_archived_topics, run_job
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.config import ArchivedTargetConfig, RestoreConfig, WhatConfig
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
 from kafka_s3_platform.model.times import HOUR
@@ -67,7 +67,7 @@ def demo() -> None:
     print_result(None, False, [*_format_steps(steps), *_format_places(topic, settings), *_format_next()])  # noqa: FBT003 - no JSON
 
 
-def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
+def _check_addresses(topic: TopicAssets, settings: StackSettings) -> None:
     """Refuse to run if the demo's connector files name other addresses than the stack's."""
     configured = (topic.config.kafka.bootstrap_servers, topic.config.store.endpoint_url)
     expected = (settings.bootstrap_servers, settings.s3_endpoint)
@@ -78,14 +78,14 @@ def _check_addresses(topic: ArchivedTopic, settings: StackSettings) -> None:
         )
 
 
-def _produce_flights(topic: ArchivedTopic) -> Step:
+def _produce_flights(topic: TopicAssets) -> Step:
     with _time_step(f"producing {FLIGHTS:,} flights to topic {TOPIC}, {KAFKA_PARTITIONS} kafka partitions") as seconds:
         produced = ensure_flights(topic.config.kafka)
     facts = f"{FLIGHTS:,} records" + ("" if produced else ", there from an earlier run")
     return Step(f"topic {TOPIC}", seconds(), facts)
 
 
-def _archive_hours(topic: ArchivedTopic) -> Step:
+def _archive_hours(topic: TopicAssets) -> Step:
     hours = _list_times(HOUR)
     keys = [topic.hours.key(hour) for hour in hours]
     with _time_step(f"archiving the {len(hours)} hours of January 2013 in one run") as seconds:
@@ -98,7 +98,7 @@ def _archive_hours(topic: ArchivedTopic) -> Step:
     return Step("hours archived", seconds(), f"{complete}; {content}, run {run.run_id[:8]}")
 
 
-def _compact_days(topic: ArchivedTopic) -> Step:
+def _compact_days(topic: TopicAssets) -> Step:
     days = [moment.date() for moment in _list_times(DAY)]
     keys = [days[0].isoformat(), days[-1].isoformat()]
     with _time_step(f"merging the hours of each of {len(days)} days") as seconds:
@@ -119,7 +119,7 @@ def _list_times(step: timedelta) -> list[datetime]:
     return [first + n * step for n in range((end - first) // step)]
 
 
-def _restore_copy(topic: ArchivedTopic) -> list[Step]:
+def _restore_copy(topic: TopicAssets) -> list[Step]:
     end = RESTORED_DAY + DAY
     target = f"{TOPIC}-{RESTORED_DAY:%Y-%m-%d}-{uuid4().hex[:6]}"
     config = RestoreConfig(
@@ -156,7 +156,7 @@ def _format_steps(steps: Sequence[Step]) -> list[str]:
     return ["", *align_columns(rows, [1])]
 
 
-def _format_places(topic: ArchivedTopic, settings: StackSettings) -> list[str]:
+def _format_places(topic: TopicAssets, settings: StackSettings) -> list[str]:
     config = topic.config
     bucket = f"s3://{config.store.bucket}"
     folders = f"{bucket}/{config.layout.topics_dir}/ and {bucket}/{config.layout.daily_dir}/"

@@ -3,16 +3,24 @@
 A topic that fails is not over because a run of another topic succeeds.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 import dagster as dg
 
 from kafka_s3_platform.defs.alerts.incidents import Finding
-from kafka_s3_platform.defs.failures import FAILURE_TAG, KINDS, RETRIES_TAG
-from kafka_s3_platform.defs.request_tags import DIGEST_SIZE, digest_key, read_failed
-from kafka_s3_platform.defs.work import KIND_OF_GROUP, find_work, list_picked_keys, name_work_jobs, read_run_error
+from kafka_s3_platform.defs.failures import RETRIES_TAG
+from kafka_s3_platform.instance.request_tags import DIGEST_SIZE, digest_key
+from kafka_s3_platform.instance.work import (
+    Subjects,
+    Work,
+    find_failed_assets,
+    find_work,
+    list_picked_keys,
+    name_work_jobs,
+    read_run_error,
+)
 
 OVERLAP = timedelta(minutes=2)
 """So far before the last run that ended a tick looks again: the clocks of two machines may differ."""
@@ -24,9 +32,6 @@ ASKED_AGAIN = frozenset({"archive", "compact", "verify", "upkeep"})
 """Work that sensors and schedules ask for again. A restore is asked for by nobody."""
 
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
-
-Work = tuple[str, str]
-"""A connector and the kind of what is done of it."""
 
 
 @dataclass(frozen=True)
@@ -52,23 +57,6 @@ class EndedRuns:
     until: datetime
     seen: tuple[str, ...] = ()
     failed: tuple[UndoneRun, ...] = ()
-
-
-Subjects = Mapping[Work, Mapping[str, str]]
-"""What can fail of each work: topics by the digests of their assets. Of work without assets, nothing is named."""
-
-
-def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Subjects:
-    """List what can fail of the connectors, whose assets are among `keys`."""
-    names = frozenset(connectors)
-    found: dict[Work, dict[str, str]] = {
-        (name, kind): {digest_key(dg.AssetKey([name, kind])): ""} for name in names for kind in ("verify", "upkeep")
-    }
-    for key in keys:
-        connector, group, *topic = [*key.path, ""]
-        if connector in names and group in KIND_OF_GROUP:
-            found.setdefault((connector, KIND_OF_GROUP[group]), {})[digest_key(key)] = topic[0]
-    return found
 
 
 def note_ended_runs(
@@ -154,16 +142,6 @@ def _note(
     new = UndoneRun(connector, kind, run.run_id, at, not lasting)
     once, failing = counted - again - told, lasting | (counted & (again | told))
     return [*left, replace(new, once="".join(sorted(once)), failing="".join(sorted(failing)))]
-
-
-def find_failed_assets(run: dg.DagsterRun, touched: Collection[str]) -> dict[str, str]:
-    """Return how each of these failed, by its digest. It is empty if the run was killed, or ended by a defect."""
-    if run.status == dg.DagsterRunStatus.SUCCESS:
-        return {}
-    told = read_failed(run.tags, KINDS)
-    if told is None:
-        return dict.fromkeys(touched, run.tags.get(FAILURE_TAG, ""))
-    return {digest: kind for kind, digests in told.items() for digest in digests if digest in touched}
 
 
 def _keep(run: UndoneRun, subjects: Subjects) -> UndoneRun:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_s3_platform.defs.alerts.incidents import Incident
-from kafka_s3_platform.defs.archive.risk import describe_time
+from kafka_s3_platform.status.risk import describe_time
 from kafka_s3_platform.text import escape_unprintable
 
 DOCS = "docs/operating.md#alerts"

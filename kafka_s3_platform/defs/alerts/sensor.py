@@ -15,19 +15,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from kafka_s3_platform.config.keys.environment import DAGSTER_URL, read_page_url
 from kafka_s3_platform.defs.alerts.failed_checks import find_failed, name_check_finding, read_failed_checks
-from kafka_s3_platform.defs.alerts.failed_runs import (
-    EndedRuns,
-    Subjects,
-    find_failing,
-    list_subjects,
-    name_run_finding,
-    note_ended_runs,
-)
+from kafka_s3_platform.defs.alerts.failed_runs import EndedRuns, find_failing, name_run_finding, note_ended_runs
 from kafka_s3_platform.defs.alerts.incidents import Incident, Incidents, drop_told, update_incidents
 from kafka_s3_platform.defs.alerts.message import make_message
 from kafka_s3_platform.defs.alerts.receivers import Receiver, make_receivers
 from kafka_s3_platform.defs.alerts.settings import read_alert_settings, select_alert_variables
 from kafka_s3_platform.errors import ConfigError, TransientError
+from kafka_s3_platform.instance.work import Subjects, list_subjects
 
 INTERVAL_SECONDS = 30
 TELLING_SECONDS = 25.0

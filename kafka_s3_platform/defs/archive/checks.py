@@ -11,10 +11,11 @@ import dagster as dg
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.archive.failures import describe_time_left
 from kafka_s3_platform.defs.archive.hour_picture import draw_hours
-from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
-from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.gap import count_reasons
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.topic import find_newest_closed_hour
 from kafka_s3_platform.store.index import IndexSnapshot
 
 WARN = dg.AssetCheckSeverity.WARN
@@ -44,7 +45,7 @@ def list_index_checks(key: dg.AssetKey) -> list[dg.AssetCheckKey]:
     return [dg.AssetCheckKey(key, name)] if name else []
 
 
-def make_hourly_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+def make_hourly_check(topic: TopicAssets) -> dg.AssetCheckSpec:
     """Make the spec of the check."""
     return dg.AssetCheckSpec(
         HOURLY_CHECK,
@@ -58,7 +59,7 @@ def make_hourly_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
 
 
 def evaluate_hourly(
-    topic: ArchivedTopic, look: IndexLook, at_risk: tuple[datetime, datetime] | None
+    topic: TopicAssets, look: IndexLook, at_risk: tuple[datetime, datetime] | None
 ) -> dg.AssetCheckEvaluation:
     """Evaluate the check `archived`, as an event of the step that archives. `at_risk` are hours that its picture marks.
 
@@ -96,7 +97,7 @@ class _Finding:
     is_error: bool = False
 
 
-def _find_in(topic: ArchivedTopic, snapshot: IndexSnapshot) -> Iterator[_Finding]:
+def _find_in(topic: TopicAssets, snapshot: IndexSnapshot) -> Iterator[_Finding]:
     since = datetime.now(timezone.utc) - RECENT
     yield _find_unresolved(snapshot)
     yield _find_lost(snapshot)
@@ -119,7 +120,7 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
     return _Finding("holes", says, {"hole_offsets": offsets}, rows)
 
 
-def _find_incomplete(topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime) -> _Finding:
+def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
     """Look at recent hours only. Of an older hour, what is missing is a hole, or is missing of all hours after it."""
     state = snapshot.state
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.hours.first)

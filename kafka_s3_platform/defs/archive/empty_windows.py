@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 import dagster as dg
 
-from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.upkeep.hour_states import find_empty_hours
 
 MAX_EMPTY = 200
@@ -32,7 +32,7 @@ class EmptyWindows:
 
     def report(
         self,
-        topic: ArchivedTopic,
+        topic: TopicAssets,
         newest: datetime | None,
         list_windows: Callable[[], Iterable[Window]],
         look: IndexLook,
@@ -48,13 +48,13 @@ class EmptyWindows:
             return
 
         what = f"the index of topic {topic.topic}"
-        version = tick.read(what, lambda: look.read(topic, lambda snapshot: snapshot.state.version))
+        version = tick.read_store(what, lambda: look.read(topic, lambda snapshot: snapshot.state.version))
         if version is None or self._done.get(topic.topic) == (version, newest):
             return
         windows = [*list_windows()]
         hours = [hour for _, each in windows for hour in each]
         read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
-        found = tick.read(what, lambda: look.read(topic, read))
+        found = tick.read_store(what, lambda: look.read(topic, read))
         if found is None:
             return  # not read: the next tick looks again
         empty = {*found}
@@ -63,7 +63,7 @@ class EmptyWindows:
         if len(starts) <= room:
             self._done[topic.topic] = version, newest
 
-    def _tell(self, topic: ArchivedTopic, starts: Sequence[datetime], version: int, tick: Tick) -> None:
+    def _tell(self, topic: TopicAssets, starts: Sequence[datetime], version: int, tick: Tick) -> None:
         offered = topic.hours if self.group == "hourly" else topic.days
         metadata = {"dagster/partition_row_count": 0, "complete": True, "index_version": version}
         keys = map(offered.key, starts)

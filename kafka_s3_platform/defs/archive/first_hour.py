@@ -15,13 +15,14 @@ from pathlib import Path
 import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.backlog import Backlog
-from kafka_s3_platform.defs.remembered import write_remembered
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic, find_local_day
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.reload import reload_code_location
+from kafka_s3_platform.status.backlog import Backlog
+from kafka_s3_platform.status.remembered import write_remembered
+from kafka_s3_platform.status.topic import find_local_day
 from kafka_s3_platform.store.index import ConnectorIndex
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
 class FirstHourSearch:
     """What the ticks of a lag sensor have seen of the connector's `topics`, in the process that evaluates them."""
 
-    topics: Sequence[ArchivedTopic]
+    topics: Sequence[TopicAssets]
     folder: Path
     _seen: list[datetime] = field(default_factory=list)
     _left: set[str] = field(init=False)
@@ -57,7 +58,7 @@ class FirstHourSearch:
     def __post_init__(self) -> None:
         self._left = {topic.topic for topic in self.topics}
 
-    def reach(self, topic: ArchivedTopic) -> None:
+    def reach(self, topic: TopicAssets) -> None:
         """Tell that a tick has come to the topic."""
         self._left.discard(topic.topic)
 

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from itertools import groupby
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.days import list_day_hours
 from kafka_s3_platform.upkeep.hour_grid import list_grid_days
@@ -21,7 +21,7 @@ Row = tuple[date, Sequence[HourState]]
 
 
 def draw_hours(
-    topic: ArchivedTopic, snapshot: IndexSnapshot, now: datetime, at_risk: tuple[datetime, datetime] | None
+    topic: TopicAssets, snapshot: IndexSnapshot, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> str:
     """Return Markdown of the last days of a topic, the newest first. `at_risk` is as in `state_hours`."""
     zone = ZoneInfo(topic.config.layout.timezone)

@@ -5,20 +5,21 @@ from datetime import datetime
 
 import dagster as dg
 
-from kafka_s3_platform.defs.archive.backlog import MAX_HOURS, Backlog, split_contiguous
-from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.runs import Requests, list_windows
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.status.backlog import MAX_HOURS, Backlog, split_contiguous
+from kafka_s3_platform.status.topic import fingerprint_inputs
 
 
-def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0) -> None:
+def request_hours(
+    topic: TopicAssets, backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0
+) -> None:
     """Ask for the topic's due hours that no run is working on: once for each contiguous range.
 
     Of the runs that are queued, Dagster starts those of a higher `priority` first.
     """
-    topic = backlog.topic
     key = topic.key("hourly")
     requests.set_priority(key, priority)
     if requests.is_requested(key):
@@ -28,7 +29,7 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
         tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
         return
     runs = requests.list_unfinished(key)
-    due, lost = backlog.within_reach(_find_due_hours(backlog, runs, shown))
+    due, lost = backlog.within_reach(_find_due_hours(topic, backlog, runs, shown))
     if lost:
         tick.tell(_describe_lost(topic, len(lost)))
     offered = [hour for hour in due if hour >= topic.first_offered]
@@ -42,16 +43,18 @@ def request_hours(backlog: Backlog, requests: Requests, shown: ShownHours, tick:
         _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
     is_idle = not runs and not requests.has_asked(key)
     if _needs_run_until_now(backlog, due, lost, is_idle=is_idle):
-        _request_until_now(backlog, requests, tick)
+        _request_until_now(topic, backlog, requests, tick)
 
 
-def _find_due_hours(backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours) -> list[datetime]:
+def _find_due_hours(
+    topic: TopicAssets, backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours
+) -> list[datetime]:
     """Find the due hours that no run is working on.
 
     While some kafka partitions are not archived until somebody decides, no hour is asked for twice: it lacks these.
     """
-    busy = list_windows(runs, backlog.topic.hours)
-    due = backlog.hours_due(shown.of(backlog.topic))
+    busy = list_windows(runs, topic.hours)
+    due = backlog.hours_due(shown.of(topic))
     if backlog.undecided:
         due = [hour for hour in due if hour not in backlog.state.asked_hours]
     return [hour for hour in due if not any(start <= hour < end for start, end in busy)]
@@ -70,22 +73,21 @@ def _needs_run_until_now(
 
 
 def _request_or_wait(
-    topic: ArchivedTopic, partition_keys: Sequence[str], fingerprint: str, requests: Requests, tick: Tick
+    topic: TopicAssets, partition_keys: Sequence[str], fingerprint: str, requests: Requests, tick: Tick
 ) -> None:
     reason = requests.ask(topic.key("hourly"), partition_keys, fingerprint)
     if reason:
         tick.reasons.append(f"{topic.name}: {reason}")
 
 
-def _request_until_now(backlog: Backlog, requests: Requests, tick: Tick) -> None:
+def _request_until_now(topic: TopicAssets, backlog: Backlog, requests: Requests, tick: Tick) -> None:
     """Ask for a run up to now. It archives the records of the open hour and of hours that no run is requested for."""
-    topic = backlog.topic
     starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
     fingerprint = fingerprint_inputs([backlog.topic_id, topic.config_digest, starts])
     _request_or_wait(topic, [], fingerprint, requests, tick)
 
 
-def _describe_lost(topic: ArchivedTopic, count: int) -> str:
+def _describe_lost(topic: TopicAssets, count: int) -> str:
     return (
         f"{topic.name}: retention took records of {count} hour(s) before they were archived; they are not asked for. "
         f"Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"

@@ -12,16 +12,16 @@ from kafka_s3_platform.defs.archive.checks import evaluate_hourly, make_hourly_c
 from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
 from kafka_s3_platform.defs.archive.tries import archive_in_tries, find_error
 from kafka_s3_platform.defs.failures import make_assets_failure, raise_dagster_failures
-from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import NOT_COMPLETE, make_hour_metadata, make_totals_metadata
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.form import make_form_metadata
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.spark.progress import Snapshot, tell_watchers
+from kafka_s3_platform.status.index_look import IndexLook
 
 STAYS = (
     "What the run had committed to the index stays archived; what it had only written counts for nothing. The "
@@ -40,7 +40,7 @@ class ArchiveConfig(dg.Config):
     )
 
 
-def make_hourly_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     """`<connector>/hourly/<topic>` of each topic. Picked hours of picked topics are archived in one run.
 
     Without picked hours, the run archives all up to now. A topic that fails leaves the others archived and reported;
@@ -71,7 +71,7 @@ def make_hourly_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
     )
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("hourly"),
         deps=[topic.key("kafka")],
@@ -98,7 +98,7 @@ class _HourlyRun:
         self._until_now = not self._keys or read_config(context, ArchiveConfig).until_now
         self.failures: dict[dg.AssetKey, PlatformError] = {}
 
-    def archive(self, topics: Sequence[ArchivedTopic]) -> Iterator[HourEvent]:
+    def archive(self, topics: Sequence[TopicAssets]) -> Iterator[HourEvent]:
         """Archive the topics. Yield the events of each as soon as it needs no further try."""
         if not topics:
             return
@@ -111,7 +111,7 @@ class _HourlyRun:
             sound = [topic for topic in topics if topic.key("hourly") not in self.failures]
             yield from self._archive(sound, hours, is_last=True)
 
-    def check(self, topics: Sequence[ArchivedTopic]) -> Iterator[dg.AssetCheckEvaluation]:
+    def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
         """Evaluate the selected checks of these topics. An index that cannot be read is the topic's failure."""
         wanted = [topic for topic in topics if topic.key("hourly") in self._checked]
         if not wanted:
@@ -127,7 +127,7 @@ class _HourlyRun:
                     yield found
 
     def _archive(
-        self, topics: Sequence[ArchivedTopic], hours: tuple[datetime, ...] | None, *, is_last: bool
+        self, topics: Sequence[TopicAssets], hours: tuple[datetime, ...] | None, *, is_last: bool
     ) -> Iterator[HourEvent]:
         if not topics:
             return
@@ -147,7 +147,7 @@ class _HourlyRun:
             yield from self.check(ended)
 
     def _make_events(
-        self, topic: ArchivedTopic, report: ArchiveReport, *, is_final: bool
+        self, topic: TopicAssets, report: ArchiveReport, *, is_final: bool
     ) -> Iterator[dg.AssetMaterialization]:
         """Make each hour's own facts: of picked hours, and of those that were covered in passing."""
         key = topic.key("hourly")

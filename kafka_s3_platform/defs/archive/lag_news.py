@@ -4,9 +4,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from kafka_s3_platform.defs.archive.backlog import Backlog
-from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.status.backlog import Backlog
+from kafka_s3_platform.status.topic import fingerprint_inputs
 
 MINUTE = timedelta(minutes=1)
 OBSERVED_EVERY = timedelta(minutes=10)

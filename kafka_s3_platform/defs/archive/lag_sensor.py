@@ -13,26 +13,26 @@ from pathlib import Path
 
 import dagster as dg
 
-from kafka_s3_platform.defs.archive.backlog import Backlog
-from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
 from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.archive.first_hour import FirstHourSearch
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
 from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
-from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.archive.risk_check import make_evaluation
 from kafka_s3_platform.defs.jobs import Job
-from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import make_metadata_table
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import MissingTopicError, PlatformError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level, Risk
 from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.status.backlog import Backlog
+from kafka_s3_platform.status.backlogs import Backlogs, read_archived
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.risk import find_risk
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0
@@ -46,7 +46,7 @@ SILENT = "/silent"
 
 
 def make_lag_sensor(
-    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus, hours_folder: Path | None = None
+    topics: Sequence[TopicAssets], job: Job, status: dg.DefaultSensorStatus, hours_folder: Path | None = None
 ) -> dg.SensorDefinition:
     """Make the lag sensor of one connector for its `topics`. It requests runs of the connector's archive job.
 
@@ -77,7 +77,7 @@ def make_lag_sensor(
                 topics, admin, lambda topic: read_archived(topic, look, is_known=topic.topic in tick.cursor), tick
             )
 
-            def evaluate(topic: ArchivedTopic) -> None:
+            def evaluate(topic: TopicAssets) -> None:
                 if search is not None:
                     search.reach(topic)
                 backlog = evaluate_topic(topic, backlogs, requests, shown, tick)
@@ -85,7 +85,7 @@ def make_lag_sensor(
                     return
                 if search is not None:
                     search.see(backlog)
-                empty.report(topic, backlog.newest_closed, lambda: list_idle_hours(backlog, shown), look, tick)
+                empty.report(topic, backlog.newest_closed, lambda: list_idle_hours(topic, backlog, shown), look, tick)
 
             tick.evaluate_each("lag", topics, evaluate)
         if search is not None:
@@ -98,7 +98,7 @@ def make_lag_sensor(
 
 
 def evaluate_topic(
-    topic: ArchivedTopic, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
+    topic: TopicAssets, backlogs: Backlogs, requests: Requests, shown: ShownHours, tick: Tick
 ) -> Backlog | None:
     """Report the lag of one topic and ask for its due hours. Return what is known of it, None if it is gone."""
     try:
@@ -112,18 +112,17 @@ def evaluate_topic(
         tick.tell(f"{topic.name}: {failure}")
     for reason in backlog.reasons_to_decide:
         tick.tell(f"{topic.name}: {reason}")
-    level = observe_lag(backlog, tick)
+    level = observe_lag(topic, backlog, tick)
     if backlog.silent_store is None:
-        request_hours(backlog, requests, shown, tick, priority=max(level, 0))
+        request_hours(topic, backlog, requests, shown, tick, priority=max(level, 0))
     else:
         # what is due is not known, and its run could not write
         tick.miss(topic, backlog.silent_store)
     return backlog
 
 
-def list_idle_hours(backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
+def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
     """List the closed hours that Dagster offers and does not show, and for which no run is due."""
-    topic = backlog.topic
     known = shown.of(topic)
     due = {*backlog.hours_due(known)}
     hour, newest = topic.first_offered, backlog.newest_closed
@@ -133,7 +132,7 @@ def list_idle_hours(backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
         hour += HOUR
 
 
-def tell_silence(topics: Sequence[ArchivedTopic], tick: Tick) -> None:
+def tell_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
     """Count ticks in which Kafka or the store answered for no topic. Raise their error when the checks have told it."""
     if tick.answered or not tick.unavailable:
         tick.cursor.pop(SILENT, None)
@@ -151,12 +150,12 @@ def tell_silence(topics: Sequence[ArchivedTopic], tick: Tick) -> None:
             tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, says), tick.unavailable[0]))
 
 
-def observe_lag(backlog: Backlog, tick: Tick) -> int:
+def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
     """Report the topic's lag, and what is at risk, if that is due (`lag_news`). Return the level of the risk.
 
     If the broker does not answer how old the lag is, report the lag and then raise the broker's error.
     """
-    name = backlog.topic.topic
+    name = topic.topic
     last = read_told(tick.cursor.get(name))
     first_tick = datetime.fromtimestamp(last.first_minute * 60, timezone.utc) if last.first_minute else backlog.now
     risk = _find_risk(backlog, Level(max(last.risk, 0)), first_tick)
@@ -170,12 +169,12 @@ def observe_lag(backlog: Backlog, tick: Tick) -> int:
     try:
         metadata |= _make_age_metadata(backlog)
     finally:
-        tick.observations.append(dg.AssetObservation(backlog.topic.key("kafka"), metadata=metadata))
+        tick.observations.append(dg.AssetObservation(topic.key("kafka"), metadata=metadata))
         if risk is not None and (level != last.risk or level):
             # an outage that was told goes on until what is archived is known again
             is_outage = tick.cursor.get(SILENT, 0) >= RED_TICKS
             silence = backlog.silent_store if is_outage else None
-            tick.observations.append(make_evaluation(backlog.topic, risk, silence))
+            tick.observations.append(make_evaluation(topic, risk, silence))
     tick.cursor[name] = str(news)
     return level
 

@@ -9,11 +9,11 @@ import dagster as dg
 from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import make_metadata_table
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.runs import list_windows
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import HOUR
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ CHECK = "objects"
 ORPHAN_AGE = timedelta(days=1)
 
 
-def make_object_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
+def make_object_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
     """Make the check of each topic that its objects are as the index records them. One op evaluates them all."""
     connector = topics[0].config
 
@@ -40,7 +40,7 @@ def make_object_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinit
     )
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         CHECK,
         asset=topic.key("hourly"),
@@ -51,7 +51,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
 
 
 def _check_objects(
-    context: dg.AssetCheckExecutionContext, topic: ArchivedTopic, spark: SparkResource
+    context: dg.AssetCheckExecutionContext, topic: TopicAssets, spark: SparkResource
 ) -> dg.AssetCheckResult:
     # what looks at objects is not needed to load definitions
     from kafka_s3_platform.upkeep.vacuum import vacuum_topic
@@ -83,7 +83,7 @@ def _check_objects(
     )
 
 
-def _find_hours(context: dg.AssetCheckExecutionContext, topic: ArchivedTopic) -> list[datetime]:
+def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> list[datetime]:
     """Return the hours of the run, if it has any."""
     windows = list_windows([context.run], topic.hours)
     hours: list[datetime] = []
@@ -92,7 +92,7 @@ def _find_hours(context: dg.AssetCheckExecutionContext, topic: ArchivedTopic) ->
     return hours
 
 
-def _find_damages(topic: ArchivedTopic, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
+def _find_damages(topic: TopicAssets, hours: Sequence[datetime], spark: SparkResource) -> "Sequence[Damage]":
     from kafka_s3_platform.store.objects import ObjectStore
     from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 

@@ -11,18 +11,18 @@ from datetime import datetime, timezone
 
 import dagster as dg
 
-from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
 from kafka_s3_platform.defs.archive.checks import ERROR, WARN
-from kafka_s3_platform.defs.archive.risk import describe_time, find_risk
 from kafka_s3_platform.defs.failures import raise_dagster_failures
-from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level, Risk
+from kafka_s3_platform.status.backlogs import Backlogs, read_archived
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.risk import describe_time, find_risk
 
 RISK_CHECK = "at_risk"
 SILENT_METADATA = "does_not_answer"
@@ -38,7 +38,7 @@ RUN_SECONDS = 3_600.0
 
 
 def make_evaluation(
-    topic: ArchivedTopic, risk: Risk, silence: BrokerUnavailableError | StoreUnavailableError | None = None
+    topic: TopicAssets, risk: Risk, silence: BrokerUnavailableError | StoreUnavailableError | None = None
 ) -> dg.AssetCheckEvaluation:
     """Make the event of the check's outcome. `silence` is why nothing was known for some minutes, if that is so."""
     return dg.AssetCheckEvaluation(
@@ -56,7 +56,7 @@ def make_evaluation(
 
 
 def read_hours_at_risk(
-    instance: dg.DagsterInstance, topics: Iterable[ArchivedTopic]
+    instance: dg.DagsterInstance, topics: Iterable[TopicAssets]
 ) -> dict[str, tuple[datetime, datetime]]:
     """Return what the last result of the check says of topics: [from, to) of the hours that Kafka soon deletes."""
     by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
@@ -77,13 +77,13 @@ def _show_time(moment: datetime) -> dg.TimestampMetadataValue:
     return dg.MetadataValue.timestamp(moment)
 
 
-def _name_server(topic: ArchivedTopic, silence: BrokerUnavailableError | StoreUnavailableError) -> str:
+def _name_server(topic: TopicAssets, silence: BrokerUnavailableError | StoreUnavailableError) -> str:
     if isinstance(silence, BrokerUnavailableError):
         return f"Kafka at {topic.config.kafka.bootstrap_servers}"
     return f"the store at {topic.config.store.endpoint_url or f'S3 in {topic.config.store.region}'}"
 
 
-def make_risk_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
+def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
     """Make the check of each topic. Run by hand, one op evaluates those that were picked."""
     config = topics[0].config
 
@@ -102,7 +102,7 @@ def make_risk_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinitio
     return make_topic_checks(at_risk, name=make_op_name("check", "risk", config.name), checks=specs)
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
     settings = topic.config.archive
     warn, fail = (describe_time(ms / 1000) for ms in (settings.risk_age_warn_ms, settings.risk_age_fail_ms))
     return dg.AssetCheckSpec(

@@ -10,20 +10,20 @@ import dagster as dg
 
 from kafka_s3_platform.defs.archive.checks import DAILY_CHECK, ERROR, MAX_ROWS, WARN
 from kafka_s3_platform.defs.failures import count_retries, join_errors, make_assets_failure, raise_dagster_failures
-from kafka_s3_platform.defs.look import IndexLook
 from kafka_s3_platform.defs.metadata import (
     Metadata,
     make_kafka_partitions_table,
     make_metadata_table,
     make_segments_metadata,
 )
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.form import make_form_metadata
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
 from kafka_s3_platform.errors import PlatformError, TransientError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.days import list_due_days, read_day_segments
 from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
@@ -37,7 +37,7 @@ STAYS = (
 )
 
 
-def make_daily_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+def make_daily_check(topic: TopicAssets) -> dg.AssetCheckSpec:
     """Make the spec of the check."""
     return dg.AssetCheckSpec(
         DAILY_CHECK,
@@ -47,7 +47,7 @@ def make_daily_check(topic: ArchivedTopic) -> dg.AssetCheckSpec:
     )
 
 
-def evaluate_days(topic: ArchivedTopic, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
+def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) -> dg.AssetCheckEvaluation:
     """Evaluate the check after a run of these days; without any, only find days to merge.
 
     Counts no other days: the cost would grow with the age of the archive.
@@ -75,7 +75,7 @@ def evaluate_days(topic: ArchivedTopic, index: IndexLook, days: Sequence[date]) 
     )
 
 
-def _find_due(topic: ArchivedTopic, snapshot: IndexSnapshot) -> list[date]:
+def _find_due(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
     zone = ZoneInfo(topic.config.layout.timezone)
     return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
 
@@ -94,7 +94,7 @@ def _count_records(segments: Iterable[Segment], chunk: str) -> int:
     return sum(segment.record_count for segment in segments if segment.chunk == chunk)
 
 
-def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     """Make `<connector>/daily/<topic>` of each topic. One run merges the picked days of picked topics.
 
     A permanent failure of a topic or a day stops no other. The run then fails, and names each failure.
@@ -124,7 +124,7 @@ def make_daily_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
     )
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("daily"),
         deps=[topic.key("hourly")],
@@ -138,14 +138,14 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
     )
 
 
-def _read_days(context: dg.AssetExecutionContext, picked: Sequence[ArchivedTopic]) -> list[date]:
+def _read_days(context: dg.AssetExecutionContext, picked: Sequence[TopicAssets]) -> list[date]:
     """Return the days of the run. Checks may be evaluated without any."""
     if not picked and not context.has_partition_key and not context.has_partition_key_range:
         return []
     return [date.fromisoformat(key) for key in context.partition_keys]
 
 
-def _compact(topics: Sequence[ArchivedTopic], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
+def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, spark: SparkResource) -> Outcomes:
     # not needed to load definitions
     from kafka_s3_platform.upkeep.compact.run import compact_days
 
@@ -161,7 +161,7 @@ def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> Non
                 raise outcome
 
 
-def _join_failures(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
+def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
     """Return each failed topic's error. It names all failed days."""
     joined: dict[dg.AssetKey, PlatformError] = {}
     for topic in topics:
@@ -173,7 +173,7 @@ def _join_failures(topics: Sequence[ArchivedTopic], outcomes: Outcomes) -> dict[
 
 
 def _make_events(
-    run: dg.DagsterRun, topics: Sequence[ArchivedTopic], outcomes: Outcomes
+    run: dg.DagsterRun, topics: Sequence[TopicAssets], outcomes: Outcomes
 ) -> Iterator[dg.AssetMaterialization]:
     by_name = {topic.topic: topic for topic in topics}
     for (name, day), outcome in outcomes.items():
@@ -185,7 +185,7 @@ def _make_events(
 
 
 def _evaluate_all(
-    context: dg.AssetExecutionContext, topics: Sequence[ArchivedTopic], days: Sequence[date], *, has_failed: bool
+    context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date], *, has_failed: bool
 ) -> list[dg.AssetCheckEvaluation]:
     """Evaluate the checks. An error of theirs does not replace the error of a failed run."""
     try:
@@ -198,7 +198,7 @@ def _evaluate_all(
 
 
 def _evaluate(
-    context: dg.AssetExecutionContext, topics: Sequence[ArchivedTopic], days: Sequence[date]
+    context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Evaluate the selected checks."""
     selected = {key.asset_key for key in context.selected_asset_check_keys}

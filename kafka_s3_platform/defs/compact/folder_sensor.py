@@ -12,16 +12,16 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from kafka_s3_platform.defs.archive.backlog import split_contiguous
 from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
-from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
-from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import StoreUnavailableError
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.status.backlog import split_contiguous
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.topic import fingerprint_inputs
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -67,9 +67,7 @@ class Pass:
         return bool(self.after) or not self.ended_at or now - datetime.fromisoformat(self.ended_at) >= WALK_EVERY
 
 
-def make_folder_sensor(
-    topics: Sequence[ArchivedTopic], job: Job, status: dg.DefaultSensorStatus
-) -> dg.SensorDefinition:
+def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
     """Make the sensor of one connector. It requests runs of the compact job."""
     connector = topics[0].config
     empty = EmptyWindows("daily")
@@ -86,9 +84,9 @@ def make_folder_sensor(
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
-        reached: list[ArchivedTopic] = []
+        reached: list[TopicAssets] = []
 
-        def days(topic: ArchivedTopic) -> None:
+        def days(topic: TopicAssets) -> None:
             shown = context.instance.get_materialized_partitions(topic.key("daily"))
             ask_days(shown, topic, index, requests, tick)
             newest = _find_newest_day(topic, datetime.now(timezone.utc))
@@ -107,7 +105,7 @@ def make_folder_sensor(
     return folders
 
 
-def ask_days(shown: Container[str], topic: ArchivedTopic, index: IndexLook, requests: Requests, tick: Tick) -> None:
+def ask_days(shown: Container[str], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick) -> None:
     """Ask for the due days, oldest first, once for each contiguous range.
 
     A day is due if it holds live hourly segments. So is a day with daily ones and no materialization: a run crashed
@@ -125,13 +123,13 @@ def ask_days(shown: Container[str], topic: ArchivedTopic, index: IndexLook, requ
             tick.reasons.append(f"{topic.name}: {reason}")
 
 
-def fingerprint_days(topic: ArchivedTopic, days: Sequence[date], snapshot: IndexSnapshot) -> str:
+def fingerprint_days(topic: TopicAssets, days: Sequence[date], snapshot: IndexSnapshot) -> str:
     """Return a digest of configuration and segments. Under the same digest, compaction ends as before."""
     keys = [s.key for day in days for s in read_day_segments(snapshot, day)]
     return fingerprint_inputs([topic.config_digest, keys])
 
 
-def list_idle_days(topic: ArchivedTopic, newest: date, shown: Container[str]) -> Iterator[Window]:
+def list_idle_days(topic: TopicAssets, newest: date, shown: Container[str]) -> Iterator[Window]:
     """List the days up to `newest` in Dagster's partitions, but without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)
     day = topic.first_offered.astimezone(zone).date()
@@ -142,16 +140,16 @@ def list_idle_days(topic: ArchivedTopic, newest: date, shown: Container[str]) ->
         day += timedelta(days=1)
 
 
-def _find_newest_day(topic: ArchivedTopic, now: datetime) -> date:
+def _find_newest_day(topic: TopicAssets, now: datetime) -> date:
     """Return the newest past day, after the allowed lateness."""
     return (now - topic.lateness).astimezone(ZoneInfo(topic.config.layout.timezone)).date() - timedelta(days=1)
 
 
-def _read_days(topic: ArchivedTopic, index: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:
-    return tick.read(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
+def _read_days(topic: TopicAssets, index: IndexLook, tick: Tick, use: Callable[[IndexSnapshot], R]) -> R | None:
+    return tick.read_store(f"the index of topic {topic.topic}", lambda: index.read(topic, use))
 
 
-def walk_folders(topic: ArchivedTopic, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
+def walk_folders(topic: TopicAssets, store: ObjectStore, index: IndexLook, tick: Tick) -> None:
     """Continue the walk over the topic's folders if it is due. At its end, report new findings."""
     now = datetime.now(timezone.utc)
     progress = Pass(**tick.cursor.get(topic.topic, {}))
@@ -162,7 +160,7 @@ def walk_folders(topic: ArchivedTopic, store: ObjectStore, index: IndexLook, tic
     base = f"{root}/{topic.topic}/" if root else f"{topic.topic}/"
 
     def list_folders(prefix: str) -> list[str]:
-        return tick.read(store.uri(prefix), lambda: list(store.list_prefixes(prefix)))
+        return tick.read_store(store.uri(prefix), lambda: list(store.list_prefixes(prefix)))
 
     walk = _Walk(list_folders, base, archived, progress.after, tick.is_over)
     for folder in walk.find_unknown(""):
@@ -231,7 +229,7 @@ class _Walk:
         return folder > self._after or self._after.startswith(folder)
 
 
-def _make_observation(topic: ArchivedTopic, folder: str, findings: Pass) -> dg.AssetObservation:
+def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.AssetObservation:
     text = (
         f"{findings.unknown} folder(s) below {folder} hold objects that the index does not know. They are left alone. "
         "To restore objects that another tool wrote, describe them in the file of a source connector."
@@ -244,7 +242,7 @@ def _make_observation(topic: ArchivedTopic, folder: str, findings: Pass) -> dg.A
 
 
 def _find_due_days(
-    topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str]
+    topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str]
 ) -> list[date]:
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
@@ -254,7 +252,7 @@ def _find_due_days(
 
 
 def _find_days_not_shown(
-    topic: ArchivedTopic, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str], now: datetime
+    topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str], now: datetime
 ) -> Iterator[date]:
     """Yield past days, compacted at `since` or later, without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)

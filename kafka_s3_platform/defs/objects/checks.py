@@ -12,13 +12,13 @@ from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.defs.archive.checks import ERROR, MAX_ROWS, WARN
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import make_metadata_table
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.values import read_time
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ReadConfig(dg.Config):
     everything: bool = Field(default=False, description="Read all objects.")
 
 
-def make_readable_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefinition:
+def make_readable_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
     """Make the check of each topic's objects. One op evaluates the picked ones."""
     connector = topics[0].config
 
@@ -57,7 +57,7 @@ def make_readable_checks(topics: Sequence[ArchivedTopic]) -> dg.AssetChecksDefin
             start, end = _find_window(topics[0], read_config(context, ReadConfig))
             window = ((start - EPOCH) // ONE_MS, (end - EPOCH) // ONE_MS) if start and end else None
 
-            def check(topic: ArchivedTopic) -> dg.AssetCheckResult:
+            def check(topic: TopicAssets) -> dg.AssetCheckResult:
                 report = read_objects(topic.config, topic.topic, window, spark.make_runner())
                 return _make_result(topic, report, start, end)
 
@@ -76,7 +76,7 @@ def name_readable_op(connector: str) -> str:
     return make_op_name("check", "readable", connector)
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
     op = name_readable_op(topic.config.name)
     return dg.AssetCheckSpec(
         READABLE_CHECK,
@@ -89,7 +89,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetCheckSpec:
     )
 
 
-def _find_window(topic: ArchivedTopic, config: ReadConfig) -> tuple[datetime | None, datetime | None]:
+def _find_window(topic: TopicAssets, config: ReadConfig) -> tuple[datetime | None, datetime | None]:
     """Return the window to read, None and None for everything."""
     if config.everything and (config.from_time or config.to_time):
         raise ConfigError("everything, and from_time or to_time: set only one of both")
@@ -107,7 +107,7 @@ def _find_window(topic: ArchivedTopic, config: ReadConfig) -> tuple[datetime | N
 
 
 def _make_result(
-    topic: ArchivedTopic, report: "ReadableReport", start: datetime | None, end: datetime | None
+    topic: TopicAssets, report: "ReadableReport", start: datetime | None, end: datetime | None
 ) -> dg.AssetCheckResult:
     gap_count = sum(group.gap_count for group in report.groups)
     problems = [

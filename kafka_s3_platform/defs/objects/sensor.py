@@ -10,16 +10,16 @@ import msgspec
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
 from kafka_s3_platform.defs.restore.form import make_form_link
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topics.discovery import find_topics_folder, remember_listed_topics
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.sources.inventory import MAX_TAILS, MAX_TOPICS, Inventory
 from kafka_s3_platform.sources.inventory_state import InventoryState, TopicInventory, WalkedTopic
+from kafka_s3_platform.status.discovery import find_topics_folder, remember_listed_topics
 
 INTERVAL_SECONDS = 300
 STATE = "/objects"
@@ -31,10 +31,10 @@ MAX_FOLDERS = 100
 
 def make_objects_specs(config: ConnectorConfig, topics: Iterable[str]) -> list[dg.AssetSpec]:
     """Make `<connector>/objects/<topic>` of each topic of a source connector."""
-    return [_make_spec(ArchivedTopic(config, topic)) for topic in topics]
+    return [_make_spec(TopicAssets(config, topic)) for topic in topics]
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     layout = topic.config.layout
     return dg.AssetSpec(
         topic.key("objects"),
@@ -50,7 +50,7 @@ def make_objects_sensor(
     config: ConnectorConfig, topics: Sequence[str], status: dg.DefaultSensorStatus
 ) -> dg.SensorDefinition:
     """Make the folder sensor of a source connector with assets for `topics`. It requests no run."""
-    every = ArchivedTopic(config, EVERY_TOPIC)
+    every = TopicAssets(config, EVERY_TOPIC)
 
     @dg.sensor(
         name=make_op_name("folders", config.name),
@@ -93,7 +93,7 @@ def _read_state(tick: Tick) -> InventoryState:
 
 
 def _look(config: ConnectorConfig, state: InventoryState, tick: Tick, place: str | None) -> None:
-    inventory = Inventory(config, state, tick.read, tick.is_over)
+    inventory = Inventory(config, state, tick.read_store, tick.is_over)
     try:
         inventory.update()
     finally:
@@ -110,7 +110,7 @@ def _observe_news(
         numbers = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
         if numbers != topic.reported or topic.change is not None:
             metadata = _make_metadata(config, state, name, walked.get(name, WalkedTopic()), place)
-            key = ArchivedTopic(config, name).key("objects")
+            key = TopicAssets(config, name).key("objects")
             yield dg.AssetObservation(key, description=_describe_change(topic), metadata=metadata)
             topic.reported, topic.change = numbers, None
 

@@ -8,10 +8,9 @@ import dagster as dg
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import FORM, ForeignRestoreConfig
-from kafka_s3_platform.defs.restore.form import describe_form, name_restored_op
+from kafka_s3_platform.defs.restore.form import describe_form
 from kafka_s3_platform.defs.restore.restored import (
     STAYS,
     RestoreEvent,
@@ -20,8 +19,10 @@ from kafka_s3_platform.defs.restore.restored import (
     yield_outcome,
 )
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.instance.work import name_restored_op
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import RestoreReport
@@ -46,7 +47,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
     Without a sensor, it is the file of a sink, whose objects are read back.
     """
     key = make_foreign_key(config.name)
-    topics = ArchivedTopic(config, EVERY_TOPIC)
+    topics = TopicAssets(config, EVERY_TOPIC)
     spec = dg.AssetSpec(
         key,
         **topics.shown_in("restored"),

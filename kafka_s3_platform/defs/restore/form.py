@@ -8,14 +8,10 @@ import dagster as dg
 
 from kafka_s3_platform.config.keys.environment import DAGSTER_URL
 from kafka_s3_platform.defs.metadata import find_page_url
-from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
-
-
-def name_restored_op(connector: str) -> str:
-    """Return the name of the op of a connector's restored assets."""
-    return make_op_name("restored", connector)
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.instance.work import name_restored_op
 
 
 def name_restore_job(connector: str) -> str:
@@ -42,7 +38,7 @@ def describe_form(connector: str, what: Mapping[str, object]) -> str:
     )
 
 
-def make_form_metadata(run: dg.DagsterRun, topic: ArchivedTopic, **what: list[str]) -> dict[str, dg.MetadataValue]:
+def make_form_metadata(run: dg.DagsterRun, topic: TopicAssets, **what: list[str]) -> dict[str, dg.MetadataValue]:
     """Make the metadata of an hour's or a day's page that leads to the form filled with it.
 
     It is a link. A run of the command line does not know by which name the UI has this code location: there it is the
@@ -80,7 +76,7 @@ def make_form_link(place: str | None, connector: str, key: dg.AssetKey, what: Ma
     return dg.MetadataValue.url(f"{prefix}{path}?{query}")
 
 
-def _is_found_by_time(topic: ArchivedTopic, hours: Sequence[str]) -> bool:
+def _is_found_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
     """Whether a restore of the hours, or days, of this archive is one of the records that it holds of them."""
     # what restores is not needed to load definitions
     from kafka_s3_platform.restore.target_topic import routes_by_record, routes_by_topic
@@ -98,7 +94,7 @@ def _is_found_by_time(topic: ArchivedTopic, hours: Sequence[str]) -> bool:
     return not is_own and config.layout.null_values != "write" and all(_has_folders(topic, hour) for hour in hours)
 
 
-def _has_folders(topic: ArchivedTopic, hour: str) -> bool:
+def _has_folders(topic: TopicAssets, hour: str) -> bool:
     """Whether records of this hour lie in folders that hold no others."""
     from kafka_s3_platform.layouts.new_layout import new_key_reader
     from kafka_s3_platform.layouts.segment_key import ReadKey

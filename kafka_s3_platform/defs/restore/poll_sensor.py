@@ -7,14 +7,14 @@ import dagster as dg
 from dagster._grpc.utils import default_sensor_grpc_timeout
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
-from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, ForeignWhatConfig, HowConfig
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key, name_poll_sensor
-from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.instance.work import name_restored_op
+from kafka_s3_platform.status.topic import fingerprint_inputs
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.polls import Polls
@@ -25,7 +25,7 @@ SHARE = 2 / 3
 
 def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
     """Make a connector's sensor, which requests runs of its restore job. A person turns it on, as its runs send."""
-    topics = ArchivedTopic(config, EVERY_TOPIC)
+    topics = TopicAssets(config, EVERY_TOPIC)
     name = config.name
     interval_ms = (config.source or SourceSettings()).poll_interval_ms
 
@@ -50,7 +50,7 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
     return poll
 
 
-def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: str, tick: Tick) -> None:
+def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: str, tick: Tick) -> None:
     """Request the newest restore if it is not finished, else the next one if there is anything new.
 
     The cursor only saves a listing: the restores' documents tell what was sent.
@@ -61,11 +61,11 @@ def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: 
     polls = Polls(topics.config)
     key = make_foreign_key(topics.config.name)
     seen = tick.cursor.get(EVERY_TOPIC, 0)
-    newest = tick.read("which restores there are", lambda: polls.newest(seen))
+    newest = tick.read_store("which restores there are", lambda: polls.newest(seen))
     if newest:
         tick.cursor[EVERY_TOPIC] = newest
     last = polls.restore_id(newest)
-    is_open = bool(newest) and not tick.read(f"the report of restore {last}", lambda: polls.is_finished(newest))
+    is_open = bool(newest) and not tick.read_store(f"the report of restore {last}", lambda: polls.is_finished(newest))
     number = newest if is_open else newest + 1
     restore_id = polls.restore_id(number)
     fingerprint = fingerprint_inputs([topics.config_digest, restore_id])
@@ -84,7 +84,7 @@ def request_poll(instance: dg.DagsterInstance, topics: ArchivedTopic, job_name: 
 
 
 def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
-    unsent = tick.read("which objects there are", lambda: polls.new_objects(newest))
+    unsent = tick.read_store("which objects there are", lambda: polls.new_objects(newest))
     if not unsent.objects:
         since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"
         tick.reasons.extend([since, *unsent.notes, *unsent.skipped])

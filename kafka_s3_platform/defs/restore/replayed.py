@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import dagster as dg
 from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT_BACKFILL_ID_TAG
@@ -12,14 +12,15 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT
 from kafka_s3_platform.config.keys.environment import DAGSTER_URL
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import find_page_url
-from kafka_s3_platform.defs.names import make_op_name
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
 from kafka_s3_platform.defs.restore.restored import STAYS, find_picked_topic, make_restore_metadata, yield_outcome
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.work import REPLAY_JOBS, RESTORE_TAG, TOPIC_TAG, list_picked_keys
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.instance.windows import link_window
+from kafka_s3_platform.instance.work import REPLAY_JOBS, RESTORE_TAG, TOPIC_TAG, list_picked_keys
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import RestoreRequest
@@ -40,7 +41,7 @@ Each run is a restore, and is verified. Another backfill makes another topic. If
 refused. Re-execute the backfill *from failure* then: it goes on, in order, and sends nothing twice."""
 
 
-def make_replay_jobs(topics: Sequence[ArchivedTopic]) -> list[dg.JobDefinition]:
+def make_replay_jobs(topics: Sequence[TopicAssets]) -> list[dg.JobDefinition]:
     """Make `replay_hours` and `replay_days` of a connector.
 
     Their op is no asset's: the page *Partitions* of a job of assets is about the partitions of these.
@@ -93,7 +94,7 @@ def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> 
     )
 
 
-def _read_request(context: dg.OpExecutionContext, topic: ArchivedTopic, config: RestoreConfig) -> "RestoreRequest":
+def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: RestoreConfig) -> "RestoreRequest":
     """Make the request of a run's config. What was picked in a backfill has the same restore id in every run of it."""
     from kafka_s3_platform.defs.restore.request import make_restore_request
 
@@ -143,12 +144,11 @@ def _check_order(instance: dg.DagsterInstance, request: "RestoreRequest", backfi
         )
 
 
-def _make_window_link(topic: ArchivedTopic, picked: str | None) -> dict[str, dg.MetadataValue]:
+def _make_window_link(topic: TopicAssets, picked: str | None) -> dict[str, dg.MetadataValue]:
     """Link to the page of the hour or the day that was picked."""
     if picked is None:
         return {}
     name = "day" if len(picked) == len("2013-01-31") else "hour"
     key = topic.key("daily" if name == "day" else "hourly")
-    path = "/".join(quote(part, safe="") for part in key.path)
     prefix = urlsplit(find_page_url(DAGSTER_URL) or "").path
-    return {name: dg.MetadataValue.url(f"{prefix}/assets/{path}?view=partitions&partition={quote(picked)}")}
+    return {name: dg.MetadataValue.url(link_window(prefix, key.path, picked))}

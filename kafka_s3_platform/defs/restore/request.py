@@ -22,8 +22,9 @@ from kafka_s3_platform.defs.restore.config import (
 from kafka_s3_platform.defs.restore.option import find_options
 from kafka_s3_platform.defs.restore.paths import takes_paths
 from kafka_s3_platform.defs.restore.values import read_target_cluster, read_time
-from kafka_s3_platform.defs.topic import ArchivedTopic, Windows, find_restorable_windows
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.windows import Windows, find_restorable_windows
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.keys import find_step, parse_outgoing, read_outgoing_file
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest, Thaw
@@ -57,7 +58,7 @@ READ_HERE = frozenset(
 """Options that this module reads one by one. Each of the others fills the field of the request that it declares."""
 
 
-def make_restore_request(topic: ArchivedTopic, config: RestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
+def make_restore_request(topic: TopicAssets, config: RestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
     """Return the request that a config makes.
 
     Raises:
@@ -70,7 +71,7 @@ def make_restore_request(topic: ArchivedTopic, config: RestoreConfig, restore_id
 
 
 def make_foreign_request(
-    topics: ArchivedTopic, config: ForeignRestoreConfig, restore_id: str, run_id: str
+    topics: TopicAssets, config: ForeignRestoreConfig, restore_id: str, run_id: str
 ) -> ForeignSource:
     """Return the request that a config makes for a source connector; `topics` stands for all of its topics.
 
@@ -102,7 +103,7 @@ def _check_asked(what: WhatConfig, *, names_topics: bool = False) -> None:
 
 
 def _make_request(
-    topic: ArchivedTopic, config: AnyRestoreConfig, sent: Outgoing, restore_id: str, run_id: str
+    topic: TopicAssets, config: AnyRestoreConfig, sent: Outgoing, restore_id: str, run_id: str
 ) -> RestoreRequest:
     zone = ZoneInfo(topic.config.layout.timezone)
     what = config.what
@@ -145,7 +146,7 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
     return files.connectors
 
 
-def _find_picked_windows(topic: ArchivedTopic, what: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
+def _find_picked_windows(topic: TopicAssets, what: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
     """Yield the windows of single hours and days. ConfigError where the connector has no such hour or day."""
     hours, days = find_restorable_windows(topic.config)
     for name, windows, given in (("what.hours", hours, what.hours), ("what.days", days, what.days)):
@@ -154,7 +155,7 @@ def _find_picked_windows(topic: ArchivedTopic, what: WhatConfig) -> Iterator[tup
             yield windows.start(key), windows.end(key)
 
 
-def _find_chunk(name: str, windows: Windows, topic: ArchivedTopic, text: str) -> str:
+def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> str:
     zone = ZoneInfo(topic.config.layout.timezone)
     # a partition key of Dagster's may have minutes, which no hour begins with, or be one that the clocks skip
     is_key = windows.definition.has_partition_key(text)

@@ -10,12 +10,12 @@ from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import Metadata, make_metadata_table
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
-from kafka_s3_platform.defs.restore.form import describe_form, name_restored_op
+from kafka_s3_platform.defs.restore.form import describe_form
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.defs.topic_assets import make_topic_assets
-from kafka_s3_platform.defs.work import NOTHING_TAG, TOPIC_TAG
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.instance.work import NOTHING_TAG, TOPIC_TAG, name_restored_op
 from kafka_s3_platform.text import format_size
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _JUDGED = (
 """What of a restore's metadata its check shows."""
 
 
-def make_restored_assets(topics: Sequence[ArchivedTopic]) -> dg.AssetsDefinition:
+def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     """`<connector>/restored/<topic>` for each topic: one op, of which a run restores one topic, as its config says.
 
     They have no partitions: a restore may be of anything, and the page of an hour would say what does not concern it.
@@ -123,7 +123,7 @@ def yield_outcome(
         check_something_restored(report)
 
 
-def find_picked_topic(topics: Sequence[ArchivedTopic], picked: Collection[dg.AssetKey]) -> ArchivedTopic:
+def find_picked_topic(topics: Sequence[TopicAssets], picked: Collection[dg.AssetKey]) -> TopicAssets:
     """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
     found = [topic for topic in topics if topic.key("restored") in picked]
     if len(found) == 1:
@@ -139,7 +139,7 @@ def find_picked_topic(topics: Sequence[ArchivedTopic], picked: Collection[dg.Ass
     )
 
 
-def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
+def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     return dg.AssetSpec(
         topic.key("restored"),
         # Not the days too: before each restore Dagster would warn of a dependency that was never materialized.
@@ -154,7 +154,7 @@ def _make_spec(topic: ArchivedTopic) -> dg.AssetSpec:
 
 
 def read_restore_request(
-    context: dg.AssetExecutionContext, topic: ArchivedTopic, config: RestoreConfig
+    context: dg.AssetExecutionContext, topic: TopicAssets, config: RestoreConfig
 ) -> "RestoreRequest":
     """Make the request of a run's config. ConfigError where the config cannot be used."""
     from kafka_s3_platform.defs.restore.request import make_restore_request

@@ -1,7 +1,6 @@
 """The check `at_risk`: what is late or about to be lost is red, and so is what nobody knows."""
 
 import json
-import logging
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -11,15 +10,16 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.archive.backlog import Archived
-from kafka_s3_platform.defs.archive.backlogs import Backlogs
-from kafka_s3_platform.defs.archive.risk import find_risk
 from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK
-from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level
+from kafka_s3_platform.status.backlog import Archived
+from kafka_s3_platform.status.backlogs import Backlogs
+from kafka_s3_platform.status.deadline import Deadline
+from kafka_s3_platform.status.risk import find_risk
+from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
@@ -112,7 +112,7 @@ def test_a_topic_whose_index_is_older_is_not_new_to_a_sensor_without_a_cursor(
     archived(config, [ago(config, 1)])
     [found] = evaluated(tick(config, "lag__c", instance))
     assert found.severity == WARN, "its index began a moment ago"
-    monkeypatch.setattr("kafka_s3_platform.defs.archive.risk.FIRST_MINUTES", timedelta())
+    monkeypatch.setattr("kafka_s3_platform.status.risk.FIRST_MINUTES", timedelta())
     [found] = evaluated(tick(config, "lag__c", instance))
     assert found.severity == ERROR
 
@@ -227,13 +227,13 @@ def test_a_record_of_a_far_future_time_hides_no_hour_that_is_late(lab: Lab) -> N
     topic = topic_of(config)
     with ClusterAdmin(config.kafka) as admin:
         for _ in range(2):
-            found = Backlogs([topic], admin, lambda _: Archived(stuck), Tick({}, logging.getLogger())).read(topic)
+            found = Backlogs([topic], admin, lambda _: Archived(stuck), Deadline(40.0)).read(topic)
             assert found.oldest_uncovered == ago(config, 14)
             assert find_risk(found).level is Level.FAIL
 
 
 def test_a_damaged_index_is_not_taken_for_a_silent_store(config: ConnectorConfig, create_topic: CreateTopic) -> None:
-    both = [topic_of(config), ArchivedTopic(config, create_topic(f"{config.topics[0]}-other"))]
+    both = [topic_of(config), TopicAssets(config, create_topic(f"{config.topics[0]}-other"))]
     failures: dict[str, PlatformError] = {}
 
     def read(topic: ArchivedTopic) -> Archived:
@@ -242,9 +242,9 @@ def test_a_damaged_index_is_not_taken_for_a_silent_store(config: ConnectorConfig
         return Archived()
 
     with ClusterAdmin(config.kafka) as admin:
-        assert Backlogs(both, admin, read, Tick({}, logging.getLogger())).read(both[0]).silent_store is None
+        assert Backlogs(both, admin, read, Deadline(40.0)).read(both[0]).silent_store is None
         failures |= {both[0].topic: IndexDamagedError("no such row"), both[1].topic: StoreUnavailableError("late")}
-        found = Backlogs(both, admin, read, Tick({}, logging.getLogger()))
+        found = Backlogs(both, admin, read, Deadline(40.0))
         with pytest.raises(IndexDamagedError):
             found.read(both[0])
         assert found.read(both[1]).silent_store is not None

@@ -17,7 +17,7 @@ from dagster._utils.test.definitions import scoped_definitions_load_context
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.definitions import build_definitions, defs
 from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, asked_keys, connector_of_this_hour, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
@@ -102,7 +102,7 @@ def test_the_start_hour_of_the_file_is_a_bound_and_another_index_or_a_broken_fil
         connector(KafkaSettings(bootstrap_servers="-"), store, "t", start_hour=MARCH + timedelta(days=n))
         for n in (40, -40)
     )
-    known = {"index": ["", ArchivedTopic(early, "t").index.uri], "first_hour": MARCH.isoformat()}
+    known = {"index": ["", TopicAssets(early, "t").index.uri], "first_hour": MARCH.isoformat()}
     remember(tmp_path, json.dumps(known))
     assert offered(early, tmp_path) == {MARCH.replace(hour=0)}
     assert offered(late, tmp_path) == {late.archive.start_hour.replace(hour=0)}

@@ -13,7 +13,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import evaluate_hourly
 from kafka_s3_platform.defs.archive.hour_picture import MAX_BYTES, render_picture
 from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
-from kafka_s3_platform.defs.look import IndexLook
+from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, evaluated, tick, topic_of

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.backlog import UnansweredError
+from kafka_s3_platform.status.backlog import UnansweredError
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering

@@ -1,7 +1,6 @@
 """The lag sensor's states, against real Kafka and S3. Nothing here needs Spark: runs find all archived already."""
 
 import json
-import logging
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,16 +11,16 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.archive.backlog import Archived
-from kafka_s3_platform.defs.archive.backlogs import Backlogs
-from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.errors import MissingTopicError
+from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.model.times import to_epoch_ms
+from kafka_s3_platform.status.backlog import Archived
+from kafka_s3_platform.status.backlogs import Backlogs
+from kafka_s3_platform.status.deadline import Deadline
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import IndexRow
@@ -322,7 +321,7 @@ def test_a_hole_that_no_hour_reads_is_archived_by_a_run_up_to_now(
 def test_the_retention_that_the_broker_sets_is_known_though_the_topic_sets_none(config: ConnectorConfig) -> None:
     with ClusterAdmin(config.kafka) as admin:
         topics = [topic_of(config)]
-        found = Backlogs(topics, admin, lambda _: Archived(), Tick({}, logging.getLogger())).read(topics[0])
+        found = Backlogs(topics, admin, lambda _: Archived(), Deadline(40.0)).read(topics[0])
         configs = found.read_configs()
         assert "retention.ms" not in admin.describe_topic(config.topics[0]).configs
     assert (configs["cleanup.policy"], int(configs["retention.ms"]) != 0) == ("delete", True)

@@ -11,9 +11,10 @@ from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG, FAILURES, RETRIES_TAG
-from kafka_s3_platform.defs.topic import ArchivedTopic, list_archived_topics
+from kafka_s3_platform.defs.failures import FAILURES, RETRIES_TAG
+from kafka_s3_platform.defs.topic import TopicAssets, list_topic_assets
 from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.store.index import ConnectorIndex
@@ -35,7 +36,7 @@ def config(lab: Lab) -> ConnectorConfig:
 
 def hours_of(config: ConnectorConfig, first: int, last: int) -> dict[str, str]:
     """The tags of a run of the hours from so many before this one to so many before it."""
-    hours = list_archived_topics([config])[0].hours
+    hours = list_topic_assets([config])[0].hours
     return {
         "dagster/asset_partition_range_start": hours.key(ago(config, first)),
         "dagster/asset_partition_range_end": hours.key(ago(config, last)),
@@ -43,7 +44,7 @@ def hours_of(config: ConnectorConfig, first: int, last: int) -> dict[str, str]:
 
 
 def run(
-    config: ConnectorConfig, topics: Sequence[ArchivedTopic], instance: dg.DagsterInstance, tags: dict[str, str]
+    config: ConnectorConfig, topics: Sequence[TopicAssets], instance: dg.DagsterInstance, tags: dict[str, str]
 ) -> dg.ExecuteInProcessResult:
     keys = [topic.key("hourly") for topic in topics]
     checks = [check for key in keys for check in list_index_checks(key)]
@@ -51,7 +52,7 @@ def run(
     return launch(config, asked, instance)
 
 
-def shown(found: dg.ExecuteInProcessResult, topics: Sequence[ArchivedTopic]) -> dict[str, list[str | None]]:
+def shown(found: dg.ExecuteInProcessResult, topics: Sequence[TopicAssets]) -> dict[str, list[str | None]]:
     """The partition keys of each topic's events, an event each."""
     reported = {topic.topic: events(found, topic.key("hourly")) for topic in topics}
     return {name: [key for key, of_key in keys.items() for _ in of_key] for name, keys in reported.items()}
@@ -60,7 +61,7 @@ def shown(found: dg.ExecuteInProcessResult, topics: Sequence[ArchivedTopic]) -> 
 def test_picked_hours_of_picked_topics_are_one_run_and_each_shows_its_own(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    topics = list_archived_topics([config])
+    topics = list_topic_assets([config])
     for n, topic in enumerate(topics):
         times = [ago(config, hour) + timedelta(minutes=1) for hour in (3, 2, 1) for _ in range(n + 1)]
         produce(config.kafka, topic.topic, [Sent(timestamp=time) for time in times])
@@ -81,9 +82,9 @@ def test_picked_hours_of_picked_topics_are_one_run_and_each_shows_its_own(
 def test_one_that_fails_leaves_the_others_and_is_told_of_alone(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    there = list_archived_topics([config])
+    there = list_topic_assets([config])
     missing = config.model_copy(update={"topics": (*config.topics, "not-there")})
-    topics = list_archived_topics([missing])
+    topics = list_topic_assets([missing])
     found = run(missing, topics, instance, hours_of(config, 1, 1))
     assert not found.success
     [key] = [topics[0].hours.key(ago(config, 1))]
@@ -105,7 +106,7 @@ def test_what_fails_for_a_while_is_tried_again_alone_and_nothing_is_told_twice(
     config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.failures.RETRY_SECONDS", 0.01)
-    topics = list_archived_topics([config])
+    topics = list_topic_assets([config])
     bad, describe, asked = config.topics[1], ClusterAdmin.describe_topics, list[list[str]]()
 
     def lying(self: ClusterAdmin, topics: Iterable[str]) -> Answers[str, TopicDescription]:
@@ -153,7 +154,7 @@ def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
     admin.delete_topics([bad])[bad].result(30)
     failed = launch(config, asked, instance)
     assert not failed.success
-    topics = list_archived_topics([config])
+    topics = list_topic_assets([config])
     [key] = [topics[0].hours.key(ago(config, 1))]
     assert shown(failed, topics) == {name: [key] if name != bad else [] for name in names}
     before = rows_of(config, sound)
@@ -163,7 +164,7 @@ def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
     create_topic(bad)
     produce(config.kafka, bad, [Sent(timestamp=ago(config, 1) + timedelta(minutes=1))])
     [again] = tick(config, "lag__c", instance).run_requests or ()
-    assert again.asset_selection == [ArchivedTopic(config, bad).key("hourly")]
+    assert again.asset_selection == [TopicAssets(config, bad).key("hourly")]
     assert launch(config, again, instance).success
     assert rows_of(config, sound) == before
     assert ConnectorIndex.of(config).open().version == version + 2
@@ -173,7 +174,7 @@ def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
 def test_hours_of_a_run_that_was_killed_before_its_events_are_reported_by_one_later_run(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
-    topics = list_archived_topics([config])
+    topics = list_topic_assets([config])
     hours = tuple(ago(config, hour) for hour in (2, 1))
     found = archive_topics([ArchiveRequest(config, t.topic, "killed", hours) for t in topics], InProcessRunner())
     assert all(isinstance(report, ArchiveReport) for report in found.values())
@@ -187,7 +188,7 @@ def test_hours_of_a_run_that_was_killed_before_its_events_are_reported_by_one_la
 
 
 def test_a_check_alone_archives_nothing(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    topics = list_archived_topics([config])
+    topics = list_topic_assets([config])
     assert run(config, topics[:1], instance, hours_of(config, 1, 1)).success
     before = topics[0].index.open().version
     asked = dg.RunRequest(

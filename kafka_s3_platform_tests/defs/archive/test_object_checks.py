@@ -8,7 +8,7 @@ import pytest
 from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive import object_checks
-from kafka_s3_platform.defs.topic import list_archived_topics
+from kafka_s3_platform.defs.topic import list_topic_assets
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform_tests.conftest import Lab
@@ -39,7 +39,7 @@ def check(
     config: ConnectorConfig, instance: dg.DagsterInstance, *topics: str, job_name: str = "verify__c", hour: str = ""
 ) -> dict[str, dg.AssetCheckEvaluation]:
     """Check the topics in one run. Return what was found of each."""
-    keys = [topic.key("hourly") for topic in list_archived_topics([config]) if topic.topic in topics]
+    keys = [topic.key("hourly") for topic in list_topic_assets([config]) if topic.topic in topics]
     job = definitions(config).resolve_job_def(job_name)
     picked = frozenset(dg.AssetCheckKey(key, "objects") for key in keys)
     found = job.get_subset(asset_selection=frozenset(), asset_check_selection=picked).execute_in_process(
@@ -82,7 +82,7 @@ def test_after_a_run_only_the_objects_of_its_hours_are_checked(
 ) -> None:
     bad = config.topics[1]
     delete_first(config, bad)
-    [topic] = list_archived_topics([of(config, bad)])
+    [topic] = list_topic_assets([of(config, bad)])
     found = check(config, instance, bad, hour=topic.hours.key(NOON + hour * HOUR))
     assert found[bad].passed is passed
 

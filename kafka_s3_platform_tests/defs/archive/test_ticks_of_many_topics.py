@@ -14,7 +14,7 @@ from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.archive.hour_requests import request_hours
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -39,7 +39,7 @@ def archive_all(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
     hours = tuple(ago(config, n) for n in (3, 2, 1))
     archive_topics([ArchiveRequest(config, topic, "run", hours) for topic in config.topics], InProcessRunner())
     for name in config.topics:
-        topic = ArchivedTopic(config, name)
+        topic = TopicAssets(config, name)
         for partition in map(topic.hours.key, hours):
             instance.report_runless_asset_event(dg.AssetMaterialization(topic.key("hourly"), partition=partition))
 
@@ -111,7 +111,7 @@ def test_a_tick_that_is_cut_keeps_what_it_has_and_the_next_goes_on_there(
     monkeypatch: pytest.MonkeyPatch,
     at_once: int,
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.archive.backlogs.TOPICS_AT_ONCE", at_once)
+    monkeypatch.setattr("kafka_s3_platform.status.backlogs.TOPICS_AT_ONCE", at_once)
     cursor = None
     reached = []
     for _ in range(3):

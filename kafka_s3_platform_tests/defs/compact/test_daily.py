@@ -9,9 +9,9 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG, KINDS
-from kafka_s3_platform.defs.request_tags import find_failure, read_failed
-from kafka_s3_platform.defs.topic import list_archived_topics
+from kafka_s3_platform.defs.topic import list_topic_assets
+from kafka_s3_platform.instance.request_tags import find_failure, read_failed
+from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.predicates import match_segments
@@ -144,7 +144,7 @@ def test_days_of_picked_topics_are_merged_and_shown_by_one_run(
     assert found.success
     assert ConnectorIndex.of(fleet).open().version == first + 2
     assert [e.step_key for e in found.all_events if e.is_step_start] == ["daily__c"]
-    for topic in list_archived_topics([fleet]):
+    for topic in list_topic_assets([fleet]):
         shown = instance.get_materialized_partitions(topic.key("daily"))
         assert shown == (set(DAYS) if topic.topic in topics else set())
     rows = {topic: [events(found, dg.AssetKey(["c", "daily", topic]))[day] for day in DAYS] for topic in topics}
@@ -164,22 +164,20 @@ def test_a_topic_that_fails_leaves_the_others_merged_and_shown_and_is_named(
     [told] = [e.step_failure_data.user_failure_data for e in found.all_events if e.is_step_failure and e.step_key]
     assert told is not None
     assert bad.key in str(told.description)
-    shown = [instance.get_materialized_partitions(topic.key("daily")) for topic in list_archived_topics([fleet])]
+    shown = [instance.get_materialized_partitions(topic.key("daily")) for topic in list_topic_assets([fleet])]
     assert shown == [{DAYS[1]}, set(DAYS), set(DAYS)]
     checks = {e.asset_key.path[2]: e.passed for e in found.get_asset_check_evaluations()}
     assert checks == {fleet.topics[0]: False, fleet.topics[1]: True, fleet.topics[2]: True}
     run = instance.get_run_by_id(found.run_id)
     assert run is not None
     failed = read_failed(run.tags, KINDS) or {}
-    kinds = [find_failure(failed, topic.key("daily")) for topic in list_archived_topics([fleet])]
+    kinds = [find_failure(failed, topic.key("daily")) for topic in list_topic_assets([fleet])]
     assert kinds == ["permanent", None, None]
 
 
 def test_checks_of_days_are_evaluated_without_merging(fleet: ConnectorConfig, instance: dg.DagsterInstance) -> None:
     job = definitions(fleet).resolve_job_def("compact__c")
-    checks = frozenset(
-        check for topic in list_archived_topics([fleet]) for check in list_index_checks(topic.key("daily"))
-    )
+    checks = frozenset(check for topic in list_topic_assets([fleet]) for check in list_index_checks(topic.key("daily")))
     found = job.get_subset(asset_selection=frozenset(), asset_check_selection=checks).execute_in_process(
         instance=instance
     )

@@ -10,9 +10,9 @@ import pytest
 from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
-from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index import ConnectorIndex
@@ -62,7 +62,7 @@ def all_in_one(config: ConnectorConfig, group: str, count: int, asked: list[dg.R
     return selected == ([wanted] if wanted else []) and all(set(keys) == set(wanted) for keys in checked)
 
 
-def index_an_hour(topic: ArchivedTopic, hour: datetime) -> None:
+def index_an_hour(topic: TopicAssets, hour: datetime) -> None:
     """An index that says an hourly object is there to compact."""
     index_hours(topic.config, [topic.topic], hour)
 

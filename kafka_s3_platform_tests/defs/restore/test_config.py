@@ -13,7 +13,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, So
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
 from kafka_s3_platform.defs.restore.paths import allow_paths
 from kafka_s3_platform.defs.restore.request import make_foreign_request, make_restore_request
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.filters.stage import check_filter
 from kafka_s3_platform.restore.foreign_source import ForeignSource
@@ -43,13 +43,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(given: dict[str, Any], layout: dict[str, Any] | None = None) -> RestoreRequest:
-    topic = ArchivedTopic(config(layout), "orders")
+    topic = TopicAssets(config(layout), "orders")
     terms = group_terms({"what.everything": True, **given})
     return make_restore_request(topic, RestoreConfig(**terms), "r1", "x")
 
 
 def asked_of_source(given: dict[str, Any], source: SourceSettings) -> ForeignSource:
-    topics = ArchivedTopic(config().model_copy(update={"source": source}), "every topic")
+    topics = TopicAssets(config().model_copy(update={"source": source}), "every topic")
     terms = group_terms({"what.everything": True, **given})
     return make_foreign_request(topics, ForeignRestoreConfig(**terms), "r1", "x")
 
@@ -492,7 +492,7 @@ def given_on_the_command_line(*options: str) -> ForeignSource:
     @click.command
     @add_restore_options
     def command(**given: Any) -> ForeignSource:
-        topics = ArchivedTopic(config().model_copy(update={"source": SourceSettings()}), "every topic")
+        topics = TopicAssets(config().model_copy(update={"source": SourceSettings()}), "every topic")
         return make_foreign_request(topics, read_terms(given, ()), "r1", "x")
 
     found: ForeignSource = command.main(list(options), standalone_mode=False)

@@ -25,7 +25,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.restore.form import make_form_metadata
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform_tests.support import connector
 
 OP = "restored__orders_s3_sink"
@@ -108,12 +108,12 @@ def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_res
     read = reads_lines({})
     lines = read.model_copy(update={"reader": None})
     run = dg.DagsterRun("archive__orders_s3_sink", "r")
-    shown = make_form_metadata(run, ArchivedTopic(read, "orders"), hours=["2026-01-01-12:00"])
+    shown = make_form_metadata(run, TopicAssets(read, "orders"), hours=["2026-01-01-12:00"])
     form = yaml.safe_load(str(shown["restore"].value).removeprefix("```yaml\n").removesuffix("```"))
     assert form["ops"][OP]["config"]["what"] == {"hours": ["2026-01-01-12:00"], "topics": ["orders"]}
     form["ops"][OP]["config"]["to"]["topic"] = "copy"
     assert ResolvedRunConfig.build(restore_job(read), form)
-    assert make_form_metadata(run, ArchivedTopic(lines, "orders"), hours=["2026-01-01-12:00"]) == {}
+    assert make_form_metadata(run, TopicAssets(lines, "orders"), hours=["2026-01-01-12:00"]) == {}
 
 
 @pytest.mark.parametrize("topic", ["a..b", "a_b", "a-b", ".-_", "on", "t" * 249])
@@ -125,7 +125,7 @@ def test_the_link_of_an_hour_says_its_job_its_asset_and_its_config_whatever_the_
     made = config().model_copy(update={"topics": (topic,)})
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(place), "__repository__")
     run = dg.DagsterRun("x", "r", remote_job_origin=RemoteJobOrigin(repository, "x"))
-    shown = make_form_metadata(run, ArchivedTopic(made, topic), hours=["2026-01-01-12:00"])
+    shown = make_form_metadata(run, TopicAssets(made, topic), hours=["2026-01-01-12:00"])
     link = urlsplit(str(shown["restore"].value))
     [(at, job)] = re.findall(r"\A/a/dagster/locations/([^/]+)/jobs/([^/]+)/playground/setup\Z", link.path)
     query = dict(parse_qsl(link.query, strict_parsing=True))
@@ -162,7 +162,7 @@ def test_there_is_no_link_from_an_hour_whose_restore_would_be_of_other_records(
     made: ConnectorConfig, hour: str
 ) -> None:
     """Of those whose timestamps are of the hour, of other hours in the same folders, of another topic."""
-    assert make_form_metadata(dg.DagsterRun("x", "r"), ArchivedTopic(made, "orders"), hours=[hour]) == {}
+    assert make_form_metadata(dg.DagsterRun("x", "r"), TopicAssets(made, "orders"), hours=[hour]) == {}
 
 
 def test_dagster_has_nothing_to_warn_of_before_a_restore_of_hours_that_are_not_merged() -> None:

@@ -17,13 +17,12 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
     TransformSettings,
 )
-from kafka_s3_platform.defs.failures import FAILURE_TAG
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC
-from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.restore.request import make_foreign_request
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
@@ -75,7 +74,7 @@ def run_asked(config: ConnectorConfig, found: dg.SensorResult) -> None:
     """What the run that was asked for does, without a run that any instance knows of."""
     [request] = found.run_requests or ()
     given = ForeignRestoreConfig(**request.run_config["ops"][name_restored_op("c")]["config"])
-    topics = ArchivedTopic(config, EVERY_TOPIC)
+    topics = TopicAssets(config, EVERY_TOPIC)
     restore(make_foreign_request(topics, given, given.how.restore_id or "", "run"), InProcessRunner())
 
 

@@ -13,7 +13,7 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.defs.work import TOPIC_TAG, read_run_error
+from kafka_s3_platform.instance.work import TOPIC_TAG, read_run_error
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.restore.test_restored import failure, hour_keys

@@ -7,11 +7,10 @@ import yaml
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import RESTORED_CHECK, list_index_checks
-from kafka_s3_platform.defs.failures import FAILURE_TAG
-from kafka_s3_platform.defs.restore.form import name_restored_op
 from kafka_s3_platform.defs.restore.restored import find_picked_topic
-from kafka_s3_platform.defs.topic import list_archived_topics
+from kafka_s3_platform.defs.topic import list_topic_assets
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, topic_of
@@ -185,7 +184,7 @@ def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
     many = config.model_copy(update={"topics": (*config.topics, "other-1", "other-2")})
     assert restored(many, instance, what={"hours": hour_keys(config, 1)}).success
     assert values(config) == [b"1-0", b"1-1"]
-    shown = [instance.get_latest_materialization_event(topic.key("restored")) for topic in list_archived_topics([many])]
+    shown = [instance.get_latest_materialization_event(topic.key("restored")) for topic in list_topic_assets([many])]
     assert [event is not None for event in shown] == [True, False, False]
 
 

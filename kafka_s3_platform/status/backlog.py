@@ -15,8 +15,6 @@ from kafka_s3_platform.archive.plan import (
     find_lost_offsets,
     find_readable_offset,
 )
-from kafka_s3_platform.defs.fingerprint import fingerprint_inputs
-from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
 from kafka_s3_platform.errors import BrokerUnavailableError, ClockError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.answers import OffsetAtTime
 from kafka_s3_platform.model.frontier import Frontier
@@ -24,6 +22,7 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, HOUR_MS, to_epoch_ms
 from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
+from kafka_s3_platform.status.topic import ArchivedTopic, find_newest_closed_hour, fingerprint_inputs
 
 
 class UnansweredError(PlatformError):
@@ -118,7 +117,7 @@ class Backlog:
 
     @cached_property
     def newest_closed(self) -> datetime | None:
-        return find_newest_closed_hour(self.now, self.topic.lateness, self.topic.hours.first)
+        return find_newest_closed_hour(self.now, self.topic.lateness, self.topic.start_hour)
 
     @cached_property
     def oldest_uncovered(self) -> datetime | None:
@@ -158,8 +157,8 @@ class Backlog:
             oldest = min(oldest, since or at) if timestamp_ms is None else min(oldest, timestamp_ms)
         if oldest == at:
             return latest
-        hours = (oldest - to_epoch_ms(self.topic.hours.first)) // HOUR_MS
-        return self.topic.hours.first + hours * HOUR if hours >= 0 else None
+        hours = (oldest - to_epoch_ms(self.topic.start_hour)) // HOUR_MS
+        return self.topic.start_hour + hours * HOUR if hours >= 0 else None
 
     def _read_timestamp(self, kafka_partition: int, offsets: OffsetRange) -> int | None:
         try:
@@ -172,7 +171,7 @@ class Backlog:
 
         The search begins at the newest hour, since most topics are archived up to there, and doubles its steps back.
         """
-        first = self.topic.hours.first
+        first = self.topic.start_hour
         starts = {p: ranges.ranges[0].start_offset for p, ranges in uncovered.items()}
         low = 0
         high = int((self.now - first) // HOUR) + 1 if starts else 0
@@ -238,7 +237,7 @@ class Backlog:
             return []
         resolved = self.state.as_if_resolved
         due = {h for h in self._reachable(newest) if not resolved.is_scanned(h)}
-        asked = {row.hour for row in self.state.hours if self.topic.hours.first <= row.hour <= newest}
+        asked = {row.hour for row in self.state.hours if self.topic.start_hour <= row.hour <= newest}
         due |= {h for h in asked if not resolved.is_scanned(h)}
         due |= {h for h in self._archived() if h not in materialized and h <= newest}
         if not resolved.judge.is_complete(newest, self.topic.lateness):
@@ -315,8 +314,8 @@ class Backlog:
         starts = [newest]
         looks = [f.observed_at for p in self.undecided for f in self.state.looks.of(p)[-1:]]
         if looks:
-            closed = find_newest_closed_hour(min(looks), self.topic.lateness, self.topic.hours.first)
-            starts.append(self.topic.hours.first if closed is None else closed + HOUR)
+            closed = find_newest_closed_hour(min(looks), self.topic.lateness, self.topic.start_hour)
+            starts.append(self.topic.start_hour if closed is None else closed + HOUR)
         last = max(self.state.asked_hours, default=None)
         if self.oldest_uncovered is not None:
             starts.append(self.oldest_uncovered)
@@ -326,7 +325,7 @@ class Backlog:
         return [min(starts) + n * HOUR for n in range(count)]
 
     def _archived(self) -> set[datetime]:
-        first = self.topic.hours.first
+        first = self.topic.start_hour
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
         others = self.stored_hours - self.state.asked_hours

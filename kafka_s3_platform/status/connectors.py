@@ -12,23 +12,23 @@ from itertools import islice
 from pathlib import Path
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.backlog import Archived, Backlog
-from kafka_s3_platform.defs.archive.backlogs import Backlogs, read_archived
-from kafka_s3_platform.defs.archive.risk import RetentionLeft, find_retention_left, find_risk
-from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic, find_newest_closed_hour
-from kafka_s3_platform.defs.topics.discovery import (
+from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.gap import count_reasons
+from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
+from kafka_s3_platform.status.backlog import Archived, Backlog
+from kafka_s3_platform.status.backlogs import Backlogs, read_archived
+from kafka_s3_platform.status.deadline import MAX_UNANSWERED, Deadline
+from kafka_s3_platform.status.discovery import (
     find_gone_topics,
     find_topics_folder,
     give_topics,
     recall_topics,
     resolve_now,
 )
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.gap import count_reasons
-from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.risk import RetentionLeft, find_retention_left, find_risk
+from kafka_s3_platform.status.topic import ArchivedTopic, find_newest_closed_hour
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.index_reads import SegmentSums
 
@@ -59,11 +59,11 @@ def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals:
         return found
     try:
         folder = find_topics_folder(os.environ)
-        tick = Tick({}, logger, seconds)
-        resolved = _give_topics(config, folder, tick)
+        deadline = Deadline(seconds)
+        resolved = _give_topics(config, folder, deadline)
         gone = find_gone_topics(resolved, folder)
         topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone]
-        return _look_at_topics(found, topics, tick, counts_totals) if topics else found
+        return _look_at_topics(found, topics, deadline, counts_totals) if topics else found
     except (PlatformError, OSError) as err:
         is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
         return replace(found, error=str(err), is_kafka_up=is_kafka_up)
@@ -73,10 +73,10 @@ def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals:
         return replace(found, error=f"{type(err).__name__}: {err}")
 
 
-def _give_topics(config: ConnectorConfig, folder: Path, tick: Tick) -> ConnectorConfig:
+def _give_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
     """Give the connector the topics that match now. If its store is too slow to list them: the remembered ones."""
     try:
-        return tick.read("the list of topics", partial(resolve_now, config, folder), share=0.5)
+        return deadline.read_store("the list of topics", partial(resolve_now, config, folder), share=0.5)
     except StoreUnavailableError:
         recalled = recall_topics(config, folder).topics
         if not recalled:
@@ -85,13 +85,13 @@ def _give_topics(config: ConnectorConfig, folder: Path, tick: Tick) -> Connector
 
 
 def _look_at_topics(
-    found: ConnectorHealth, topics: Sequence[ArchivedTopic], tick: Tick, counts_totals: bool
+    found: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, counts_totals: bool
 ) -> ConnectorHealth:
     with (
         closing(IndexLook("health", topics)) as index,
         ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
     ):
-        look = _Look(topics, index, admin, tick, counts_totals)
+        look = _Look(topics, index, admin, deadline, counts_totals)
         looked = tuple(look.find(topic) for topic in topics)
     return replace(found, topics=looked, is_kafka_up=look.is_kafka_up, is_store_up=look.is_store_up)
 
@@ -104,13 +104,18 @@ class _Look:
     """
 
     def __init__(
-        self, topics: Sequence[ArchivedTopic], index: IndexLook, admin: ClusterAdmin, tick: Tick, counts_totals: bool
+        self,
+        topics: Sequence[ArchivedTopic],
+        index: IndexLook,
+        admin: ClusterAdmin,
+        deadline: Deadline,
+        counts_totals: bool,
     ) -> None:
         self._index = index
-        self._tick = tick
+        self._deadline = deadline
         self._counts_totals = counts_totals
         self._totals: dict[str, ArchivedTotals] = {}
-        self._backlogs = Backlogs(topics, admin, self._read_archived, tick)
+        self._backlogs = Backlogs(topics, admin, self._read_archived, deadline)
         self._archived: dict[str, Archived] = {}
         self._store_errors: dict[str, PlatformError] = {}
         self._silent: list[BrokerUnavailableError | StoreUnavailableError] = []
@@ -160,7 +165,7 @@ class _Look:
             if self._silent_kafka is None:
                 found = self._backlogs.read(topic)
             else:
-                self._tick.read(f"the index of topic {topic.topic}", partial(self._read_archived, topic))
+                self._deadline.read_store(f"the index of topic {topic.topic}", partial(self._read_archived, topic))
         except (BrokerUnavailableError, StoreUnavailableError) as err:
             self._silent.append(err)
             raise
@@ -211,7 +216,7 @@ def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
 
 def _add_archived(found: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
     """Add what the index says by itself."""
-    first = topic.hours.first
+    first = topic.start_hour
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
     complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
     unresolved = sum(len(each.offsets) for each in archived.state.unresolved)

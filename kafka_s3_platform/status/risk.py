@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from kafka_s3_platform.archive.failures import SHOWN
 from kafka_s3_platform.config.settings import ArchiveSettings
-from kafka_s3_platform.defs.archive.backlog import Backlog
 from kafka_s3_platform.model.health import Level, Risk
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
+from kafka_s3_platform.status.backlog import Backlog
 from kafka_s3_platform.text import count_noun
 
 FIRST_MINUTES = timedelta(minutes=30)
@@ -77,7 +77,7 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
         return RetentionLeft(left, kept, is_age_known=True)
     # Records before the first hour: how old they are is not asked. They are older than that hour.
     return RetentionLeft(
-        (backlog.topic.hours.first - backlog.now).total_seconds() + kept / 1000, kept, is_age_known=False
+        (backlog.topic.start_hour - backlog.now).total_seconds() + kept / 1000, kept, is_age_known=False
     )
 
 

@@ -11,9 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.defs.archive.backlog import MAX_HOURS, Backlog, split_contiguous
-from kafka_s3_platform.defs.archive.risk import find_risk
-from kafka_s3_platform.defs.topic import ArchivedTopic
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ClockError, LogTruncatedError
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
@@ -24,6 +22,8 @@ from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.status.backlog import MAX_HOURS, Backlog, split_contiguous
+from kafka_s3_platform.status.risk import find_risk
 from kafka_s3_platform_tests.support import HOUR, NOON, connector
 
 NOW = NOON + timedelta(minutes=30)
@@ -68,7 +68,7 @@ def backlog(
     )
     frontier = Frontier(0, log_start, len(times), len(times), 0, NOW)
     in_force = {"cleanup.policy": "delete"} | dict(configs or {})
-    topic = ArchivedTopic(config, "t")
+    topic = TopicAssets(config, "t")
 
     def read_timestamp(_: int, offsets: OffsetRange) -> int:
         return to_epoch_ms(times[offsets.start_offset])

@@ -5,16 +5,16 @@ from collections.abc import Iterable
 import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.names import make_op_name
-from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topics.discovery import find_topics_folder, look_for_topics
+from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import TransientError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.reload import reload_code_location
+from kafka_s3_platform.status.discovery import find_topics_folder, look_for_topics
 
 INTERVAL_SECONDS = 60
 
 
-def make_topic_specs(topics: Iterable[ArchivedTopic]) -> list[dg.AssetSpec]:
+def make_topic_specs(topics: Iterable[TopicAssets]) -> list[dg.AssetSpec]:
     """Make `<connector>/kafka/<topic>` of each topic: the topic at Kafka, with this connector's lag."""
     return [
         dg.AssetSpec(

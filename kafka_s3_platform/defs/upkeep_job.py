@@ -4,7 +4,7 @@ import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.failures import raise_dagster_failures
-from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.upkeep.index.run import UpkeepReport, keep_up_index
 
 NIGHTLY = "0 4 * * *"

@@ -1,12 +1,13 @@
 """Reads the work of a run, and its error, from the run and its events."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import dagster as dg
 from dagster import DagsterEventType
 
-from kafka_s3_platform.defs.names import make_op_name
+from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.instance.request_tags import digest_key, read_failed
 
 WORK_KINDS = ("archive", "compact", "restore", "verify", "upkeep")
 """Kinds of work. A connector's job has the name of its kind."""
@@ -25,10 +26,32 @@ KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
 """The kind of work that materializes an asset of the group."""
 
 
+FAILURE_TAG = "kafka_s3/failure"
+"""Tag of failed runs: `transient`, `permanent`, or `clock`. A clock that is set right changes no input of a run.
+
+If only some assets of a run failed, or for different reasons, `FAILED_TAG` names them. This tag then holds the reason
+with the longest wait: `permanent` before `clock` before `transient`.
+"""
+
+KINDS = ("permanent", "clock", "transient")
+
+Work = tuple[str, str]
+"""A connector and the kind of what is done of it."""
+
+
+Subjects = Mapping[Work, Mapping[str, str]]
+"""What can fail of each work: topics by the digests of their assets. Of work without assets, nothing is named."""
+
+
 def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return connector and kind of work of each job, by the job's name."""
     kinds = {**{kind: kind for kind in WORK_KINDS}, **dict.fromkeys(REPLAY_JOBS, "restore")}
     return {make_op_name(verb, name): (name, kind) for name in connectors for verb, kind in kinds.items()}
+
+
+def name_restored_op(connector: str) -> str:
+    """Return the name of the op of a connector's restored assets."""
+    return make_op_name("restored", connector)
 
 
 def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
@@ -64,6 +87,29 @@ def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
 def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
     ops = run.run_config.get("ops")
     return ops if isinstance(ops, Mapping) else {}
+
+
+def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Subjects:
+    """List what can fail of the connectors, whose assets are among `keys`."""
+    names = frozenset(connectors)
+    found: dict[Work, dict[str, str]] = {
+        (name, kind): {digest_key(dg.AssetKey([name, kind])): ""} for name in names for kind in ("verify", "upkeep")
+    }
+    for key in keys:
+        connector, group, *topic = [*key.path, ""]
+        if connector in names and group in KIND_OF_GROUP:
+            found.setdefault((connector, KIND_OF_GROUP[group]), {})[digest_key(key)] = topic[0]
+    return found
+
+
+def find_failed_assets(run: dg.DagsterRun, touched: Collection[str]) -> dict[str, str]:
+    """Return how each of these failed, by its digest. It is empty if the run was killed, or ended by a defect."""
+    if run.status == dg.DagsterRunStatus.SUCCESS:
+        return {}
+    told = read_failed(run.tags, KINDS)
+    if told is None:
+        return dict.fromkeys(touched, run.tags.get(FAILURE_TAG, ""))
+    return {digest: kind for kind, digests in told.items() for digest in digests if digest in touched}
 
 
 def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:

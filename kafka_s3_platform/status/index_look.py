@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TypeVar
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.lazy import lazy_property
+from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 
 R = TypeVar("R")

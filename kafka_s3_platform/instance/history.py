@@ -9,21 +9,22 @@ from functools import cached_property
 
 import dagster as dg
 
-from kafka_s3_platform.defs.alerts.failed_runs import find_failed_assets, list_subjects
-from kafka_s3_platform.defs.request_tags import digest_key
-from kafka_s3_platform.defs.restore.form import name_restored_op
-from kafka_s3_platform.defs.restore.proof import Proofs
-from kafka_s3_platform.defs.work import (
+from kafka_s3_platform.errors import PlatformError
+from kafka_s3_platform.instance.home import find_instance
+from kafka_s3_platform.instance.proofs import Proofs
+from kafka_s3_platform.instance.request_tags import digest_key
+from kafka_s3_platform.instance.work import (
     KIND_OF_GROUP,
     RESTORE_TAG,
+    find_failed_assets,
     find_work,
     list_picked_keys,
+    list_subjects,
+    name_restored_op,
     name_work_jobs,
     read_how,
     read_run_error,
 )
-from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.model.health import EndedRun, FailedRun, RunHistory, RunningRestore
 
 logger = logging.getLogger(__name__)

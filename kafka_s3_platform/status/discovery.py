@@ -16,10 +16,10 @@ from pathlib import Path
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.topics import list_letter_topics, match_topics
-from kafka_s3_platform.defs.remembered import find_memory, write_remembered
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.sources.judge import compile_topic_filter
+from kafka_s3_platform.status.remembered import find_memory, write_remembered
 from kafka_s3_platform.store.index import ConnectorIndex
 
 logger = logging.getLogger(__name__)

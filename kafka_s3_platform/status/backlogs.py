@@ -8,10 +8,6 @@ from typing import Any, TypeVar
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
-from kafka_s3_platform.defs.archive.backlog import Archived, Backlog, read_answering_backlog
-from kafka_s3_platform.defs.look import IndexLook
-from kafka_s3_platform.defs.tick import MAX_UNANSWERED, Tick
-from kafka_s3_platform.defs.topic import ArchivedTopic
 from kafka_s3_platform.errors import (
     ClockError,
     LogTruncatedError,
@@ -30,6 +26,10 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import EpochMark
 from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.status.backlog import Archived, Backlog, read_answering_backlog
+from kafka_s3_platform.status.deadline import MAX_UNANSWERED, Deadline
+from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -72,13 +72,13 @@ class Backlogs:
         topics: Sequence[ArchivedTopic],
         admin: ClusterAdmin,
         read_archived: Callable[[ArchivedTopic], Archived],
-        tick: Tick,
+        deadline: Deadline,
     ) -> None:
         self._topics = topics
         self._admin = admin
         self._read_archived = read_archived
-        self._tick = tick
-        self._offsets = KnownOffsets(tick.within(admin.offsets_for_times_of))
+        self._deadline = deadline
+        self._offsets = KnownOffsets(deadline.limit_broker(admin.offsets_for_times_of))
         self._config = topics[0].config
         self._servers = self._config.kafka.bootstrap_servers
         self._found: dict[str, Backlog] = {}
@@ -133,12 +133,14 @@ class Backlogs:
             try:
                 # where something is known, half of the time is for Kafka, which is asked afterwards
                 share = 0.5 if _name_place(topic) in _archived else 1.0
-                archived[topic.topic] = self._tick.read(what, partial(self._read_archived, topic), share=share)
+                archived[topic.topic] = self._deadline.read_store(
+                    what, partial(self._read_archived, topic), share=share
+                )
             except Exception as err:  # noqa: BLE001 - raised when it is the topic's turn
                 self._failures[topic.topic] = err
             failure = self._failures.get(topic.topic)
             unanswered = unanswered + 1 if isinstance(failure, StoreUnavailableError) else 0
-            if self._tick.is_over() or unanswered == MAX_UNANSWERED:
+            if self._deadline.is_over() or unanswered == MAX_UNANSWERED:
                 break
         _archived.update({_name_place(topic): archived[topic.topic] for topic in topics if topic.topic in archived})
         if isinstance(failure, StoreUnavailableError):
@@ -209,7 +211,7 @@ class Backlogs:
         if key not in _answers:
             if len(_answers) >= REMEMBERED:
                 _answers.clear()
-            _answers[key] = self._tick.within(ask)()
+            _answers[key] = self._deadline.limit_broker(ask)()
         found: R = _answers[key]
         return found
 
@@ -220,7 +222,7 @@ class Backlogs:
             return None
         compare = partial(refuse_wrong_clock, self._config, ObjectStore(self._config.store))
         try:
-            self._tick.read("the store's clock", compare, share=0.5)
+            self._deadline.read_store("the store's clock", compare, share=0.5)
         except ClockError as err:
             return err
         except PlatformError:
@@ -230,7 +232,7 @@ class Backlogs:
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
         if not self._has_configs(topic_id):
-            found = self._tick.within(self._admin.topic_configs)(topic)
+            found = self._deadline.limit_broker(self._admin.topic_configs)(topic)
             _configs[self._servers, topic_id] = time.monotonic(), found
         return _configs[self._servers, topic_id][1]
 
@@ -244,7 +246,7 @@ class Backlogs:
             b.topic.topic: b.topic_id for b in backlogs if any(b.lag.values()) and not self._has_configs(b.topic_id)
         }
         if asked:
-            configs = self._tick.within(self._admin.topic_configs_of)(asked).results
+            configs = self._deadline.limit_broker(self._admin.topic_configs_of)(asked).results
             now = time.monotonic()
             _configs.update({(self._servers, asked[name]): (now, found) for name, found in configs.items()})
         wanted: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}

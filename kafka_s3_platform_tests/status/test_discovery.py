@@ -16,9 +16,12 @@ from dagster._utils.test.definitions import scoped_definitions_load_context
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.definitions import build_definitions
-from kafka_s3_platform.defs.topic import ArchivedTopic
-from kafka_s3_platform.defs.topics import discovery
-from kafka_s3_platform.defs.topics.discovery import (
+from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.segment import Scan
+from kafka_s3_platform.status import discovery
+from kafka_s3_platform.status.discovery import (
     FIRST_LOOK_SECONDS,
     FoundTopics,
     find_gone_topics,
@@ -29,9 +32,6 @@ from kafka_s3_platform.defs.topics.discovery import (
     resolve_from_memory,
     resolve_now,
 )
-from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
@@ -138,7 +138,7 @@ def test_a_connector_that_names_its_topics_is_never_looked_up(unreachable: Conne
 def test_a_command_uses_what_is_remembered_where_kafka_does_not_answer(
     unreachable: ConnectorConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_s3_platform.defs.topics.discovery.BROKER_SECONDS", 1.0)
+    monkeypatch.setattr("kafka_s3_platform.status.discovery.BROKER_SECONDS", 1.0)
     with pytest.raises(BrokerUnavailableError):
         resolve_now(unreachable, tmp_path)
     remember(unreachable, tmp_path, "t1")
@@ -158,7 +158,7 @@ def test_a_connector_without_any_topic_yet_has_the_sensor_that_looks_for_some(un
 
 
 def test_another_topic_changes_nothing_of_how_runs_of_the_others_end(unreachable: ConnectorConfig) -> None:
-    digests = {ArchivedTopic(give_topics(unreachable, t), "t1").config_digest for t in (["t1"], ["t1", "t2"])}
+    digests = {TopicAssets(give_topics(unreachable, t), "t1").config_digest for t in (["t1"], ["t1", "t2"])}
     assert len(digests) == 1
 
 

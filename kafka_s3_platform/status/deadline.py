@@ -1,0 +1,61 @@
+"""A time limit for a look at topics that share a cluster and a store, either of which may be slow."""
+
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError
+from kafka_s3_platform.kafka.produce.waiting import Waiting
+
+MAX_UNANSWERED = 2
+"""A look ends after so many topics in a row without an answer: their cluster or store is probably down."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Deadline:
+    """So many `seconds` from now on, for questions to the brokers and the store."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._ends_at = time.monotonic() + seconds
+        self._store_seconds = 0.0
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._ends_at
+
+    def limit_broker(self, ask: Callable[P, R]) -> Callable[P, R]:
+        """Return a function that asks a broker by `ask`, as long as there is time."""
+
+        def ask_in_time(*args: P.args, **kwargs: P.kwargs) -> R:
+            if self.is_over() and self.describe_slow_store():
+                raise StoreUnavailableError(f"no time is left to ask the broker{self.describe_slow_store()}")
+            if self.is_over():
+                raise BrokerUnavailableError(f"the broker answers slowly: not all is known after {self.seconds:g} s")
+            return ask(*args, **kwargs)
+
+        return ask_in_time
+
+    def read_store(self, what: str, ask: Callable[[], R], *, share: float = 1.0) -> R:
+        """Return the store's answer to `ask`. Stop waiting when the store has used that share of the time.
+
+        `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, and
+        errors of `ask`.
+        """
+        answers: list[R] = []
+        begun = time.monotonic()
+        try:
+            seconds = min(self._ends_at - begun, share * self.seconds - self._store_seconds)
+            if not Waiting(lambda: answers.append(ask()), ()).ended_within(max(0.0, seconds)):
+                waited = time.monotonic() - begun
+                raise StoreUnavailableError(f"the store answers slowly: {what} was not read in {waited:.0f} s")
+        finally:
+            self._store_seconds += time.monotonic() - begun
+        return answers[0]
+
+    def describe_slow_store(self) -> str:
+        """Return a text about a slow store, or an empty one."""
+        if self._store_seconds <= self.seconds / 2:
+            return ""
+        return f": the store answers slowly, reading it took {self._store_seconds:.0f} s of {self.seconds:g} s"
