@@ -34,7 +34,7 @@ from kafka_s3_platform.defs.archive.lag_sensor import observe_lag
 from kafka_s3_platform.defs.metadata import make_kafka_partitions_table, make_segments_metadata
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.instance.retention import delete_run
+from kafka_s3_platform.instance.tables import delete_run
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import Segment

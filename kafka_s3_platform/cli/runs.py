@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import click
 import dagster as dg
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
 from kafka_s3_platform.cli.messages import MESSAGES
 from kafka_s3_platform.config.files import find_connector, suggest_name
@@ -35,6 +34,7 @@ from kafka_s3_platform.errors import (
     TransientError,
 )
 from kafka_s3_platform.instance.home import find_instance
+from kafka_s3_platform.instance.request_tags import FIRST_WINDOW_TAG, LAST_WINDOW_TAG
 from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.status.deadline import MAX_UNANSWERED
 from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder, resolve_now
@@ -189,8 +189,8 @@ def _execute(
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if partition_keys:
         tags |= {
-            ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
-            ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
+            FIRST_WINDOW_TAG: partition_keys[0],
+            LAST_WINDOW_TAG: partition_keys[-1],
         }
     checks = frozenset(check for key in keys for check in list_index_checks(key))
     level = "INFO" if MESSAGES.is_verbose else "CRITICAL"

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
 
 from kafka_s3_platform.config.keys.environment import DOCS_URL
 from kafka_s3_platform.defs.metadata import find_page_url
@@ -83,7 +82,7 @@ def _logged_if_stopped(context: StepContext, stays: str) -> Iterator[None]:
         yield
     except PlatformError:
         raise
-    except (Exception, KeyboardInterrupt, DagsterExecutionInterruptedError):
+    except (Exception, KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         if stays:
             context.log.warning("The run did not end well. %s", stays)
         raise

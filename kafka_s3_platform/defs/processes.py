@@ -20,10 +20,10 @@ from typing import Any
 
 import dagster as dg
 import psutil
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from kafka_s3_platform.instance.alive import read_alive_until, set_alive_until
 from kafka_s3_platform.instance.request_tags import REQUEST_TAG
+from kafka_s3_platform.instance.work import UNENDED
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def kept_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     """Return the runs that are queued or under way. Report runs whose processes are gone as failed; leave these out."""
-    records = instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES))
+    records = instance.get_run_records(dg.RunsFilter(statuses=[*UNENDED]))
     return [record.dagster_run for record in records if not _mark_ended(instance, record)]
 
 

@@ -9,18 +9,16 @@ from sys import intern
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-    PRIORITY_TAG,
-)
 
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.jobs import list_changing_jobs
 from kafka_s3_platform.defs.processes import find_unfinished_runs
 from kafka_s3_platform.instance.request_tags import (
+    FIRST_WINDOW_TAG,
+    LAST_WINDOW_TAG,
+    PRIORITY_TAG,
     REQUEST_TAG,
+    WINDOW_TAG,
     digest_inputs,
     find_failure,
     find_request_name,
@@ -127,7 +125,7 @@ class Requests:
         self, job_name: str, ends: Sequence[str], group: Sequence[Due], run_config: Mapping[str, Any] | None
     ) -> dg.RunRequest:
         keys = [due.key for due in group]
-        picked = {ASSET_PARTITION_RANGE_START_TAG: ends[0], ASSET_PARTITION_RANGE_END_TAG: ends[-1]} if ends else {}
+        picked = {FIRST_WINDOW_TAG: ends[0], LAST_WINDOW_TAG: ends[-1]} if ends else {}
         if priority := max(self._priorities.get(key, 0) for key in keys):
             picked[PRIORITY_TAG] = str(priority)
         # If the request named no checks, Dagster would run all checks of the assets, also those that list the bucket.
@@ -227,8 +225,8 @@ def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[
     """Return the windows of the runs' partition keys. Skip tags that hold no key: anybody can set tags of a run."""
     windows_of_runs = []
     for run in runs:
-        first = run.tags.get(ASSET_PARTITION_RANGE_START_TAG) or run.tags.get(PARTITION_NAME_TAG)
-        last = run.tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
+        first = run.tags.get(FIRST_WINDOW_TAG) or run.tags.get(WINDOW_TAG)
+        last = run.tags.get(LAST_WINDOW_TAG) or first
         if first and last and all(windows.names(key) for key in (first, last)):
             windows_of_runs.append((windows.start(first), windows.end(last)))
     return windows_of_runs

@@ -4,30 +4,20 @@ It is no tag of the run: Dagster writes all of a run's tags at once, so one thre
 """
 
 import dagster as dg
-from dagster._core.storage.runs.base import RunStorage
-from dagster._core.storage.runs.schema import KeyValueStoreTable
-from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
 
 def set_alive_until(instance: dg.DagsterInstance, run_id: str, until: float) -> None:
     """Record until when the run is alive, in seconds since the epoch."""
-    instance.run_storage.set_cursor_values({_make_key(run_id): repr(until)})
+    instance.run_storage.set_cursor_values({make_alive_key(run_id): repr(until)})
 
 
 def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
     """Return until when the run is alive, or None if this was never recorded."""
-    key = _make_key(run_id)
+    key = make_alive_key(run_id)
     value = instance.run_storage.get_cursor_values({key}).get(key)
     return None if value is None else float(value)
 
 
-def delete_alive_until(storage: RunStorage, run_id: str) -> None:
-    """Delete the record of the run."""
-    if not isinstance(storage, SqlRunStorage):
-        return
-    with storage.connect() as conn:
-        conn.execute(KeyValueStoreTable.delete().where(KeyValueStoreTable.c.key == _make_key(run_id)))
-
-
-def _make_key(run_id: str) -> str:
+def make_alive_key(run_id: str) -> str:
+    """Return the name of the record in Dagster's storage."""
     return f"kafka_s3/alive/{run_id}"

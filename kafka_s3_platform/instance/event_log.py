@@ -5,26 +5,28 @@ writes everything to `index.db` alone.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dagster._core.event_api import EventHandlerFn, EventLogRecord, EventRecordsFilter
+import dagster as dg
 from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS
-from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
     INDEX_SHARD_NAME,
     SqliteEventLogStorage,
     SqliteEventLogStorageWatchdog,
 )
-from dagster._core.storage.sql import create_engine
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
-from dagster._serdes import ConfigurableClassData
+from sqlalchemy import create_engine
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import QueuePool
 from watchdog.events import FileSystemEvent
 from watchdog.observers import Observer
+
+EventHandler = Callable[[dg.EventLogEntry, str], None]
+
+BUSY_SECONDS = 30.0
+"""For so long a writer waits for another one, as in Dagster's own storage."""
 
 
 class OneFileEventLogStorage(SqliteEventLogStorage):
@@ -33,15 +35,13 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     A process keeps one connection open, since to open and close one costs more than to write an event.
     """
 
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         self._engine_of_pid: tuple[int, Engine] | None = None
         self._schema_names: set[str] = set()
         super().__init__(base_dir, inst_data)
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> "OneFileEventLogStorage":
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> "OneFileEventLogStorage":
         """Make the storage that `dagster.yaml` describes."""
         return cls(inst_data=inst_data, **config_value)
 
@@ -66,11 +66,11 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         """Return SQLAlchemy's name of the one file."""
         return super().conn_string_for_shard(INDEX_SHARD_NAME)
 
-    def store_event(self, event: EventLogEntry) -> None:
+    def store_event(self, event: dg.EventLogEntry) -> None:
         """Store one event."""
         self.store_event_batch([event])
 
-    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+    def store_event_batch(self, events: Sequence[dg.EventLogEntry]) -> None:
         """Store events in one transaction. Results of checks follow in transactions of their own."""
         with self.index_connection() as conn:
             inserted = [(self._insert(conn, event), event) for event in events]
@@ -78,7 +78,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
             if event.is_dagster_event and event.dagster_event_type in ASSET_CHECK_EVENTS:
                 self.store_asset_check_event(event, event_id)
 
-    def _insert(self, conn: Connection, event: EventLogEntry) -> int:
+    def _insert(self, conn: Connection, event: dg.EventLogEntry) -> int:
         primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
         event_id: int = primary_key[0]
         is_of_assets = event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS
@@ -88,8 +88,8 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         return event_id
 
     def get_event_records(
-        self, event_records_filter: EventRecordsFilter, limit: int | None = None, ascending: bool = False
-    ) -> Sequence[EventLogRecord]:
+        self, event_records_filter: dg.EventRecordsFilter, limit: int | None = None, ascending: bool = False
+    ) -> Sequence[dg.EventLogRecord]:
         """Return events of all runs."""
         return SqlEventLogStorage.get_event_records(self, event_records_filter, limit, ascending)
 
@@ -109,7 +109,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
             self._schema_names.add(column_name)
         return True
 
-    def watch(self, run_id: str, cursor: str | None, callback: EventHandlerFn) -> None:
+    def watch(self, run_id: str, cursor: str | None, callback: EventHandler) -> None:
         """Call `callback` with each new event of the run."""
         observer: Any = self._obs
         if observer is None:
@@ -139,7 +139,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
                     poolclass=QueuePool,
                     pool_size=1,
                     max_overflow=-1,
-                    connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+                    connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
                 )
                 self._initdb(engine, for_index_shard=True)
                 self._engine_of_pid = (os.getpid(), engine)
@@ -150,7 +150,7 @@ class _Watchdog(SqliteEventLogStorageWatchdog):
     """Notices also what is in SQLite's write-ahead log alone."""
 
     def __init__(
-        self, storage: OneFileEventLogStorage, run_id: str, callback: EventHandlerFn, cursor: str | None
+        self, storage: OneFileEventLogStorage, run_id: str, callback: EventHandler, cursor: str | None
     ) -> None:
         super().__init__(storage, run_id, callback, cursor)
         self._patterns = [self._log_path, self._log_path + "-wal"]

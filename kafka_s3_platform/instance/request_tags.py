@@ -9,11 +9,15 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 
 import dagster as dg
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-)
+
+WINDOW_TAG = "dagster/partition"
+FIRST_WINDOW_TAG = "dagster/asset_partition_range_start"
+LAST_WINDOW_TAG = "dagster/asset_partition_range_end"
+PRIORITY_TAG = "dagster/priority"
+BACKFILL_TAG = "dagster/backfill"
+FIRST_BACKFILL_TAG = "dagster/root_backfill_id"
+"""Tags of Dagster's own: the partition key of a run, or the first and the last one; its priority; its backfill, and
+the one which that executes again."""
 
 REQUEST_TAG = ".dagster/kafka_s3.request"
 """Holds the common part of the run's asset keys, such as `<connector>/hourly`."""
@@ -47,10 +51,10 @@ def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
     The list of runs has room for about 33 characters of it.
     """
-    first = tags.get(ASSET_PARTITION_RANGE_START_TAG) or tags.get(PARTITION_NAME_TAG)
+    first = tags.get(FIRST_WINDOW_TAG) or tags.get(WINDOW_TAG)
     if not first:
         return {}
-    last = tags.get(ASSET_PARTITION_RANGE_END_TAG) or first
+    last = tags.get(LAST_WINDOW_TAG) or first
     name = "days" if len(first) == len("2013-01-31") else "hours"
     # an hour of the same day is shown by its time
     end = last.removeprefix(first[: len("2013-01-31-")])

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import dagster as dg
 import grpc
-from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 
 from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files
@@ -65,7 +65,7 @@ def reload_server(socket: str) -> None:
     """
     try:
         DagsterGrpcClient(socket=socket).reload_code(timeout=RELOAD_SECONDS)
-    except (DagsterUserCodeUnreachableError, grpc.RpcError) as err:
+    except (dg.DagsterError, grpc.RpcError) as err:
         raise ConnectionError(f"{socket}: {err}") from err
 
 

@@ -22,6 +22,10 @@ TOPIC_TAG = "kafka_s3/topic"
 RESTORE_TAG = "kafka_s3/restore_id"
 """Tags of runs of these jobs, which pick no assets."""
 
+ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+UNENDED = tuple(s for s in dg.DagsterRunStatus if s not in {*ENDED, dg.DagsterRunStatus.MANAGED})
+"""The states of runs: those from which no other follows, and the others. No run is `MANAGED` any more."""
+
 KIND_OF_GROUP = {"hourly": "archive", "daily": "compact", "restored": "restore"}
 """The kind of work that materializes an asset of the group."""
 

@@ -11,7 +11,7 @@ from kafka_s3_platform.defs.alerts.incidents import Finding
 from kafka_s3_platform.defs.archive.checks import ERROR
 from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK, SILENT_METADATA
 from kafka_s3_platform.defs.file_checks import FILES_KEY
-from kafka_s3_platform.instance.failed_checks import list_failed_checks
+from kafka_s3_platform.instance.tables import list_failed_checks
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """The sensor of a source connector: finds objects that are newer than the last restore, and requests a run."""
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import dagster as dg
-from dagster._grpc.utils import default_sensor_grpc_timeout
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.defs.jobs import Job
@@ -42,7 +42,7 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
     )
     def poll(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         # Dagster's own setting gives more time to ticks that list millions of objects.
-        seconds = default_sensor_grpc_timeout() * SHARE
+        seconds = int(os.environ.get("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS") or 60) * SHARE
         tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
         tick.evaluate_each("poll", [topics], lambda found: request_poll(context.instance, found, job.name, tick))
         return tick.result()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import dagster as dg
-from dagster._core.storage.tags import BACKFILL_ID_TAG, PARTITION_NAME_TAG, ROOT_BACKFILL_ID_TAG
 
 from kafka_s3_platform.config.keys.environment import DAGSTER_URL
 from kafka_s3_platform.defs.failures import raise_dagster_failures
@@ -19,6 +18,7 @@ from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.instance.request_tags import BACKFILL_TAG, FIRST_BACKFILL_TAG, WINDOW_TAG
 from kafka_s3_platform.instance.windows import link_window
 from kafka_s3_platform.instance.work import REPLAY_JOBS, RESTORE_TAG, TOPIC_TAG, list_picked_keys
 
@@ -62,7 +62,7 @@ def make_replay_jobs(topics: Sequence[TopicAssets]) -> list[dg.JobDefinition]:
             context.instance.add_run_tags(context.run_id, tags)
             report = restore(ArchiveSource(request), spark.make_runner())
         metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
-        metadata |= _make_window_link(topic, context.run.tags.get(PARTITION_NAME_TAG))
+        metadata |= _make_window_link(topic, context.run.tags.get(WINDOW_TAG))
         for event in yield_outcome(context, topic.key("restored"), report, metadata):
             if isinstance(event, dg.MaterializeResult):
                 yield dg.AssetMaterialization(topic.key("restored"), metadata=metadata)
@@ -106,8 +106,8 @@ def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: Re
             f"run {run.root_run_id}, which this one executes again, is deleted, so the backfill and its topic are not "
             f"known. Nothing was sent. {_USE_FORM}"
         )
-    backfill = first.tags.get(ROOT_BACKFILL_ID_TAG) or first.tags.get(BACKFILL_ID_TAG)
-    picked = run.tags.get(PARTITION_NAME_TAG)
+    backfill = first.tags.get(FIRST_BACKFILL_TAG) or first.tags.get(BACKFILL_TAG)
+    picked = run.tags.get(WINDOW_TAG)
     root_id = run.root_run_id or run.run_id
     restore_id = config.how.restore_id or (_name_restore(backfill, picked) if backfill and picked else root_id)
     to = config.to.model_copy(update={"topic": config.to.topic.replace(BACKFILL, backfill or root_id[:8])})

@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 import dagster as dg
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter
-from dagster._core.storage.dagster_run import FINISHED_STATUSES
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.defs.processes import PROCESS_TAG
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.instance.retention import EVENTS_AT_ONCE, delete_backfills, delete_observations, delete_run
+from kafka_s3_platform.instance.request_tags import BACKFILL_TAG
+from kafka_s3_platform.instance.tables import (
+    EVENTS_AT_ONCE,
+    delete_backfills,
+    delete_observations,
+    delete_run,
+    list_ended_backfills,
+)
+from kafka_s3_platform.instance.work import ENDED
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
 """Days to keep runs after their end. 0 keeps them for ever."""
@@ -97,7 +102,7 @@ class Sweep:
         """
         if after and self.instance.get_run_by_id(after) is None:
             after = ""
-        old = dg.RunsFilter(statuses=FINISHED_STATUSES, created_before=self.before, updated_before=self.before)
+        old = dg.RunsFilter(statuses=ENDED, created_before=self.before, updated_before=self.before)
         while records := self.instance.get_run_records(old, limit=PAGE, cursor=after or None, ascending=True):
             for record in records:
                 if self.is_over():
@@ -114,9 +119,8 @@ class Sweep:
 
     def delete_backfills(self) -> None:
         """Delete ended backfills of the location's assets and jobs without any run."""
-        old = BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=self.before)
-        for backfill in self.instance.get_backfills(old):
-            of_backfill = dg.RunsFilter(tags={BACKFILL_ID_TAG: backfill.backfill_id})
+        for backfill in list_ended_backfills(self.instance, self.before):
+            of_backfill = dg.RunsFilter(tags={BACKFILL_TAG: backfill.backfill_id})
             job = (backfill.partition_set_name or "").removesuffix("_partition_set")
             keys = {*(backfill.asset_selection or ())}
             is_ours = job in self.job_names or (bool(keys) and self.keys >= keys)

@@ -1,22 +1,23 @@
-"""Deletes old runs from Dagster's storage, and leaves their materializations.
+"""Reads and deletes rows of Dagster's own tables, where its calls read too much or delete too much.
 
-Dagster's own `delete_run` also deletes the materializations of the run, and sensors would request its hours again. Here
-the newest materialization and the newest observation of each partition key become events without a run, like reported
+Its `delete_run` also deletes the materializations of the run, and sensors would request its hours again. Here the
+newest materialization and the newest observation of each partition key become events without a run, like reported
 ones. They keep their id, time and metadata: nothing looks materialized again, and the latest stays the latest. Every
 step can be killed and done again; the run itself goes last.
+
+Its list of checks' last results reads the last event of each check, also of all passed ones, and omits checks that a
+run is about to evaluate.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import sqlalchemy as db
-from dagster._core.event_api import EventLogRecord
-from dagster._core.events import DagsterEvent, DagsterEventType
-from dagster._core.events.log import EventLogEntry
-from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES
+from dagster._core.execution.backfill import BULK_ACTION_TERMINAL_STATUSES, BulkActionsFilter, PartitionBackfill
 from dagster._core.instance import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster._core.storage.event_log.schema import (
@@ -27,22 +28,28 @@ from dagster._core.storage.event_log.schema import (
 )
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.runs.schema import BackfillTagsTable, BulkActionsTable, RunsTable, SnapshotsTable
+from dagster._core.storage.runs.schema import (
+    BackfillTagsTable,
+    BulkActionsTable,
+    KeyValueStoreTable,
+    RunsTable,
+    SnapshotsTable,
+)
 from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
-from dagster._serdes import deserialize_value, serialize_value
 from sqlalchemy.engine import Connection
 
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.instance.alive import delete_alive_until
+from kafka_s3_platform.instance.alive import make_alive_key
 
 EVENTS_AT_ONCE = 1_000
 """Events in one transaction. Meanwhile nobody else can write to SQLite: about a second."""
 
-MATERIALIZATION = DagsterEventType.ASSET_MATERIALIZATION.value
-OBSERVATION = DagsterEventType.ASSET_OBSERVATION.value
+MATERIALIZATION = dg.DagsterEventType.ASSET_MATERIALIZATION.value
+OBSERVATION = dg.DagsterEventType.ASSET_OBSERVATION.value
 
 _events = SqlEventLogStorageTable
 _checks = AssetCheckExecutionsTable
+_SUCCEEDED, _FAILED = AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED
 
 
 def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
@@ -65,7 +72,7 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
         storage.free_concurrency_slots_for_run(run_id)
     instance.compute_log_manager.delete_logs(prefix=[run_id])
     _delete_snapshots(instance.run_storage, instance.get_run_by_id(run_id))
-    delete_alive_until(instance.run_storage, run_id)
+    _delete_alive_until(instance.run_storage, run_id)
     instance.run_storage.delete_run(run_id)
 
 
@@ -88,6 +95,11 @@ def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: 
     )
 
 
+def list_ended_backfills(instance: dg.DagsterInstance, before: datetime) -> Sequence[PartitionBackfill]:
+    """List the backfills that ended and were made before a time."""
+    return instance.get_backfills(BulkActionsFilter(statuses=BULK_ACTION_TERMINAL_STATUSES, created_before=before))
+
+
 def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) -> None:
     """Delete ended backfills."""
     storage: Any = instance.run_storage
@@ -108,12 +120,19 @@ def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) 
         )
 
 
+def _delete_alive_until(storage: Any, run_id: str) -> None:
+    if isinstance(storage, SqlRunStorage):
+        with storage.connect() as conn:
+            conn.execute(KeyValueStoreTable.delete().where(KeyValueStoreTable.c.key == make_alive_key(run_id)))
+
+
 def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         raise PermanentError(
-            f"Dagster keeps its events in {type(storage).__name__}, of which old runs cannot be deleted without their "
-            f"materializations. Set KAFKA_S3_RUN_RETENTION_DAYS=0 to keep all runs"
+            f"Dagster keeps its events in {type(storage).__name__}, where alerts cannot list failed checks, and old "
+            "runs cannot be deleted without their materializations. Use one of its SQL storages, or set "
+            "KAFKA_S3_RUN_RETENTION_DAYS=0 and no receiver of alerts"
         )
     return storage
 
@@ -154,15 +173,15 @@ def _hand_over(storage: SqlEventLogStorage, run_id: str) -> int:
 
 def _report_without_run(serialized: str) -> str:
     """Return the event as Dagster stores a reported one, at its own time."""
-    entry = deserialize_value(serialized, EventLogEntry)
+    entry = dg.deserialize_value(serialized, dg.EventLogEntry)
     source = entry.get_dagster_event()
-    event = DagsterEvent(
+    event = dg.DagsterEvent(
         source.event_type_value, job_name=RUNLESS_JOB_NAME, event_specific_data=source.event_specific_data
     )
-    without_run = EventLogEntry(  # type: ignore[no-untyped-call]
+    without_run = dg.EventLogEntry(  # type: ignore[no-untyped-call]
         None, entry.level, "", RUNLESS_RUN_ID, entry.timestamp, None, RUNLESS_JOB_NAME, event
     )
-    return serialize_value(without_run)
+    return dg.serialize_value(without_run)
 
 
 def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> None:
@@ -177,8 +196,8 @@ def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> N
                 .limit(1)
             ).first()
             if last is not None:
-                record = EventLogRecord(last.id, deserialize_value(last.event, EventLogEntry))
-                values = {"last_materialization": serialize_value(record), "last_run_id": last.run_id}
+                record = dg.EventLogRecord(last.id, dg.deserialize_value(last.event, dg.EventLogEntry))
+                values = {"last_materialization": dg.serialize_value(record), "last_run_id": last.run_id}
                 conn.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == key).values(values))
 
 
@@ -244,3 +263,34 @@ def _delete_own_file(storage: SqlEventLogStorage, run_id: str) -> None:
         if path.name == f"{run_id}.db":
             for file in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path):
                 file.unlink(missing_ok=True)
+
+
+def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[dg.AssetCheckEvaluation, float]]:
+    """Yield the last result of each failed check, with its time in seconds since the epoch.
+
+    Raises:
+        PermanentError: Dagster's storage is not one of SQL databases.
+    """
+    storage = _find_event_log(instance)
+    # Without a condition the index alone finds the last ids: of 500 topics and a month, in a tenth of the time.
+    last = (
+        db.select(db.func.max(_checks.c.id).label("id")).group_by(_checks.c.asset_key, _checks.c.check_name).subquery()
+    )
+    columns = (_checks.c.asset_key, _checks.c.check_name, _checks.c.execution_status, _checks.c.evaluation_event)
+    query = db.select(*columns).join(last, _checks.c.id == last.c.id)
+    with storage.index_connection() as conn:
+        rows = conn.execute(query.where(_checks.c.execution_status != _SUCCEEDED.value)).fetchall()
+    for row in rows:
+        if row.execution_status == _FAILED.value:
+            entry: dg.EventLogEntry | None = dg.deserialize_value(row.evaluation_event, dg.EventLogEntry)
+        else:
+            key = dg.AssetCheckKey(dg.AssetKey(json.loads(row.asset_key)), row.check_name)
+            entry = _read_last(storage, key)
+        if entry is not None:
+            yield entry.get_dagster_event().asset_check_evaluation_data, entry.timestamp
+
+
+def _read_last(storage: SqlEventLogStorage, key: dg.AssetCheckKey) -> dg.EventLogEntry | None:
+    """Return the last failure of a check about to be evaluated by a run, None if it passed since, or never ran."""
+    ended = storage.get_asset_check_execution_history(key, limit=1, status={_SUCCEEDED, _FAILED})
+    return ended[0].event if ended and ended[0].status == _FAILED else None
