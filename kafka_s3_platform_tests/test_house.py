@@ -24,7 +24,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "cli": (4_210, 40),
     "config": (9_100, 47),
     "converters": (4_070, 22),
-    "defs": (6_700, 56),
+    "defs": (6_710, 56),
     "formats": (6_330, 58),
     "instance": (1_450, 16),
     "java": (980, 9),
@@ -39,7 +39,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "segments": (830, 6),
     "sources": (2_860, 19),
     "spark": (1_470, 12),
-    "status": (1_540, 10),
+    "status": (1_560, 10),
     "store": (4_670, 23),
     "transforms": (1_930, 13),
     "upkeep": (2_810, 20),
@@ -50,7 +50,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 170,
     "a private module of Dagster": 15,
-    "a vague name": 285,
+    "a vague name": 170,
     "a, b = x, y": 53,
 }
 """How often the package may do what is hard to read. The aim is 0."""

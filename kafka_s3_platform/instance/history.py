@@ -123,15 +123,15 @@ class RunHistories:
     def _list_restores(
         self, connectors: Sequence[str], jobs: Mapping[str, tuple[str, str]]
     ) -> dict[str, list[RunningRestore]]:
-        found: dict[str, list[RunningRestore]] = {name: [] for name in connectors}
+        restores: dict[str, list[RunningRestore]] = {name: [] for name in connectors}
         for run in self._instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
             for name, kind in find_work(run, jobs):
                 if kind == "restore":
-                    given = read_how(run, name_restored_op(name)).get("restore_id")
+                    named_id = read_how(run, name_restored_op(name)).get("restore_id")
                     # the id in its config, or that of the first run of its retries
-                    restore_id = str(run.tags.get(RESTORE_TAG) or given or run.root_run_id or run.run_id)
-                    found[name].append(RunningRestore(run.run_id, restore_id))
-        return found
+                    restore_id = str(run.tags.get(RESTORE_TAG) or named_id or run.root_run_id or run.run_id)
+                    restores[name].append(RunningRestore(run.run_id, restore_id))
+        return restores
 
     def _note(self, connector: str, run: _Run) -> None:
         last = self._last.get((connector, run.kind))
@@ -156,28 +156,28 @@ class RunHistories:
         for connector, run in over.items():
             topics.setdefault((connector, run), set())
         runs = {run.run_id for _, run in topics}
-        self._errors = {each: self._errors.get(each) or read_run_error(self._instance, each) for each in runs}
-        found: dict[str, list[FailedRun]] = {name: [] for name in connectors}
+        self._errors = {run_id: self._errors.get(run_id) or read_run_error(self._instance, run_id) for run_id in runs}
+        failed_runs: dict[str, list[FailedRun]] = {name: [] for name in connectors}
         for (connector, run), still in topics.items():
             error, message = self._errors[run.run_id]
             names = tuple(sorted(filter(None, still or run.failed)))
-            if connector in found:
+            if connector in failed_runs:
                 failed = FailedRun(run.run_id, run.kind, run.ended_at, error, message, not still, names)
-                found[connector].append(failed)
-        return {name: sorted(each, key=lambda run: run.ended_at, reverse=True) for name, each in found.items()}
+                failed_runs[connector].append(failed)
+        return {name: sorted(runs, key=lambda run: run.ended_at, reverse=True) for name, runs in failed_runs.items()}
 
     @cached_property
     def _instance(self) -> dg.DagsterInstance:
         try:
-            found = find_instance()
+            instance = find_instance()
         except PlatformError as err:
             raise NoInstanceError(str(err)) from err
         except Exception as err:
             # the text of a database's error may hold what its address does
             raise NoInstanceError(f"Dagster's instance cannot be opened: {type(err).__name__}") from err
-        if found is None:
+        if instance is None:
             raise NoInstanceError("there is no instance of Dagster: set DAGSTER_HOME, or go to a dagster.yaml's folder")
-        return found
+        return instance
 
 
 def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[str, str]) -> _Run:

@@ -32,7 +32,7 @@ class Proofs:
         """Return the last proofs of the connectors' topics, whose assets are among `keys`."""
         names = frozenset(connectors)
         restored = [key for key in keys if len(key.path) > 2 and key.path[1] == "restored" and key.path[0] in names]
-        found: dict[str, dict[str, Proof]] = defaultdict(dict)
+        by_connector: dict[str, dict[str, Proof]] = defaultdict(dict)
         for record in instance.get_asset_records(restored) if restored else ():
             entry = record.asset_entry
             # Dagster's own storages keep no last observation beside the asset
@@ -43,8 +43,10 @@ class Proofs:
             )
             proofs = [proof for event, fetch in last if event and (proof := self._find(entry.asset_key, event, fetch))]
             if proofs:
-                found[entry.asset_key.path[0]][entry.asset_key.path[-1]] = max(proofs, key=lambda each: each.at)
-        return found
+                by_connector[entry.asset_key.path[0]][entry.asset_key.path[-1]] = max(
+                    proofs, key=lambda proof: proof.at
+                )
+        return by_connector
 
     def _find(self, key: dg.AssetKey, last: dg.EventLogRecord, fetch: _Fetch) -> Proof | None:
         place = (key, last.storage_id)

@@ -96,24 +96,24 @@ def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
 def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Subjects:
     """List what can fail of the connectors, whose assets are among `keys`."""
     names = frozenset(connectors)
-    found: dict[Work, dict[str, str]] = {
+    subjects: dict[Work, dict[str, str]] = {
         (name, kind): {digest_key(dg.AssetKey([name, kind])): ""} for name in names for kind in ("verify", "upkeep")
     }
     for key in keys:
         connector, group, *topic = [*key.path, ""]
         if connector in names and group in KIND_OF_GROUP:
-            found.setdefault((connector, KIND_OF_GROUP[group]), {})[digest_key(key)] = topic[0]
-    return found
+            subjects.setdefault((connector, KIND_OF_GROUP[group]), {})[digest_key(key)] = topic[0]
+    return subjects
 
 
 def find_failed_assets(run: dg.DagsterRun, touched: Collection[str]) -> dict[str, str]:
     """Return how each of these failed, by its digest. It is empty if the run was killed, or ended by a defect."""
     if run.status == dg.DagsterRunStatus.SUCCESS:
         return {}
-    told = read_failed(run.tags, KINDS)
-    if told is None:
+    failed = read_failed(run.tags, KINDS)
+    if failed is None:
         return dict.fromkeys(touched, run.tags.get(FAILURE_TAG, ""))
-    return {digest: kind for kind, digests in told.items() for digest in digests if digest in touched}
+    return {digest: kind for kind, digests in failed.items() for digest in digests if digest in touched}
 
 
 def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:

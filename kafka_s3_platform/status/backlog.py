@@ -100,8 +100,10 @@ class Backlog:
 
     def _left_by(self, state: IndexState) -> dict[int, RangeSet]:
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
-        found = {p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()}
-        return {p: ranges for p, ranges in found.items() if ranges}
+        by_kafka_partition = {
+            p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()
+        }
+        return {p: ranges for p, ranges in by_kafka_partition.items() if ranges}
 
     @cached_property
     def lag(self) -> dict[int, int]:
@@ -149,7 +151,7 @@ class Backlog:
         for kafka_partition, ranges in uncovered.items():
             start = ranges.ranges[0].start_offset
             looks = (f for f in self.state.looks.of(kafka_partition) if f.high_watermark <= start)
-            since = max((to_epoch_ms(look.observed_at) for look in looks), default=None)
+            since = max((to_epoch_ms(frontier.observed_at) for frontier in looks), default=None)
             if offsets[kafka_partition] == start or (since is not None and at <= since):
                 continue
             timestamp_ms = self._read_timestamp(kafka_partition, ranges.ranges[0])
@@ -180,14 +182,14 @@ class Backlog:
         while low < high:
             middle = max(low, high - step) if step else (low + high) // 2
             at = to_epoch_ms(first + middle * HOUR)
-            found = yield at
-            if any(_is_after(found[p][at], offset) for p, offset in starts.items()):
+            answers = yield at
+            if any(_is_after(answers[p][at], offset) for p, offset in starts.items()):
                 high = middle
                 step *= 2
             else:
                 low = middle + 1
                 step = 0
-                reached = {p: found[p][at] for p in starts}
+                reached = {p: answers[p][at] for p in starts}
         return (first + (high - 1) * HOUR, reached) if high else None
 
     @property
@@ -216,12 +218,12 @@ class Backlog:
     @property
     def seconds_to_retention_loss(self) -> float | None:
         """How long Kafka keeps the oldest records that are not archived, at least. None if none can be lost."""
-        kept = parse_retention_ms(self.read_configs())
-        if kept == FOR_EVER:
+        retention_ms = parse_retention_ms(self.read_configs())
+        if retention_ms == FOR_EVER:
             return None
         oldest = self._oldest(self._left) if self.state.unresolved else self.oldest_uncovered
         if oldest is not None:
-            return (oldest + timedelta(milliseconds=kept) - self.now).total_seconds()
+            return (oldest + timedelta(milliseconds=retention_ms) - self.now).total_seconds()
         return None
 
     def hours_due(self, materialized: Collection[datetime]) -> list[datetime]:
@@ -237,8 +239,8 @@ class Backlog:
             return []
         resolved = self.state.as_if_resolved
         due = {h for h in self._reachable(newest) if not resolved.is_scanned(h)}
-        asked = {row.hour for row in self.state.hours if self.topic.start_hour <= row.hour <= newest}
-        due |= {h for h in asked if not resolved.is_scanned(h)}
+        asked_hours = {row.hour for row in self.state.hours if self.topic.start_hour <= row.hour <= newest}
+        due |= {h for h in asked_hours if not resolved.is_scanned(h)}
         due |= {h for h in self._archived() if h not in materialized and h <= newest}
         if not resolved.judge.is_complete(newest, self.topic.lateness):
             due.add(newest)
@@ -291,9 +293,9 @@ class Backlog:
         """Return whether the log holds records of `hours` that are not archived."""
         times = [to_epoch_ms(hour) for hour in hours]
         times += [to_epoch_ms(self._over(hour)) for hour in hours]
-        found = self._offsets(times)
+        answers = self._offsets(times)
         for kafka_partition, frontier in self.frontiers.items():
-            if any(self._left_of(hour, frontier, found[kafka_partition]) for hour in hours):
+            if any(self._left_of(hour, frontier, answers[kafka_partition]) for hour in hours):
                 return True
         return False
 
@@ -301,8 +303,8 @@ class Backlog:
         """Return a digest of everything that decides how archiving `hours` ends. The same digest means the same end."""
         start = to_epoch_ms(hours[0])
         end = to_epoch_ms(self._over(hours[-1]))
-        found = self._offsets([start, end])
-        parts = {p: self._inputs(f, found[p][start], found[p][end]) for p, f in sorted(self.frontiers.items())}
+        answers = self._offsets([start, end])
+        parts = {p: self._inputs(f, answers[p][start], answers[p][end]) for p, f in sorted(self.frontiers.items())}
         inputs = [self.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
         return fingerprint_inputs(inputs)
 
@@ -329,8 +331,8 @@ class Backlog:
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
         others = self.stored_hours - self.state.asked_hours
-        stored = {h for h in others if self.state.judge.is_complete(h, self.topic.lateness)}
-        return {h for h in scanned | stored if h >= first}
+        complete_hours = {h for h in others if self.state.judge.is_complete(h, self.topic.lateness)}
+        return {h for h in scanned | complete_hours if h >= first}
 
     def _offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
         """Return o(t) by kafka partition and timestamp. UnansweredError if a kafka partition does not answer."""
@@ -342,9 +344,9 @@ class Backlog:
     def _over(self, hour: datetime) -> datetime:
         return hour + HOUR + self.topic.lateness
 
-    def _left_of(self, hour: datetime, frontier: Frontier, found: Mapping[int, OffsetAtTime]) -> bool:
-        start = find_hour_start(self.state, frontier, found[to_epoch_ms(hour)])
-        end = find_readable_offset(frontier, found[to_epoch_ms(self._over(hour))])
+    def _left_of(self, hour: datetime, frontier: Frontier, answers: Mapping[int, OffsetAtTime]) -> bool:
+        start = find_hour_start(self.state, frontier, answers[to_epoch_ms(hour)])
+        end = find_readable_offset(frontier, answers[to_epoch_ms(self._over(hour))])
         uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
         return bool(uncovered & make_span(start, max(start, end)))
 
@@ -365,27 +367,27 @@ def read_answering_backlog(backlog: Backlog) -> Backlog:
         try:
             _ = backlog.oldest_uncovered
         except UnansweredError as err:
-            left = {p: f for p, f in backlog.frontiers.items() if p not in err.failures}
-            if left:
+            answering = {p: f for p, f in backlog.frontiers.items() if p not in err.failures}
+            if answering:
                 failures = {**backlog.failures, **err.failures}
-                return read_answering_backlog(replace(backlog, frontiers=left, failures=failures))
+                return read_answering_backlog(replace(backlog, frontiers=answering, failures=failures))
     return backlog
 
 
 def split_contiguous(starts: Sequence[T], step: timedelta = HOUR) -> list[list[T]]:
     """Split ascending hours into contiguous groups. For days, `step` is one day."""
-    found: list[list[T]] = []
+    groups: list[list[T]] = []
     for start in starts:
-        if found and start - found[-1][-1] == step:
-            found[-1].append(start)
+        if groups and start - groups[-1][-1] == step:
+            groups[-1].append(start)
         else:
-            found.append([start])
-    return found
+            groups.append([start])
+    return groups
 
 
 def _find_readable(frontier: Frontier) -> RangeSet:
     return make_span(frontier.log_start_offset, frontier.last_stable_offset)
 
 
-def _is_after(found: OffsetAtTime, offset: int) -> bool:
-    return not isinstance(found, int) or found > offset
+def _is_after(answer: OffsetAtTime, offset: int) -> bool:
+    return not isinstance(answer, int) or answer > offset

@@ -95,21 +95,25 @@ class Backlogs:
 
     def _read_next(self, topic: ArchivedTopic) -> None:
         at = self._topics.index(topic)
-        known = self._found.keys() | self._failures.keys()
-        topics = [each for each in (*self._topics[at:], *self._topics[:at]) if each.topic not in known]
+        read_before = self._found.keys() | self._failures.keys()
+        topics = [
+            next_topic for next_topic in (*self._topics[at:], *self._topics[:at]) if next_topic.topic not in read_before
+        ]
         archived = self._read_indexes(topics[:TOPICS_AT_ONCE])
-        found = self._admin.find_topics(archived)
-        looked = self._admin.frontiers_of({name: each.kafka_partitions for name, each in found.results.items()})
-        self._failures |= {**found.failures, **looked.failures}
+        described = self._admin.find_topics(archived)
+        looked = self._admin.frontiers_of({name: topic.kafka_partitions for name, topic in described.results.items()})
+        self._failures |= {**described.failures, **looked.failures}
         read: list[Backlog] = []
-        for each in topics:
-            if each.topic not in looked.results:
+        for next_topic in topics:
+            if next_topic.topic not in looked.results:
                 continue
             try:
-                look = looked.results[each.topic]
-                read.append(self._build(each, archived[each.topic], found.results[each.topic], look))
+                frontiers = looked.results[next_topic.topic]
+                read.append(
+                    self._build(next_topic, archived[next_topic.topic], described.results[next_topic.topic], frontiers)
+                )
             except PlatformError as err:
-                self._failures[each.topic] = err
+                self._failures[next_topic.topic] = err
         # The tick may be over. Then whoever needs an answer is told so.
         with suppress(TransientError):
             self._search_oldest([backlog for backlog in read if backlog.uncovered])
@@ -119,7 +123,7 @@ class Backlogs:
             except PlatformError as err:
                 self._failures[backlog.topic.topic] = err
         with suppress(TransientError):
-            self._ask_ahead([self._found[each.topic] for each in topics if each.topic in self._found])
+            self._ask_ahead([self._found[next_topic.topic] for next_topic in topics if next_topic.topic in self._found])
 
     def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
         """Read what the index holds of the topics, as long as the store answers and the tick has time.
@@ -145,23 +149,27 @@ class Backlogs:
         _archived.update({_name_place(topic): archived[topic.topic] for topic in topics if topic.topic in archived})
         if isinstance(failure, StoreUnavailableError):
             for topic in topics:
-                known = _archived.get(_name_place(topic))
+                archived_before = _archived.get(_name_place(topic))
                 # another failure, such as a damaged index, is told as what it is
                 is_silent = isinstance(self._failures.get(topic.topic, failure), StoreUnavailableError)
-                if topic.topic not in archived and known is not None and is_silent:
-                    archived[topic.topic] = known
+                if topic.topic not in archived and archived_before is not None and is_silent:
+                    archived[topic.topic] = archived_before
                     self._silent_store[topic.topic] = failure
                     self._failures.pop(topic.topic, None)
         return archived
 
     def _build(
-        self, topic: ArchivedTopic, archived: Archived, described: FoundTopic, look: Answers[int, Frontier]
+        self,
+        topic: ArchivedTopic,
+        archived: Archived,
+        described: FoundTopic,
+        frontiers_of_topic: Answers[int, Frontier],
     ) -> Backlog:
-        now = next(iter(look.any_or_raise().values())).observed_at
-        changed = self._find_changed(topic, archived.state, described, look.results)
+        now = next(iter(frontiers_of_topic.any_or_raise().values())).observed_at
+        changed = self._find_changed(topic, archived.state, described, frontiers_of_topic.results)
         undecided = {p: err for p, err in changed.items() if isinstance(err, UNDECIDED)}
-        failures = {**look.failures, **{p: err for p, err in changed.items() if p not in undecided}}
-        frontiers = {p: frontier for p, frontier in look.results.items() if p not in changed}
+        failures = {**frontiers_of_topic.failures, **{p: err for p, err in changed.items() if p not in undecided}}
+        frontiers = {p: frontier for p, frontier in frontiers_of_topic.results.items() if p not in changed}
         return Backlog(
             topic,
             described.topic_id,
@@ -212,8 +220,8 @@ class Backlogs:
             if len(_answers) >= REMEMBERED:
                 _answers.clear()
             _answers[key] = self._deadline.limit_broker(ask)()
-        found: R = _answers[key]
-        return found
+        answer: R = _answers[key]
+        return answer
 
     @cached_property
     def _clock_error(self) -> ClockError | None:
@@ -232,8 +240,8 @@ class Backlogs:
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
         if not self._has_configs(topic_id):
-            found = self._deadline.limit_broker(self._admin.topic_configs)(topic)
-            _configs[self._servers, topic_id] = time.monotonic(), found
+            configs = self._deadline.limit_broker(self._admin.topic_configs)(topic)
+            _configs[self._servers, topic_id] = time.monotonic(), configs
         return _configs[self._servers, topic_id][1]
 
     def _has_configs(self, topic_id: str) -> bool:
@@ -242,19 +250,24 @@ class Backlogs:
 
     def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
         """Ask together what each topic would ask alone, to report its lag and to request its hours."""
-        asked = {
+        topic_ids = {
             b.topic.topic: b.topic_id for b in backlogs if any(b.lag.values()) and not self._has_configs(b.topic_id)
         }
-        if asked:
-            configs = self._deadline.limit_broker(self._admin.topic_configs_of)(asked).results
+        if topic_ids:
+            configs = self._deadline.limit_broker(self._admin.topic_configs_of)(topic_ids).results
             now = time.monotonic()
-            _configs.update({(self._servers, asked[name]): (now, found) for name, found in configs.items()})
-        wanted: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}
+            _configs.update(
+                {
+                    (self._servers, topic_ids[name]): (now, configs_of_topic)
+                    for name, configs_of_topic in configs.items()
+                }
+            )
+        questions: dict[str, tuple[Mapping[int, Frontier], list[int]]] = {}
         for backlog in backlogs:
             # What is wrong with one topic is raised when it is its turn.
             with suppress(PlatformError):
-                wanted[backlog.topic.topic] = backlog.frontiers, backlog.list_times()
-        self._offsets.ask_ahead({name: asked for name, asked in wanted.items() if asked[1]})
+                questions[backlog.topic.topic] = backlog.frontiers, backlog.list_times()
+        self._offsets.ask_ahead({name: question for name, question in questions.items() if question[1]})
 
     def _search_oldest(self, backlogs: Sequence[Backlog]) -> None:
         """Take the steps of all searches together. Each is then repeated with the answers that are known."""
@@ -266,24 +279,24 @@ class Backlogs:
                 steps[name] = next(search)
         while steps:
             self._offsets.ask_ahead({name: (frontiers[name], [at]) for name, at in steps.items()})
-            asked, steps = steps, {}
-            for name, at in asked.items():
-                told = self._offsets.of_topic(name)(frontiers[name], [at])
+            asked_steps, steps = steps, {}
+            for name, at in asked_steps.items():
+                answers = self._offsets.of_topic(name)(frontiers[name], [at])
                 with suppress(StopIteration):
                     # without those that do not answer, the search is repeated when it is the topic's turn
-                    if not told.failures:
-                        steps[name] = searches[name].send(told.results)
+                    if not answers.failures:
+                        steps[name] = searches[name].send(answers.results)
 
 
-def read_archived(topic: ArchivedTopic, look: IndexLook, *, is_known: bool) -> Archived:
+def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
     """Read what the index holds of the topic. What is known already is not looked at from the beginning."""
-    wanted = SegmentFilter(chunk="hourly", committed_since=look.since if is_known else None)
+    hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:
-        chunks = snapshot.list_chunks(wanted, retired=True)
+        chunks = snapshot.list_chunks(hourly, retired=True)
         return Archived(snapshot.state, frozenset(c.chunk_start for c in chunks if c.chunk_start))
 
-    return look.read(topic, read) or Archived()
+    return index_look.read(topic, read) or Archived()
 
 
 def _name_place(topic: ArchivedTopic) -> tuple[str, str, str]:

@@ -54,23 +54,23 @@ def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals:
 
     Of a source connector nothing is to be found. With `counts_totals`, what is archived is counted too.
     """
-    found = ConnectorHealth(config.name, datetime.now(timezone.utc))
+    health = ConnectorHealth(config.name, datetime.now(timezone.utc))
     if config.source is not None:
-        return found
+        return health
     try:
         folder = find_topics_folder(os.environ)
         deadline = Deadline(seconds)
         resolved = _give_topics(config, folder, deadline)
         gone = find_gone_topics(resolved, folder)
         topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone]
-        return _look_at_topics(found, topics, deadline, counts_totals) if topics else found
+        return _look_at_topics(health, topics, deadline, counts_totals) if topics else health
     except (PlatformError, OSError) as err:
         is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
-        return replace(found, error=str(err), is_kafka_up=is_kafka_up)
+        return replace(health, error=str(err), is_kafka_up=is_kafka_up)
     except Exception as err:
         # a defect of ours hides this connector only
         logger.exception("connector %s", config.name)
-        return replace(found, error=f"{type(err).__name__}: {err}")
+        return replace(health, error=f"{type(err).__name__}: {err}")
 
 
 def _give_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
@@ -85,15 +85,15 @@ def _give_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> C
 
 
 def _look_at_topics(
-    found: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, counts_totals: bool
+    health: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, counts_totals: bool
 ) -> ConnectorHealth:
     with (
         closing(IndexLook("health", topics)) as index,
         ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
     ):
-        look = _Look(topics, index, admin, deadline, counts_totals)
-        looked = tuple(look.find(topic) for topic in topics)
-    return replace(found, topics=looked, is_kafka_up=look.is_kafka_up, is_store_up=look.is_store_up)
+        topics_look = _Look(topics, index, admin, deadline, counts_totals)
+        looked = tuple(topics_look.find(topic) for topic in topics)
+    return replace(health, topics=looked, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
 
 
 class _Look:
@@ -139,10 +139,10 @@ class _Look:
                 kafka_error = str(err)
         archived = self._archived.get(topic.topic)
         totals = self._totals.get(topic.topic)
-        found = TopicHealth(topic.topic, kafka_error=kafka_error, store_error=store_error, totals=totals)
+        health = TopicHealth(topic.topic, kafka_error=kafka_error, store_error=store_error, totals=totals)
         if archived is not None:
-            found = _add_archived(found, topic, archived)
-        return found if backlog is None else _add_backlog(found, backlog)
+            health = _add_archived(health, topic, archived)
+        return health if backlog is None else _add_backlog(health, backlog)
 
     def _tell_silent_store(self, err: StoreUnavailableError) -> str:
         """Return the first such error of the look for all topics: they share the index, and one reason is enough."""
@@ -160,29 +160,29 @@ class _Look:
         """Read what is archived of the topic and, if the cluster answers at all, what is not."""
         if len(self._silent) >= MAX_UNANSWERED:
             raise self._silent[-1]
-        found = None
+        backlog = None
         try:
             if self._silent_kafka is None:
-                found = self._backlogs.read(topic)
+                backlog = self._backlogs.read(topic)
             else:
                 self._deadline.read_store(f"the index of topic {topic.topic}", partial(self._read_archived, topic))
         except (BrokerUnavailableError, StoreUnavailableError) as err:
             self._silent.append(err)
             raise
         self._silent.clear()
-        return found
+        return backlog
 
     def _read_archived(self, topic: ArchivedTopic) -> Archived:
         try:
-            found = read_archived(topic, self._index, is_known=True)
+            archived = read_archived(topic, self._index, is_known=True)
             totals = self._index.read(topic, _count_totals) if self._counts_totals else None
         except PlatformError as err:
             self._store_errors[topic.topic] = err
             raise
-        self._archived[topic.topic] = found
+        self._archived[topic.topic] = archived
         if totals is not None:
             self._totals[topic.topic] = totals
-        return found
+        return archived
 
 
 def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
@@ -214,38 +214,38 @@ def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
     return None
 
 
-def _add_archived(found: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
+def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
     """Add what the index says by itself."""
     first = topic.start_hour
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
     complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
-    unresolved = sum(len(each.offsets) for each in archived.state.unresolved)
-    return replace(found, newest_complete=complete, unresolved_offsets=unresolved)
+    unresolved = sum(len(item.offsets) for item in archived.state.unresolved)
+    return replace(health, newest_complete=complete, unresolved_offsets=unresolved)
 
 
-def _add_backlog(found: TopicHealth, backlog: Backlog) -> TopicHealth:
+def _add_backlog(health: TopicHealth, backlog: Backlog) -> TopicHealth:
     """Add what is not archived. Where something does not answer, nothing is said that it could change."""
     try:
         risk = find_risk(backlog)
-        left = find_retention_left(backlog)
+        retention_left = find_retention_left(backlog)
         oldest = _find_oldest_incomplete(backlog)
     except PlatformError as err:
-        return replace(found, kafka_error=str(err))
+        return replace(health, kafka_error=str(err))
     lag = None if backlog.undecided else sum(backlog.lag.values())
     if backlog.silent_store is not None:
         # the index is as it was read last: what was at risk then may be archived by now, and nothing is fine by that
-        return replace(found, lag=lag, risk=risk if risk.level is not Level.FINE else None)
-    found = replace(found, risk=risk, oldest_incomplete=oldest, lag=lag)
-    found = replace(found, retention_left=None if backlog.undecided else _bound_retention(left))
+        return replace(health, lag=lag, risk=risk if risk.level is not Level.FINE else None)
+    health = replace(health, risk=risk, oldest_incomplete=oldest, lag=lag)
+    health = replace(health, retention_left=None if backlog.undecided else _bound_retention(retention_left))
     if not backlog.failures:
-        return found
-    return replace(found, lag=None, retention_left=None, kafka_error="; ".join(map(str, backlog.failures.values())))
+        return health
+    return replace(health, lag=None, retention_left=None, kafka_error="; ".join(map(str, backlog.failures.values())))
 
 
-def _bound_retention(left: RetentionLeft | None) -> float | None:
-    if left is None:
+def _bound_retention(retention_left: RetentionLeft | None) -> float | None:
+    if retention_left is None:
         return None
-    return max(0.0, left.seconds) if left.is_age_known else 0.0
+    return max(0.0, retention_left.seconds) if retention_left.is_age_known else 0.0
 
 
 def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:

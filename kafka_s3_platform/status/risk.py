@@ -23,18 +23,22 @@ def find_risk(backlog: Backlog, first_tick: datetime | None = None) -> Risk:
     A topic is new in the FIRST_MINUTES after the first look at its log that its index has, or after `first_tick`, the
     sensor's first one of it, if its index has none. The platform archives the old hours of a new topic by itself.
     """
-    left = find_retention_left(backlog)
+    retention_left = find_retention_left(backlog)
     began = min((frontier.observed_at for frontier in backlog.state.all_looks), default=first_tick)
     new_until = None if began is None else began + FIRST_MINUTES
-    found = [*_find_retention_risk(backlog, left), *_find_age_risk(backlog, new_until)]
+    risks = [*_find_retention_risk(backlog, retention_left), *_find_age_risk(backlog, new_until)]
     if backlog.failures:
-        told = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
-        found.append(Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {told}"))
-    found += _find_unreliable(backlog)
-    level = max((risk.level for risk in found), default=Level.FINE)
-    hours = _find_hours(backlog, left)
-    lost_at = None if hours is None or left is None else backlog.now + timedelta(seconds=left.seconds)
-    return Risk(level, " ".join(risk.text for risk in found), hours, lost_at)
+        failures = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
+        risks.append(
+            Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {failures}")
+        )
+    risks += _find_unreliable(backlog)
+    level = max((risk.level for risk in risks), default=Level.FINE)
+    hours = _find_hours(backlog, retention_left)
+    lost_at = None
+    if hours is not None and retention_left is not None:
+        lost_at = backlog.now + timedelta(seconds=retention_left.seconds)
+    return Risk(level, " ".join(risk.text for risk in risks), hours, lost_at)
 
 
 def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:
@@ -46,8 +50,8 @@ def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:
         yield Risk(Level.FAIL, f"How late the archive is, is not known: {backlog.clock_error}.")
     if errors := backlog.reasons_to_decide:
         more = [f"and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
-        said = f"{len(backlog.undecided)} kafka partition(s) are not archived until somebody decides:"
-        yield Risk(Level.FAIL, "\n".join([said, *errors[:SHOWN], *more]))
+        opening = f"{len(backlog.undecided)} kafka partition(s) are not archived until somebody decides:"
+        yield Risk(Level.FAIL, "\n".join([opening, *errors[:SHOWN], *more]))
 
 
 @dataclass(frozen=True)
@@ -69,47 +73,47 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
     """
     if not any(backlog.lag.values()):
         return None
-    kept = parse_retention_ms(backlog.read_configs())
-    if kept == FOR_EVER:
+    retention_ms = parse_retention_ms(backlog.read_configs())
+    if retention_ms == FOR_EVER:
         return None
-    left = backlog.seconds_to_retention_loss
-    if left is not None:
-        return RetentionLeft(left, kept, is_age_known=True)
+    seconds = backlog.seconds_to_retention_loss
+    if seconds is not None:
+        return RetentionLeft(seconds, retention_ms, is_age_known=True)
     # Records before the first hour: how old they are is not asked. They are older than that hour.
     return RetentionLeft(
-        (backlog.topic.start_hour - backlog.now).total_seconds() + kept / 1000, kept, is_age_known=False
+        (backlog.topic.start_hour - backlog.now).total_seconds() + retention_ms / 1000, retention_ms, is_age_known=False
     )
 
 
-def _find_hours(backlog: Backlog, left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
+def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
     """Return [from, to) of the hours whose records Kafka soon deletes, if they are not archived. None without any."""
     settings = backlog.topic.config.archive
-    if left is None or not left.is_age_known or _find_level(settings, left) is Level.FINE:
+    if retention_left is None or not retention_left.is_age_known or _find_level(settings, retention_left) is Level.FINE:
         return None
-    kept = timedelta(milliseconds=left.kept_ms)
-    oldest = backlog.now + timedelta(seconds=left.seconds) - kept
-    return oldest, backlog.now - kept * (1 - settings.risk_retention_warn) + timedelta(milliseconds=1)
+    retention = timedelta(milliseconds=retention_left.kept_ms)
+    oldest = backlog.now + timedelta(seconds=retention_left.seconds) - retention
+    return oldest, backlog.now - retention * (1 - settings.risk_retention_warn) + timedelta(milliseconds=1)
 
 
-def _find_retention_risk(backlog: Backlog, left: RetentionLeft | None) -> Iterator[Risk]:
-    if left is None:
+def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None) -> Iterator[Risk]:
+    if retention_left is None:
         return
-    level = _find_level(backlog.topic.config.archive, left)
-    if not left.is_age_known:
-        says = f"Records before the first hour are not archived. Kafka {_describe_left(left.seconds, 'at most')}."
-        yield Risk(max(Level.WARN, level), says)
+    level = _find_level(backlog.topic.config.archive, retention_left)
+    if not retention_left.is_age_known:
+        keeps = _describe_left(retention_left.seconds, "at most")
+        yield Risk(max(Level.WARN, level), f"Records before the first hour are not archived. Kafka {keeps}.")
     elif level is not Level.FINE:
         by_size = int(backlog.read_configs().get("retention.bytes", -1))
         less = f", or less, by retention.bytes={by_size}" if by_size >= 0 else ""
         yield Risk(
             level,
-            f"Of the records that are not archived, Kafka {_describe_left(left.seconds, 'at least')}{less}: "
-            f"retention.ms is {describe_time(left.kept_ms / 1000)}.",
+            f"Of the records that are not archived, Kafka {_describe_left(retention_left.seconds, 'at least')}{less}: "
+            f"retention.ms is {describe_time(retention_left.kept_ms / 1000)}.",
         )
 
 
-def _find_level(settings: ArchiveSettings, left: RetentionLeft) -> Level:
-    share = left.seconds * 1000 / left.kept_ms if left.kept_ms else 0.0
+def _find_level(settings: ArchiveSettings, retention_left: RetentionLeft) -> Level:
+    share = retention_left.seconds * 1000 / retention_left.kept_ms if retention_left.kept_ms else 0.0
     return Level((share <= settings.risk_retention_warn) + (share <= settings.risk_retention_fail))
 
 

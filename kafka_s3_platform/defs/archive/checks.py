@@ -59,14 +59,14 @@ def make_hourly_check(topic: TopicAssets) -> dg.AssetCheckSpec:
 
 
 def evaluate_hourly(
-    topic: TopicAssets, look: IndexLook, at_risk: tuple[datetime, datetime] | None
+    topic: TopicAssets, index_look: IndexLook, at_risk: tuple[datetime, datetime] | None
 ) -> dg.AssetCheckEvaluation:
     """Evaluate the check `archived`, as an event of the step that archives. `at_risk` are hours that its picture marks.
 
     A result would be one event more, and a run that fails would show its checks as failed, without why.
     """
-    findings = look.read(topic, lambda snapshot: list(_find_in(topic, snapshot)))
-    picture = look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc), at_risk))
+    findings = index_look.read(topic, lambda snapshot: list(_find_in(topic, snapshot)))
+    picture = index_look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc), at_risk))
     wrong = [finding for finding in findings or () if finding.rows or finding.is_wrong]
     metadata: dict[str, Any] = {"hours": dg.MetadataValue.md(picture)} if picture else {}
     for finding in findings or ():
@@ -116,8 +116,8 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
             end = after.start_offset
             rows.append({"kafka_partition": kafka_partition, "start_offset": start, "end_offset": end})
             offsets += end - start
-    says = f"{offsets:,} offsets between archived ones are not archived, in {len(rows)} hole(s)."
-    return _Finding("holes", says, {"hole_offsets": offsets}, rows)
+    text = f"{offsets:,} offsets between archived ones are not archived, in {len(rows)} hole(s)."
+    return _Finding("holes", text, {"hole_offsets": offsets}, rows)
 
 
 def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
@@ -137,8 +137,8 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
         }
         for verdict in verdicts
     ]
-    says = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
-    return _Finding("incomplete_hours", says, {"closed_hours": len(closed)}, rows)
+    text = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
+    return _Finding("incomplete_hours", text, {"closed_hours": len(closed)}, rows)
 
 
 def _find_lost(snapshot: IndexSnapshot) -> _Finding:
@@ -156,13 +156,13 @@ def _find_lost(snapshot: IndexSnapshot) -> _Finding:
         if gap.reason in counts
     ]
     lost = sum(counts.values())
-    says = f"{lost:,} offsets are lost: they were deleted, truncated or skipped before they were archived."
+    text = f"{lost:,} offsets are lost: they were deleted, truncated or skipped before they were archived."
     numbers = {
         "lost_offsets": lost,
         "taken_over_offsets": taken_over,
         "offsets_deleted_before_archiving_began": earlier,
     }
-    return _Finding("lost", says, numbers, rows, is_error=True)
+    return _Finding("lost", text, numbers, rows, is_error=True)
 
 
 def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
@@ -182,12 +182,12 @@ def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
         for item in state.unresolved
     ]
     offsets = count_offsets(state.unresolved)
-    says = f"{offsets:,} offsets could not be archived; `kafka-s3 resolve` lists them, and how to resolve them."
-    return _Finding("unresolved", says, {"unresolved_offsets": offsets}, rows, is_error=True)
+    text = f"{offsets:,} offsets could not be archived; `kafka-s3 resolve` lists them, and how to resolve them."
+    return _Finding("unresolved", text, {"unresolved_offsets": offsets}, rows, is_error=True)
 
 
 def _find_late(snapshot: IndexSnapshot, since: datetime) -> _Finding:
     records, late = snapshot.count_late(since)
     share = late / records if records else 0.0
-    says = f"{share:.1%} of the records of the last {RECENT.days} days came after the allowed lateness of their hour."
-    return _Finding("late", says, {"late_records": late, "late_share": share}, is_wrong=share > LATE_SHARE)
+    text = f"{share:.1%} of the records of the last {RECENT.days} days came after the allowed lateness of their hour."
+    return _Finding("late", text, {"late_records": late, "late_share": share}, is_wrong=share > LATE_SHARE)

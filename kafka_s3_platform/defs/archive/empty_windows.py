@@ -35,7 +35,7 @@ class EmptyWindows:
         topic: TopicAssets,
         newest: datetime | None,
         list_windows: Callable[[], Iterable[Window]],
-        look: IndexLook,
+        index_look: IndexLook,
         tick: Tick,
     ) -> None:
         """Report the empty ones of the topic's windows up to `newest`, the oldest first.
@@ -48,17 +48,17 @@ class EmptyWindows:
             return
 
         what = f"the index of topic {topic.topic}"
-        version = tick.read_store(what, lambda: look.read(topic, lambda snapshot: snapshot.state.version))
+        version = tick.read_store(what, lambda: index_look.read(topic, lambda snapshot: snapshot.state.version))
         if version is None or self._done.get(topic.topic) == (version, newest):
             return
         windows = [*list_windows()]
-        hours = [hour for _, each in windows for hour in each]
+        hours = [hour for _, hours_of_window in windows for hour in hours_of_window]
         read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
-        found = tick.read_store(what, lambda: look.read(topic, read))
-        if found is None:
+        empty_hours = tick.read_store(what, lambda: index_look.read(topic, read))
+        if empty_hours is None:
             return  # not read: the next tick looks again
-        empty = {*found}
-        starts = [start for start, each in windows if empty.issuperset(each)]
+        empty = {*empty_hours}
+        starts = [start for start, hours_of_window in windows if empty.issuperset(hours_of_window)]
         self._tell(topic, starts[:room], version, tick)
         if len(starts) <= room:
             self._done[topic.topic] = version, newest

@@ -35,9 +35,9 @@ def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
     """Read the earliest hour that was seen of the connector. None if none is remembered of its index."""
     path = _name_file(folder, config)
     try:
-        known = json.loads(path.read_text())
-        hour = datetime.fromisoformat(known["first_hour"])
-        return hour if known["index"] == _name_index(config) and hour.tzinfo else None
+        remembered = json.loads(path.read_text())
+        hour = datetime.fromisoformat(remembered["first_hour"])
+        return hour if remembered["index"] == _name_index(config) and hour.tzinfo else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -65,8 +65,8 @@ class FirstHourSearch:
     def see(self, backlog: Backlog) -> None:
         """Note the earliest hour of a topic that is archived, was asked for or is due."""
         hours = [*backlog.stored_hours]
-        if (asked := backlog.state.first_asked_hour) is not None:
-            hours.append(asked)
+        if (first_asked := backlog.state.first_asked_hour) is not None:
+            hours.append(first_asked)
         with suppress(PlatformError):
             hours += backlog.hours_left[:1]
         if hours:
@@ -78,17 +78,19 @@ class FirstHourSearch:
         The first time, all topics were looked at, and no hour that Dagster shows lies before it.
         """
         config = self.topics[0].config
-        known = recall_first_hour(config, self.folder)
+        first_hour = recall_first_hour(config, self.folder)
         hours = self._seen
-        if known is None:
+        if first_hour is None:
             if self._left:
                 return
-            hours = [*hours, *(min(kept) for topic in self.topics if (kept := shown.of(topic)))]
-        if not hours or (known is not None and find_local_day(min(hours), config) >= find_local_day(known, config)):
+            hours = [*hours, *(min(shown_hours) for topic in self.topics if (shown_hours := shown.of(topic)))]
+        if not hours or (
+            first_hour is not None and find_local_day(min(hours), config) >= find_local_day(first_hour, config)
+        ):
             return
-        found = {"index": _name_index(config), "first_hour": min(hours).isoformat()}
+        document = {"index": _name_index(config), "first_hour": min(hours).isoformat()}
         try:
-            write_remembered(_name_file(self.folder, config), found)
+            write_remembered(_name_file(self.folder, config), document)
         except OSError as err:
             tick.tell(f"the earliest hour of connector {config.name} cannot be remembered: {err}")
             return

@@ -27,22 +27,22 @@ def draw_hours(
     zone = ZoneInfo(topic.config.layout.timezone)
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
     by_day = {day: list_day_hours(day, zone) for day in days}
-    hours = [hour for each in by_day.values() for hour in each]
+    hours = [hour for hours_of_day in by_day.values() for hour in hours_of_day]
     states = iter(sketch_hours(snapshot, hours, topic.lateness, now, at_risk))
-    rows = [(day, [next(states) for _ in each]) for day, each in by_day.items()]
+    rows = [(day, [next(states) for _ in hours_of_day]) for day, hours_of_day in by_day.items()]
     return render_picture(rows[::-1], topic.config.layout.timezone)
 
 
 def render_picture(rows: Sequence[Row], zone: str) -> str:
     """Render as many of the rows, from the first on, as MAX_BYTES takes."""
     counts = Counter(state for _, states in rows for state in states)
-    told = ", ".join(f"{counts[state]} {state}" for state, (_, text) in MARKS.items() if counts[state] and text)
+    summary = ", ".join(f"{counts[state]} {state}" for state, (_, text) in MARKS.items() if counts[state] and text)
     picture = base64.b64encode(_render_svg(rows).encode()).decode()
     lines = [f"{day:%m-%d}  {''.join(MARKS[state][0] for state in states)}" for day, states in rows]
     legend = [f"{mark}  {text}" for state, (mark, text) in MARKS.items() if counts[state] and text]
     text = "\n".join(["       00    06    12    18", *lines, "", *legend])
-    found = f"Hours of {zone}: {told}\n\n![{told}](data:image/svg+xml;base64,{picture})\n\n```\n{text}\n```\n"
-    return found if len(found) <= MAX_BYTES else render_picture(rows[:-1], zone)
+    markdown = f"Hours of {zone}: {summary}\n\n![{summary}](data:image/svg+xml;base64,{picture})\n\n```\n{text}\n```\n"
+    return markdown if len(markdown) <= MAX_BYTES else render_picture(rows[:-1], zone)
 
 
 def _render_svg(rows: Sequence[Row]) -> str:
@@ -55,7 +55,9 @@ def _render_svg(rows: Sequence[Row]) -> str:
             paths.setdefault(state, []).append(f"M{x} {y}h{size}")
             x += size
     drawn = "".join(
-        f'<path stroke="{COLOURS[state][0]}" d="{"".join(each)}"/>' for state, each in paths.items() if state in COLOURS
+        f'<path stroke="{COLOURS[state][0]}" d="{"".join(segments)}"/>'
+        for state, segments in paths.items()
+        if state in COLOURS
     )
     labels = "".join(f'<text x="{n}" y="-1">{n:02}</text>' for n in (0, 6, 12, 18))
     labels += "".join(f'<text x="-3" y="{y}.3">{day:%m-%d}</text>' for y, (day, _) in enumerate(rows) if y % 5 == 0)

@@ -113,18 +113,18 @@ class _HourlyRun:
 
     def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
         """Evaluate the selected checks of these topics. An index that cannot be read is the topic's failure."""
-        wanted = [topic for topic in topics if topic.key("hourly") in self._checked]
-        if not wanted:
+        checked_topics = [topic for topic in topics if topic.key("hourly") in self._checked]
+        if not checked_topics:
             return
-        at_risk = read_hours_at_risk(self._context.instance, wanted)
-        with closing(IndexLook("checks", wanted)) as look:
-            for topic in wanted:
+        at_risk = read_hours_at_risk(self._context.instance, checked_topics)
+        with closing(IndexLook("checks", checked_topics)) as index_look:
+            for topic in checked_topics:
                 try:
-                    found = evaluate_hourly(topic, look, at_risk.get(topic.topic))
+                    evaluation = evaluate_hourly(topic, index_look, at_risk.get(topic.topic))
                 except PlatformError as err:
                     self.failures.setdefault(topic.key("hourly"), err)
                 else:
-                    yield found
+                    yield evaluation
 
     def _archive(
         self, topics: Sequence[TopicAssets], hours: tuple[datetime, ...] | None, *, is_last: bool

@@ -60,12 +60,12 @@ class Told:
         return replace(self, digest="-")
 
 
-def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
+def find_news(backlog: Backlog, risk: int, cursor_value: object) -> Told | None:
     """Return what an observation would tell now, None if none is to be written. `kept` is the cursor's value.
 
     `risk` is the level of the check `at_risk`, -1 if it was never evaluated.
     """
-    last = read_told(kept)
+    last = read_told(cursor_value)
     minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
     is_behind = any(backlog.lag.values())
     first = last.first_minute or minute
@@ -84,10 +84,10 @@ def find_news(backlog: Backlog, risk: int, kept: object) -> Told | None:
     return None
 
 
-def read_told(kept: object) -> Told:
+def read_told(cursor_value: object) -> Told:
     """Read a topic's value in the cursor. Without one, or with another text, nothing was told yet."""
     try:
-        digest, first, since, more, trouble, is_behind, risk, *due = str(kept).split()
+        digest, first, since, more, trouble, is_behind, risk, *due = str(cursor_value).split()
         times = int(first), int(since)
         return Told(digest, *times, int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
     except ValueError:

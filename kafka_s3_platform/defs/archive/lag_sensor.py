@@ -66,15 +66,15 @@ def make_lag_sensor(
     )
     def lag(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
-        look = IndexLook("lag", topics)
+        index_look = IndexLook("lag", topics)
         requests = Requests(context.instance, [topic.key("hourly") for topic in topics])
         shown = ShownHours(context.instance)
         if tick.cursor.get(SILENT, 0) >= RED_TICKS:
             # A tick that fails keeps no cursor. So that each topic has its turn, the clock tells where to begin.
             tick.cursor["/lag"] = topics[int(time.time()) % len(topics)].topic
-        with closing(look), ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
+        with closing(index_look), ClusterAdmin(connector.kafka, BROKER_SECONDS) as admin:
             backlogs = Backlogs(
-                topics, admin, lambda topic: read_archived(topic, look, is_known=topic.topic in tick.cursor), tick
+                topics, admin, lambda topic: read_archived(topic, index_look, is_known=topic.topic in tick.cursor), tick
             )
 
             def evaluate(topic: TopicAssets) -> None:
@@ -85,7 +85,9 @@ def make_lag_sensor(
                     return
                 if search is not None:
                     search.see(backlog)
-                empty.report(topic, backlog.newest_closed, lambda: list_idle_hours(topic, backlog, shown), look, tick)
+                empty.report(
+                    topic, backlog.newest_closed, lambda: list_idle_hours(topic, backlog, shown), index_look, tick
+                )
 
             tick.evaluate_each("lag", topics, evaluate)
         if search is not None:
@@ -123,11 +125,11 @@ def evaluate_topic(
 
 def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> Iterator[Window]:
     """List the closed hours that Dagster offers and does not show, and for which no run is due."""
-    known = shown.of(topic)
-    due = {*backlog.hours_due(known)}
+    shown_hours = shown.of(topic)
+    due = {*backlog.hours_due(shown_hours)}
     hour, newest = topic.first_offered, backlog.newest_closed
     while newest is not None and hour <= newest:
-        if hour not in known and hour not in due:
+        if hour not in shown_hours and hour not in due:
             yield hour, (hour,)
         hour += HOUR
 
@@ -142,12 +144,12 @@ def tell_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
         raise tick.unavailable[0]
     tick.cursor[SILENT] = min(count, RED_TICKS)
     if count == RED_TICKS:
-        says = f"Nothing is archived: no tick of the last {count} had an answer: {tick.unavailable[0]}"
+        text = f"Nothing is archived: no tick of the last {count} had an answer: {tick.unavailable[0]}"
         for topic in topics:
             # a topic that was never looked at is evaluated by its first look
             if topic.topic in tick.cursor:
                 tick.cursor[topic.topic] = str(replace(read_told(tick.cursor[topic.topic]), risk=int(Level.FAIL)))
-            tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, says), tick.unavailable[0]))
+            tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, text), tick.unavailable[0]))
 
 
 def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
@@ -220,9 +222,9 @@ def _make_lag_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
 def _make_age_metadata(backlog: Backlog) -> dict[str, dg.MetadataValue]:
     """Return the hours that are due and the time until retention. It takes many questions to the broker."""
     oldest = backlog.oldest_uncovered
-    left = backlog.seconds_to_retention_loss
+    seconds = backlog.seconds_to_retention_loss
     return {
         "hours_due": dg.MetadataValue.int(len(backlog.hours_left)),
         **({"oldest_hour_not_archived": dg.MetadataValue.timestamp(oldest)} if oldest else {}),
-        **({"seconds_to_retention_loss": dg.MetadataValue.float(left)} if left is not None else {}),
+        **({"seconds_to_retention_loss": dg.MetadataValue.float(seconds)} if seconds is not None else {}),
     }

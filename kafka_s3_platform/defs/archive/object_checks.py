@@ -59,7 +59,7 @@ def _check_objects(
     damages = _find_damages(topic, _find_hours(context, topic), spark)
     report = vacuum_topic(topic.config, topic.topic, context.run.run_id, ORPHAN_AGE, dry_run=True)
     orphans = [*report.removed, *report.aborted_uploads]
-    told = [
+    sentences = [
         *([f"{len(damages)} object(s) are not as the index records them."] if damages else []),
         *([f"{len(orphans)} object(s) or unfinished uploads are unknown to the index."] if orphans else []),
     ]
@@ -70,7 +70,7 @@ def _check_objects(
         check_name=CHECK,
         asset_key=topic.key("hourly"),
         severity=ERROR if damages else WARN,
-        description=" ".join(told) or None,
+        description=" ".join(sentences) or None,
         metadata={
             "damages": len(damages),
             "damaged_objects": make_metadata_table(rows, columns),

@@ -61,7 +61,7 @@ def read_hours_at_risk(
     """Return what the last result of the check says of topics: [from, to) of the hours that Kafka soon deletes."""
     by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([*by_key])
-    found = {}
+    hours_by_topic = {}
     for key, record in last.items():
         if record.event is None or record.event.dagster_event is None:
             continue
@@ -69,8 +69,8 @@ def read_hours_at_risk(
         times = [metadata[name].value for name in _HOURS_METADATA if name in metadata]
         if len(times) == len(_HOURS_METADATA):
             start, end = (datetime.fromtimestamp(float(str(time)), timezone.utc) for time in times)
-            found[by_key[key]] = start, end
-    return found
+            hours_by_topic[by_key[key]] = start, end
+    return hours_by_topic
 
 
 def _show_time(moment: datetime) -> dg.TimestampMetadataValue:
@@ -91,11 +91,11 @@ def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
         picked = pick_topics(context, topics, "kafka")
         with (
             raise_dagster_failures(context),
-            closing(IndexLook("risk", picked)) as look,
+            closing(IndexLook("risk", picked)) as index_look,
             ClusterAdmin(config.kafka) as admin,
         ):
             tick = Tick({}, logging.getLogger(__name__), RUN_SECONDS)
-            backlogs = Backlogs(picked, admin, lambda topic: read_archived(topic, look, is_known=True), tick)
+            backlogs = Backlogs(picked, admin, lambda topic: read_archived(topic, index_look, is_known=True), tick)
             yield from check_each(picked, lambda topic: make_evaluation(topic, find_risk(backlogs.read(topic))))
 
     specs = [_make_spec(topic) for topic in topics]

@@ -24,9 +24,9 @@ def archive_in_tries(
     Dagster's own retries would do all topics again. Here the others are reported while one waits for its next try.
     """
     archived: dict[str, ArchiveReport] = {}
-    left = requests
+    untried = requests
     for retry_number in count():
-        outcomes = {t: _add_to(archived.get(t), outcome) for t, outcome in _try_archive(left, spark).items()}
+        outcomes = {t: _add_to(archived.get(t), outcome) for t, outcome in _try_archive(untried, spark).items()}
         again: dict[str, TransientError] = {}
         for topic, outcome in outcomes.items():
             err = find_error(outcome)
@@ -37,7 +37,7 @@ def archive_in_tries(
         yield {topic: outcome for topic, outcome in outcomes.items() if topic not in again}
         if not again:
             return
-        left = [request for request in left if request.topic in again]
+        untried = [request for request in untried if request.topic in again]
         delay = max(choose_delay(err, retry_number) for err in again.values())
         topic, err = next(iter(again.items()))
         context.log.warning("%d topic(s) are tried again in %g s; %s: %s", len(again), delay, topic, err)

@@ -66,9 +66,9 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
         run = context.run
         with raise_dagster_failures(context, STAYS):
-            asked = read_config(context, ForeignRestoreConfig)
-            restore_id = asked.how.restore_id or run.root_run_id or run.run_id
-            report = restore(make_foreign_request(topics, asked, restore_id, run.run_id), spark.make_runner())
+            config_of_run = read_config(context, ForeignRestoreConfig)
+            restore_id = config_of_run.how.restore_id or run.root_run_id or run.run_id
+            report = restore(make_foreign_request(topics, config_of_run, restore_id, run.run_id), spark.make_runner())
         metadata: Metadata = {
             "topic": dg.MetadataValue.text(report.topic),
             **make_restore_metadata(report, topics.config.restore_store.bucket),

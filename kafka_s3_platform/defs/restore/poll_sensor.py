@@ -44,7 +44,7 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
         # Dagster's own setting gives more time to ticks that list millions of objects.
         seconds = int(os.environ.get("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS") or 60) * SHARE
         tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
-        tick.evaluate_each("poll", [topics], lambda found: request_poll(context.instance, found, job.name, tick))
+        tick.evaluate_each("poll", [topics], lambda every: request_poll(context.instance, every, job.name, tick))
         return tick.result()
 
     return poll
@@ -60,8 +60,8 @@ def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: st
 
     polls = Polls(topics.config)
     key = make_foreign_key(topics.config.name)
-    seen = tick.cursor.get(EVERY_TOPIC, 0)
-    newest = tick.read_store("which restores there are", lambda: polls.newest(seen))
+    remembered = tick.cursor.get(EVERY_TOPIC, 0)
+    newest = tick.read_store("which restores there are", lambda: polls.newest(remembered))
     if newest:
         tick.cursor[EVERY_TOPIC] = newest
     last = polls.restore_id(newest)
@@ -79,8 +79,8 @@ def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: st
         what = ForeignWhatConfig(everything=True, after=after)
         config = ForeignRestoreConfig(what=what, how=HowConfig(restore_id=restore_id))
         requests.ask(key, [], fingerprint)
-        given = config.model_dump(exclude_unset=True, exclude_none=True)
-        tick.requests += requests.make(job_name, {"ops": {name_restored_op(topics.config.name): {"config": given}}})
+        form = config.model_dump(exclude_unset=True, exclude_none=True)
+        tick.requests += requests.make(job_name, {"ops": {name_restored_op(topics.config.name): {"config": form}}})
 
 
 def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:

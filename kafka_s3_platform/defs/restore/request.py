@@ -149,8 +149,8 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
 def _find_picked_windows(topic: TopicAssets, what: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
     """Yield the windows of single hours and days. ConfigError where the connector has no such hour or day."""
     hours, days = find_restorable_windows(topic.config)
-    for name, windows, given in (("what.hours", hours, what.hours), ("what.days", days, what.days)):
-        for text in given:
+    for name, windows, texts in (("what.hours", hours, what.hours), ("what.days", days, what.days)):
+        for text in texts:
             key = text if windows.names(text) else _find_chunk(name, windows, topic, text)
             yield windows.start(key), windows.end(key)
 
@@ -182,15 +182,15 @@ def _read_sent(config: AnyRestoreConfig) -> Outgoing:
     return replace(sent, **_read_request_values(config, "outgoing"))
 
 
-def _refuse_trusted(given: Mapping[str, str], entries: Mapping[str, str]) -> None:
+def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
     """Refuse keys that only the file may set, so that a run cannot send the file's secrets to another place."""
     steps = {find_step(name) for name in entries} - {None}
-    for name in given:
+    for name in entries_of_run:
         if name.endswith(".location"):
             raise ConfigError(
                 f"values.outgoing {name}: names a file of the machine; set it in a file for values.outgoing_file"
             )
-    for name in given:
+    for name in entries_of_run:
         if is_registry_option(name):
             raise ConfigError(
                 f"values.outgoing {name}: which registry is asked, and how one gets in there, is not for the config of "
@@ -216,16 +216,16 @@ def read_rename(to: ForeignTargetConfig) -> Rename | None:
     """Return the rule that a config gives, or None. ConfigError where it gives several."""
     if (to.rename_regex is None) != (to.rename_replacement is None):
         raise ConfigError("to.rename_regex and to.rename_replacement are a pair: set both, or none")
-    given: list[Rename] = []
+    rules: list[Rename] = []
     if to.topic is not None:
-        given.append(Template(to.topic))
+        rules.append(Template(to.topic))
     if to.rename_regex is not None:
-        given.append(Regex(to.rename_regex, to.rename_replacement or ""))
+        rules.append(Regex(to.rename_regex, to.rename_replacement or ""))
     if to.topic_map:
-        given.append(TopicMap(to.topic_map))
-    if len(given) > 1:
+        rules.append(TopicMap(to.topic_map))
+    if len(rules) > 1:
         raise ConfigError("to.topic, to.rename_regex and to.topic_map each name the target: keep one")
-    return given[0] if given else None
+    return rules[0] if rules else None
 
 
 def _read_target(worker: str | None) -> KafkaSettings | None:

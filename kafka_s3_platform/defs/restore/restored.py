@@ -61,8 +61,8 @@ def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
 
         with raise_dagster_failures(context, STAYS):
             topic = find_picked_topic(topics, context.selected_asset_keys)
-            asked = read_restore_request(context, topic, read_config(context, RestoreConfig))
-            report = restore(ArchiveSource(asked), spark.make_runner())
+            request = read_restore_request(context, topic, read_config(context, RestoreConfig))
+            report = restore(ArchiveSource(request), spark.make_runner())
         key = topic.key("restored")
         metadata = make_restore_metadata(report, topic.config.restore_store.bucket)
         yield from yield_outcome(context, key, report, metadata)
@@ -125,10 +125,10 @@ def yield_outcome(
 
 def find_picked_topic(topics: Sequence[TopicAssets], picked: Collection[dg.AssetKey]) -> TopicAssets:
     """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
-    found = [topic for topic in topics if topic.key("restored") in picked]
-    if len(found) == 1:
-        return found[0]
-    names = [topic.topic for topic in found]
+    picked_topics = [topic for topic in topics if topic.key("restored") in picked]
+    if len(picked_topics) == 1:
+        return picked_topics[0]
+    names = [topic.topic for topic in picked_topics]
     shown = ", ".join(names[:MAX_NAMES])
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     raise PreflightError(

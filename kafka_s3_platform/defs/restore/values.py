@@ -26,10 +26,10 @@ def read_record_keys(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
 
 def read_key_prefixes(name: str, texts: Sequence[str]) -> tuple[bytes, ...]:
     """Return the bytes of beginnings of keys, as `read_record_keys` does. ConfigError for one that every key has."""
-    found = read_record_keys(name, texts)
-    if b"" in found:
+    prefixes = read_record_keys(name, texts)
+    if b"" in prefixes:
         raise ConfigError(f"{name} has an empty text, with which every key begins: leave it out")
-    return found
+    return prefixes
 
 
 def _read_bytes(name: str, text: str) -> bytes:
@@ -46,22 +46,22 @@ def read_numbers(_: str, numbers: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(numbers) or None
 
 
-def read_offsets(name: str, given: Mapping[str, int]) -> "Offsets":
+def read_offsets(name: str, offsets: Mapping[str, int]) -> "Offsets":
     """Return one offset for all kafka partitions, an offset for each of some, or None.
 
     Raises:
         ConfigError: kafka partitions are named in another way than by number or by `all`.
     """
-    if not given:
+    if not offsets:
         return None
-    if set(given) == {"all"}:
-        return given["all"]
-    if not all(text.isdecimal() for text in given):
-        raise ConfigError(f"{name} {dict(given)}: name kafka partitions by number, or all of them by `all` alone")
-    found = {int(text): offset for text, offset in given.items()}
-    if len(found) < len(given):
-        raise ConfigError(f"{name} {dict(given)}: names a kafka partition twice")
-    return found
+    if set(offsets) == {"all"}:
+        return offsets["all"]
+    if not all(text.isdecimal() for text in offsets):
+        raise ConfigError(f"{name} {dict(offsets)}: name kafka partitions by number, or all of them by `all` alone")
+    by_kafka_partition = {int(text): offset for text, offset in offsets.items()}
+    if len(by_kafka_partition) < len(offsets):
+        raise ConfigError(f"{name} {dict(offsets)}: names a kafka partition twice")
+    return by_kafka_partition
 
 
 def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
@@ -79,7 +79,7 @@ def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
 
 def read_target_cluster(worker: Path) -> KafkaSettings:
     """Return the cluster that a worker.properties file declares. ConfigError if it declares none."""
-    found = find_cluster(read_worker(worker, os.environ))
-    if not found.bootstrap_servers:
+    cluster = find_cluster(read_worker(worker, os.environ))
+    if not cluster.bootstrap_servers:
         raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
-    return found
+    return cluster
