@@ -9,7 +9,7 @@ import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.cli.times import parse_time
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.layouts.segment_key import explain_hidden_names
@@ -40,7 +40,7 @@ def files(connector: str, topic: str | None, day: str | None, hour: str | None, 
         raise click.UsageError("--day and --hour: name one of them")
     only_day = _parse_day(day)
     topics = find_archived_topics(connector, topic)
-    by_topic, failures = try_each(
+    by_topic, failures = try_topics(
         topics, lambda t: [_make_document(t, s) for s in _find_live_segments(t, only_day, hour)]
     )
     documents = list(chain.from_iterable(by_topic))

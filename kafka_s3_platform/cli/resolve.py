@@ -12,7 +12,7 @@ import click
 from kafka_s3_platform.archive.failures import describe_time_left, format_skip_command
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, list_unresolved
@@ -90,7 +90,7 @@ def _make_decision(kafka_partition: int, offsets: OffsetRange | None, begin_at: 
 
 
 def _list_unresolved(connector: str, topic: str | None, as_json: bool) -> None:
-    by_topic, failures = try_each(
+    by_topic, failures = try_topics(
         find_archived_topics(connector, topic), lambda t: (t.topic, list_unresolved(t.config, t.topic))
     )
     documents = []

@@ -26,17 +26,15 @@ from kafka_s3_platform.defs.restore.paths import allow_paths
 from kafka_s3_platform.defs.runs import is_changing
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (
-    BrokerUnavailableError,
     ConfigError,
     PermanentError,
     PlatformError,
-    StoreUnavailableError,
     TransientError,
 )
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.instance.request_tags import FIRST_WINDOW_TAG, LAST_WINDOW_TAG
 from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.status.deadline import MAX_UNANSWERED
+from kafka_s3_platform.model.silence import NO_ANSWER, try_each
 from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder, resolve_now
 
 logger = logging.getLogger(__name__)
@@ -46,8 +44,6 @@ topic_option = click.option("--topic", metavar="T", help="Use only this topic of
 R = TypeVar("R")
 
 PARTITION_KEY = "partition_key"
-
-NO_ANSWER = (BrokerUnavailableError, StoreUnavailableError)
 
 _INTERRUPTS = frozenset({"KeyboardInterrupt", "DagsterExecutionInterruptedError"})
 
@@ -85,33 +81,22 @@ class RunInterruptedError(KeyboardInterrupt):
     """Somebody stopped the run, and with it the command."""
 
 
-def try_each(topics: Sequence[TopicAssets], do: Callable[[TopicAssets], R]) -> tuple[list[R], dict[str, PlatformError]]:
-    """Do something for each topic. Return the results, and the errors by topic. A failure stops no other topic.
+def try_topics(
+    topics: Sequence[TopicAssets], do: Callable[[TopicAssets], R]
+) -> tuple[list[R], dict[str, PlatformError]]:
+    """Do something for each topic, as `try_each` does. Return the results, and the errors by topic.
 
-    But topics share a cluster and a store: after MAX_UNANSWERED topics in a row without an answer, the rest is not
-    tried. If all topics fail, raise as `raise_failures` does.
+    If all topics fail, raise as `raise_failures` does.
     """
-    done: list[R] = []
-    failures: dict[str, PlatformError] = {}
-    unanswered = 0
-    for topic in topics:
-        if unanswered == MAX_UNANSWERED:
-            code = next(reversed(failures.values())).code
-            failures[topic.topic] = TransientError("not tried, since the topics before it got no answer", code=code)
-            continue
-        try:
-            done.append(do(topic))
-            unanswered = 0
-        except PlatformError as err:
-            failures[topic.topic] = err
-            unanswered = unanswered + 1 if isinstance(err, NO_ANSWER) else 0
-    if not done:
+    by_name = {topic.topic: topic for topic in topics}
+    results, failures = try_each(by_name, lambda name: do(by_name[name]))
+    if not results:
         raise_failures(failures)
-    return done, failures
+    return [*results.values()], failures
 
 
 def raise_failures(failures: Mapping[str, PlatformError]) -> None:
-    """Raise the errors of `try_each`: a single one as it is, several as one, transient only if all are."""
+    """Raise the errors of `try_topics`: a single one as it is, several as one, transient only if all are."""
     if len(failures) == 1:
         raise next(iter(failures.values()))
     if failures:

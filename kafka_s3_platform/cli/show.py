@@ -10,7 +10,7 @@ import click
 from kafka_s3_platform.archive.bad_records import count_offsets
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import align_columns, json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.gap import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -37,7 +37,7 @@ def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_
     """
     if days is not None and not by_hour:
         raise click.UsageError("--days is for --hours; without it, all days are shown")
-    by_topic, failures = try_each(
+    by_topic, failures = try_topics(
         find_archived_topics(connector, topic), lambda of: _show_hours(of, days or 31) if by_hour else _show_topic(of)
     )
     lines = [line for _, topic_lines in by_topic for line in topic_lines]

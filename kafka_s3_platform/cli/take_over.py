@@ -10,7 +10,7 @@ from kafka_s3_platform.archive.takeover import TakeOverReport, name_group
 from kafka_s3_platform.archive.takeover import record_takeover as take_over_topic
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 
 
 @click.command("take-over")
@@ -22,7 +22,7 @@ def take_over(connector: str, group: str | None, topic: str | None, as_json: boo
     """Begin archiving where a stopped Kafka Connect sink ended: at the committed offsets of its consumer group."""
     run_id = str(uuid4())
     topics = find_archived_topics(connector, topic, at_kafka=True)
-    reports, failures = try_each(
+    reports, failures = try_topics(
         topics, lambda t: take_over_topic(t.config, t.topic, group or name_group(connector), run_id)
     )
     lines = [line for r in reports for line in _format_report(r)]

@@ -9,7 +9,7 @@ import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
 
@@ -50,7 +50,7 @@ def vacuum(
             raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
         _set_aside(connector, topic, run_id, as_json)
         return
-    reports, failures = try_each(
+    reports, failures = try_topics(
         find_archived_topics(connector, topic),
         lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
     )
@@ -62,7 +62,7 @@ def vacuum(
 
 
 def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) -> None:
-    by_topic, failures = try_each(
+    by_topic, failures = try_topics(
         find_archived_topics(connector, topic), lambda t: (t.topic, set_aside_unknown(t.config, t.topic, run_id))
     )
     lines = [

@@ -12,7 +12,13 @@ import dagster as dg
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result
-from kafka_s3_platform.cli.runs import find_archived_topics, find_native_topics, raise_failures, topic_option, try_each
+from kafka_s3_platform.cli.runs import (
+    find_archived_topics,
+    find_native_topics,
+    raise_failures,
+    topic_option,
+    try_topics,
+)
 from kafka_s3_platform.cli.windows import (
     parse_numbers,
     parse_offsets,
@@ -108,7 +114,7 @@ def verify(
     if ignored := [name for name, value in {**window, "exactly": exactly}.items() if value]:
         raise click.UsageError(f"without --against all is verified: no --{ignored[0].replace('_', '-')}")
     runner = SparkResource().make_runner()
-    reports, failures = try_each(
+    reports, failures = try_topics(
         find_archived_topics(connector, topic), lambda t: verify_archive(t.config, t.topic, deep, runner)
     )
     lines = [line for r in reports for line in _format_report(r)]

@@ -9,7 +9,8 @@ import dagster as dg
 
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError, TransientError
-from kafka_s3_platform.status.deadline import MAX_UNANSWERED, Deadline
+from kafka_s3_platform.model.silence import NO_ANSWER, Silence
+from kafka_s3_platform.status.deadline import Deadline
 
 TICK_SECONDS = 40.0
 """A tick begins no further topic after this time. Dagster ends a tick after 60 seconds and drops its results."""
@@ -40,21 +41,21 @@ class Tick(Deadline):
     def evaluate_each(self, what: str, topics: Sequence[TopicAssets], evaluate: Callable[[TopicAssets], None]) -> bool:
         """Evaluate the topics, from the end of the last tick on. Return False if not all topics were reached.
 
-        An error of one topic does not stop the others. But topics may share a cluster and a store: if MAX_UNANSWERED
-        topics in a row get no answer, or if the time is over, the next tick evaluates the rest.
+        An error of one topic does not stop the others. But topics may share a cluster and a store: if no
+        topic of some in a row gets an answer, or if the time is over, the next tick evaluates the rest.
         """
         names = [topic.topic for topic in topics]
         next_topic = self.cursor.pop(f"/{what}", None)
         first = names.index(next_topic) if next_topic in names else 0
-        unanswered = 0
+        silence = Silence()
         for n in range(len(topics)):
             at = (first + n) % len(topics)
             if self.is_over():
                 self.tell(f"no time is left in this tick for {len(topics) - n} topic(s){self.describe_slow_store()}")
                 self._leave(what, names, at)
                 return False
-            unanswered = 0 if self._evaluated(topics[at], evaluate) else unanswered + 1
-            if unanswered and (self.is_over() or unanswered == MAX_UNANSWERED):
+            silence.note(self._evaluate(topics[at], evaluate))
+            if silence.is_noted and (self.is_over() or silence.error is not None):
                 # The next tick begins with the next topic: this one may be the only one without an answer. But if
                 # the topics before it used up the time, the next tick begins with this one.
                 self._leave(what, names, at if self.is_over() and n else (at + 1) % len(topics))
@@ -93,14 +94,14 @@ class Tick(Deadline):
         if at:
             self.cursor[f"/{what}"] = names[at]
 
-    def _evaluated(self, topic: TopicAssets, evaluate: Callable[[TopicAssets], None]) -> bool:
-        """Return False if the cluster or the store did not answer."""
+    def _evaluate(self, topic: TopicAssets, evaluate: Callable[[TopicAssets], None]) -> Exception | None:
+        """Return the error if the cluster or the store did not answer."""
         missed = len(self.unavailable)
         try:
             evaluate(topic)
-        except (BrokerUnavailableError, StoreUnavailableError) as err:
+        except NO_ANSWER as err:
             self.miss(topic, err)
-            return False
+            return err
         except TransientError as err:
             self.tell(f"{topic.name}: {err}")
         except Exception as err:
@@ -108,7 +109,7 @@ class Tick(Deadline):
             self.log.exception("%s", topic.name)
             self.errors.append(err)
         self.answered += len(self.unavailable) == missed
-        return True
+        return None
 
     def miss(self, topic: TopicAssets, err: BrokerUnavailableError | StoreUnavailableError) -> None:
         """Report that the topic's cluster or its store did not answer."""

@@ -25,9 +25,10 @@ from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import EpochMark
+from kafka_s3_platform.model.silence import Silence
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.status.backlog import Archived, Backlog, read_answering_backlog
-from kafka_s3_platform.status.deadline import MAX_UNANSWERED, Deadline
+from kafka_s3_platform.status.deadline import Deadline
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.store.index import IndexSnapshot
@@ -131,7 +132,7 @@ class Backlogs:
         Of topics for which it does not answer, return what was known last: how far they are behind can still be told.
         """
         archived: dict[str, Archived] = {}
-        unanswered = 0
+        silence = Silence()
         for topic in topics:
             what = f"the index of topic {topic.topic}"
             try:
@@ -143,8 +144,8 @@ class Backlogs:
             except Exception as err:  # noqa: BLE001 - raised when it is the topic's turn
                 self._failures[topic.topic] = err
             failure = self._failures.get(topic.topic)
-            unanswered = unanswered + 1 if isinstance(failure, StoreUnavailableError) else 0
-            if self._deadline.is_over() or unanswered == MAX_UNANSWERED:
+            silence.note(failure)
+            if self._deadline.is_over() or silence.error is not None:
                 break
         _archived.update({_name_place(topic): archived[topic.topic] for topic in topics if topic.topic in archived})
         if isinstance(failure, StoreUnavailableError):

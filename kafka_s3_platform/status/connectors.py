@@ -16,9 +16,10 @@ from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, Stor
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.gap import count_reasons
 from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
+from kafka_s3_platform.model.silence import NO_ANSWER, Silence
 from kafka_s3_platform.status.backlog import Archived, Backlog
 from kafka_s3_platform.status.backlogs import Backlogs, read_archived
-from kafka_s3_platform.status.deadline import MAX_UNANSWERED, Deadline
+from kafka_s3_platform.status.deadline import Deadline
 from kafka_s3_platform.status.discovery import (
     find_gone_topics,
     find_topics_folder,
@@ -99,8 +100,7 @@ def _look_at_topics(
 class _Look:
     """The topics of a connector, as one look sees them.
 
-    They share a cluster and a store: after MAX_UNANSWERED topics in a row without an answer, the others are not asked
-    about any more.
+    They share a cluster and a store: after some in a row without an answer, the others are not asked about.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class _Look:
         self._backlogs = Backlogs(topics, admin, self._read_archived, deadline)
         self._archived: dict[str, Archived] = {}
         self._store_errors: dict[str, PlatformError] = {}
-        self._silent: list[BrokerUnavailableError | StoreUnavailableError] = []
+        self._silence = Silence()
         self._silent_kafka = _find_silence(admin)
         self.is_kafka_up = self._silent_kafka is None
         self._silent_store = ""
@@ -158,18 +158,18 @@ class _Look:
 
     def _read(self, topic: ArchivedTopic) -> Backlog | None:
         """Read what is archived of the topic and, if the cluster answers at all, what is not."""
-        if len(self._silent) >= MAX_UNANSWERED:
-            raise self._silent[-1]
+        if self._silence.error is not None:
+            raise self._silence.error
         backlog = None
         try:
             if self._silent_kafka is None:
                 backlog = self._backlogs.read(topic)
             else:
                 self._deadline.read_store(f"the index of topic {topic.topic}", partial(self._read_archived, topic))
-        except (BrokerUnavailableError, StoreUnavailableError) as err:
-            self._silent.append(err)
+        except NO_ANSWER as err:
+            self._silence.note(err)
             raise
-        self._silent.clear()
+        self._silence.note(None)
         return backlog
 
     def _read_archived(self, topic: ArchivedTopic) -> Archived:

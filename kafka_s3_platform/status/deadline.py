@@ -7,9 +7,6 @@ from typing import ParamSpec, TypeVar
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError
 from kafka_s3_platform.kafka.produce.waiting import Waiting
 
-MAX_UNANSWERED = 2
-"""A look ends after so many topics in a row without an answer: their cluster or store is probably down."""
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

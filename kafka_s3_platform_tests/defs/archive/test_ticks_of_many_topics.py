@@ -93,7 +93,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of ticks, by which each topic's requests take 15 seconds."""
     clock = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr("kafka_s3_platform.defs.tick.time", clock)
+    monkeypatch.setattr("kafka_s3_platform.status.deadline.time", clock)
 
     def slowly(*given: Any, **named: Any) -> None:
         clock.now += 15
