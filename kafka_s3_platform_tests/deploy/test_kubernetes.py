@@ -1,14 +1,21 @@
 """The files of deploy/kubernetes: what they name is there, and tools read them."""
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from dagster import DagsterRun
+from dagster._serdes import ConfigurableClassData
+from dagster_k8s import K8sRunLauncher
+from dagster_k8s.job import construct_dagster_k8s_job
+from kubernetes.client import ApiClient
 
 from kafka_s3_platform.definitions import AUTOSTART_VARIABLE
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
@@ -31,6 +38,10 @@ SETTINGS = {AUTOSTART_VARIABLE, SPARK_VARIABLE}
 
 def values() -> Any:
     return yaml.safe_load((KUBERNETES / "values.yaml").read_text())
+
+
+def launcher_config() -> Any:
+    return values()["runLauncher"]["config"]["customRunLauncher"]["config"]
 
 
 @cache
@@ -64,6 +75,7 @@ def test_everything_that_is_named_is_made() -> None:
     wanted = named(documents, key="configMap") | named(documents, key="secretRef")
     wanted |= named(documents, key="secret", name="secretName") | named(documents, key="secretKeyRef")
     wanted |= {secret["name"] for m in visited(values()) for secret in m.get("envSecrets", [])}
+    wanted |= {*launcher_config()["env_secrets"], launcher_config()["postgres_password_secret"]}
     assert wanted == made | MADE_BY_HAND | MADE_BY_CHART
     accounts = {d["metadata"]["name"] for d in kustomized() if d["kind"] == "ServiceAccount"}
     used = {m["serviceAccountName"] for document in documents for m in visited(document) if "serviceAccountName" in m}
@@ -72,8 +84,7 @@ def test_everything_that_is_named_is_made() -> None:
 
 def test_the_pods_of_runs_have_the_variables_that_spark_asks_for() -> None:
     asked = set(re.findall(r"\$\{env:(\w+)\}", (KUBERNETES / "spark" / "spark.properties").read_text()))
-    launcher = values()["runLauncher"]["config"]["k8sRunLauncher"]["runK8sConfig"]["containerConfig"]
-    of_runs = {variable["name"] for variable in launcher["env"]}
+    of_runs = {variable["name"] for variable in launcher_config()["run_k8s_config"]["container_config"]["env"]}
     assert of_runs == asked | {SPARK_VARIABLE}
     with_spark = [
         m["env"] for m in visited(kustomized()) if SPARK_VARIABLE in {v.get("name") for v in m.get("env", ())}
@@ -81,6 +92,42 @@ def test_the_pods_of_runs_have_the_variables_that_spark_asks_for() -> None:
     of_commands, of_verify = ({variable["name"] for variable in env} for env in with_spark)
     assert of_commands == {*of_runs, "DAGSTER_PG_PASSWORD"}
     assert of_verify == of_runs, "it reads what others wrote, and needs no password of Dagster"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> K8sRunLauncher:
+    """The launcher as Dagster makes it of the values, but for the place of the API server."""
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    config = {
+        "clusters": [cluster],
+        "contexts": [context],
+        "users": [{"name": "u", "user": {}}],
+        "current-context": "x",
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    place = {"load_incluster_config": False, "kubeconfig_file": str(tmp_path / "config")}
+    config = yaml.safe_dump({**launcher_config(), **place})
+    return ConfigurableClassData("dagster_k8s", "K8sRunLauncher", config).rehydrate(as_type=K8sRunLauncher)
+
+
+@pytest.mark.parametrize(
+    ("tag", "config"),
+    [
+        ("dagster-k8s/config", {"container_config": {"command": ["sh", "-c", "id"]}}),
+        ("dagster-k8s/config", {"container_config": {"env": [{"name": "PYTHONSTARTUP", "value": "/x"}]}}),
+        ("dagster-k8s/config", {"container_config": {"image": "evil:1"}, "merge_behavior": "SHALLOW"}),
+        ("dagster-k8s/config", {"pod_spec_config": {"service_account_name": "kafka-s3-eraser"}}),
+        ("dagster-k8s/config", {"pod_template_spec_metadata": {"labels": {"kafka-s3": "code-location"}}}),
+        ("dagster-k8s/config", {"job_spec_config": {"parallelism": 1000}}),
+        ("dagster-k8s/config", {"job_metadata": {"labels": {"a": "b"}}}),
+        ("dagster-k8s/config", {"job_config": {"spec": {}}}),
+        ("dagster-k8s/resource_requirements", {"limits": {"memory": "1Ti"}}),
+    ],
+)
+def test_no_tag_of_a_run_changes_its_pod(launcher: K8sRunLauncher, tag: str, config: Any) -> None:
+    with pytest.raises(Exception, match="violated the allowed list"):
+        launcher.get_container_context_for_run(DagsterRun("restore", tags={tag: json.dumps(config)}))
 
 
 def test_settings_of_the_platform_are_settings_that_it_knows() -> None:
@@ -106,13 +153,16 @@ def test_images_are_pinned() -> None:
 def test_nobody_is_root_or_may_become_it() -> None:
     maps = [m for document in [*kustomized(), executor(), values()] for m in visited(document)]
     of_pods = [
-        m[key] for m in maps for key in ("podSecurityContext", "securityContext") if "runAsUser" in m.get(key, {})
+        m[key]
+        for m in maps
+        for key in ("podSecurityContext", "securityContext", "security_context")
+        if "runAsUser" in m.get(key, {})
     ]
     assert len(of_pods) == 9
     as_user = {"runAsNonRoot": True, **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 10001)}
     assert all(context == {**as_user, "seccompProfile": {"type": "RuntimeDefault"}} for context in of_pods)
     of_containers = [
-        m["securityContext"] for m in maps if "securityContext" in m and m["securityContext"] not in of_pods
+        m[key] for m in maps for key in ("securityContext", "security_context") if key in m and m[key] not in of_pods
     ]
     assert len(of_containers) == 9
     assert all(
@@ -167,8 +217,8 @@ def spark_pod(account: str, **changes: Any) -> Any:
     return pod
 
 
-def job_of(account: str) -> Any:
-    template = {"spec": {**spark_pod(account)["spec"], "restartPolicy": "Never"}}
+def job_of(account: str, **changes: Any) -> Any:
+    template = {"spec": {**spark_pod(account, **changes)["spec"], "restartPolicy": "Never"}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -235,6 +285,34 @@ def test_no_pod_of_a_run_reads_another_secret_or_the_node() -> None:
     projected = {"sources": [{"secret": {"name": "kafka-s3-postgres"}}]}
     assert "folders of its own" in find_refusal("kafka-s3", give("kafka-s3", projected=projected))
     assert "folders of its own" in find_refusal("kafka-s3", give("kafka-s3", hostPath={"path": "/"}))
+
+
+@pytest.mark.usefixtures("_filled_server")
+def test_dagster_creates_the_jobs_of_its_launcher(launcher: K8sRunLauncher) -> None:
+    context = launcher.get_container_context_for_run(DagsterRun("restore"))
+    config = context.get_k8s_job_config("registry.example.com/kafka-s3-platform:0.1.0", launcher)
+    job = construct_dagster_k8s_job(config, ["dagster"], "run", user_defined_k8s_config=context.run_k8s_config)
+    assert find_refusal("kafka-s3-dagster", ApiClient().sanitize_for_serialization(job)) == ""
+
+
+@pytest.mark.usefixtures("_filled_server")
+def test_no_job_of_dagster_reads_a_secret_of_others_or_the_node() -> None:
+    volumes = job_of("kafka-s3")["spec"]["template"]["spec"]["volumes"]
+    of_env = [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "of-others", "key": "k"}}}]
+    others = {
+        "reads the Secrets": [
+            {"initContainers": [{"name": "first", "image": "i", "envFrom": [{"secretRef": {"name": "of-others"}}]}]},
+            {"containers": [{"name": "run", "image": "i", "env": of_env}]},
+            {"volumes": [*volumes, {"name": "more", "secret": {"secretName": "of-others"}}]},
+        ],
+        "are ConfigMaps and Secrets": [
+            {"volumes": [*volumes, {"name": "more", "hostPath": {"path": "/"}}]},
+            {"volumes": [*volumes, {"name": "more", "projected": {"sources": [{"secret": {"name": "of-others"}}]}}]},
+        ],
+    }
+    for reason, changes in others.items():
+        for change in changes:
+            assert reason in find_refusal("kafka-s3-dagster", job_of("kafka-s3", **change)), change
 
 
 @pytest.mark.usefixtures("_filled_server")
