@@ -35,22 +35,26 @@ with leave_out_imports():
     from kafka_s3_platform.defs.objects.checks import make_readable_checks
     from kafka_s3_platform.defs.objects.sensor import make_objects_sensor, make_objects_specs
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
-    from kafka_s3_platform.defs.restore.foreign import make_foreign_asset, make_foreign_key, name_poll_sensor
-    from kafka_s3_platform.defs.restore.poll_sensor import make_poll_sensor
+    from kafka_s3_platform.defs.restore.foreign import (
+        make_foreign_asset,
+        make_foreign_key,
+        make_poll_sensor,
+        name_poll_sensor,
+    )
     from kafka_s3_platform.defs.restore.replayed import make_replay_jobs
     from kafka_s3_platform.defs.restore.restored import make_restored_assets
-    from kafka_s3_platform.defs.retention.sensor import make_retention_sensor
+    from kafka_s3_platform.defs.retention_sensor import make_retention_sensor
     from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
     from kafka_s3_platform.defs.topic import TopicAssets, list_topic_assets
     from kafka_s3_platform.defs.topics_sensor import make_topic_specs, make_topics_sensor
     from kafka_s3_platform.defs.upkeep_job import make_upkeep_job, make_upkeep_schedule
     from kafka_s3_platform.status.discovery import (
+        find_memory,
         find_topics_folder,
         give_topics,
         recall_listed_topics,
         resolve_from_memory,
     )
-    from kafka_s3_platform.status.remembered import find_memory
     from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)

@@ -18,15 +18,15 @@ MIN_LINES = 120
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_000, 12),
+    ".": (1_010, 12),
     "archive": (3_500, 19),
     "avro": (2_540, 14),
-    "cli": (4_210, 40),
+    "cli": (4_210, 39),
     "config": (9_100, 47),
     "converters": (4_070, 22),
-    "defs": (6_710, 56),
+    "defs": (6_640, 47),
     "formats": (6_330, 58),
-    "instance": (1_450, 16),
+    "instance": (1_450, 13),
     "java": (980, 9),
     "kafka": (5_640, 35),
     "layouts": (820, 9),
@@ -39,7 +39,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "segments": (830, 6),
     "sources": (2_860, 19),
     "spark": (1_470, 12),
-    "status": (1_560, 10),
+    "status": (1_560, 9),
     "store": (4_670, 23),
     "transforms": (1_930, 13),
     "upkeep": (2_810, 20),

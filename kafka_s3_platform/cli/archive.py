@@ -16,7 +16,7 @@ from kafka_s3_platform.cli.runs import (
     run_assets,
     topic_option,
 )
-from kafka_s3_platform.cli.times import parse_time
+from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import HOUR

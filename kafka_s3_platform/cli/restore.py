@@ -24,12 +24,14 @@ from kafka_s3_platform.defs.restore.config import (
     ArchivedTargetConfig,
     ForeignRestoreConfig,
     RestoreConfig,
+    RestoreOption,
     TargetConfig,
     WhatConfig,
+    find_options,
+    list_fields,
 )
 from kafka_s3_platform.defs.restore.foreign import EVERY_TOPIC, make_foreign_key
 from kafka_s3_platform.defs.restore.form import name_restore_job
-from kafka_s3_platform.defs.restore.option import RestoreOption, find_options, list_fields
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.work import name_restored_op

@@ -22,7 +22,7 @@ from kafka_s3_platform.defs.processes import (
     find_unfinished_runs,
     make_process_tags,
 )
-from kafka_s3_platform.defs.restore.paths import allow_paths
+from kafka_s3_platform.defs.restore.values import allow_paths
 from kafka_s3_platform.defs.runs import is_changing
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (

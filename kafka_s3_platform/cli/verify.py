@@ -30,8 +30,8 @@ from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import OFFSETS
 from kafka_s3_platform.defs.restore.values import read_offsets
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.instance.history import make_deep_proof
 from kafka_s3_platform.instance.home import find_instance
-from kafka_s3_platform.instance.proofs import make_deep_proof
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
 from kafka_s3_platform.upkeep.verify import VerifyReport, verify_archive

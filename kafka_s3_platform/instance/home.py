@@ -1,13 +1,44 @@
-"""Opens Dagster's instance as `dagster dev` finds it."""
+"""Opens Dagster's instance as `dagster dev` finds it, and tells errors of its storage as the platform's."""
 
 import os
 from pathlib import Path
 
 import dagster as dg
 
-from kafka_s3_platform.errors import ConfigError, ErrorCode
-from kafka_s3_platform.instance.failures import explain_storage_error
+from kafka_s3_platform.errors import (
+    ConfigError,
+    ErrorCode,
+    FullDiskError,
+    PermanentError,
+    PlatformError,
+    TransientError,
+    iterate_causes,
+)
 from kafka_s3_platform.local.processes import lock_folder, make_private_folder
+
+_DRIVERS = frozenset({"psycopg", "psycopg2", "sqlite3"})
+_ADVICE = "Check what dagster.yaml names: whether the database runs, or the folder can be written; then run again"
+
+
+def explain_storage_error(err: BaseException) -> PlatformError | None:
+    """Return the error to raise if Dagster's storage has failed. None: it was something else.
+
+    The text has no words of a database but those of SQLite: a database's may hold the address, and so a password.
+    """
+    causes = [error for error in iterate_causes(err) if _name_package(error) in _DRIVERS]
+    if not causes:
+        return None
+    cause = causes[-1]
+    text = str(cause) if _name_package(cause) == "sqlite3" else type(cause).__name__
+    if "disk is full" in text:
+        return FullDiskError(f"Dagster's storage: {text}. Make room on this machine's disk, and run again")
+    # the driver cannot reach the storage, or it is locked; all other errors are about its content
+    kind = TransientError if type(cause).__name__ in {"OperationalError", "InterfaceError"} else PermanentError
+    return kind(f"Dagster's storage does not answer: {text}. {_ADVICE}", code=ErrorCode.DAGSTER)
+
+
+def _name_package(err: BaseException) -> str:
+    return type(err).__module__.partition(".")[0]
 
 
 def find_instance() -> dg.DagsterInstance | None:

@@ -7,6 +7,10 @@ step can be killed and done again; the run itself goes last.
 
 Its list of checks' last results reads the last event of each check, also of all passed ones, and omits checks that a
 run is about to evaluate.
+
+Until when a run counts as alive is recorded in a table as well.
+
+It is no tag of the run: Dagster writes all of a run's tags at once, so one thread would undo another's.
 """
 
 import json
@@ -39,7 +43,24 @@ from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 from sqlalchemy.engine import Connection
 
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.instance.alive import make_alive_key
+
+
+def set_alive_until(instance: dg.DagsterInstance, run_id: str, until: float) -> None:
+    """Record until when the run is alive, in seconds since the epoch."""
+    instance.run_storage.set_cursor_values({make_alive_key(run_id): repr(until)})
+
+
+def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
+    """Return until when the run is alive, or None if this was never recorded."""
+    key = make_alive_key(run_id)
+    value = instance.run_storage.get_cursor_values({key}).get(key)
+    return None if value is None else float(value)
+
+
+def make_alive_key(run_id: str) -> str:
+    """Return the name of the record in Dagster's storage."""
+    return f"kafka_s3/alive/{run_id}"
+
 
 EVENTS_AT_ONCE = 1_000
 """Events in one transaction. Meanwhile nobody else can write to SQLite: about a second."""

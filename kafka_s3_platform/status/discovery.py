@@ -1,4 +1,4 @@
-"""Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file.
+"""Finds topics of connectors with `topics.regex` at Kafka, and remembers them in a file of Dagster's home.
 
 Every process of Dagster loads the definitions, also when Kafka does not answer. So loading only reads the file. The
 topics sensor and the commands ask Kafka and write the file. For a source connector, the folder sensor writes the topics
@@ -13,14 +13,29 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.topics import list_letter_topics, match_topics
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.sources.judge import compile_topic_filter
-from kafka_s3_platform.status.remembered import find_memory, write_remembered
 from kafka_s3_platform.store.index import ConnectorIndex
+
+
+def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder `name` of remembered files. It is in Dagster's home, or without one in `.dagster` here."""
+    return Path(env.get("DAGSTER_HOME") or ".dagster") / name
+
+
+def write_remembered(path: Path, document: Any) -> None:
+    """Write a JSON file as a whole or not at all: other processes may read it at any time. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+        json.dump(document, file, indent=2)
+    Path(file.name).replace(path)
+
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy.exc import DatabaseError
 
 from kafka_s3_platform.errors import ErrorCode, FullDiskError, PermanentError, TransientError, explain_full_disk
-from kafka_s3_platform.instance.failures import explain_storage_error
-from kafka_s3_platform.instance.home import find_instance
+from kafka_s3_platform.instance.home import explain_storage_error, find_instance
 
 
 def read_runs() -> None:

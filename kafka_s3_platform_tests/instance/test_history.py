@@ -8,8 +8,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterEventType
 
-from kafka_s3_platform.instance.history import RunHistories
-from kafka_s3_platform.instance.proofs import make_deep_proof
+from kafka_s3_platform.instance.history import RunHistories, make_deep_proof
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from dagster._core.snap import snapshot_from_execution_plan
 from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.instance.alive import read_alive_until, set_alive_until
-from kafka_s3_platform.instance.tables import delete_observations, delete_run
+from kafka_s3_platform.instance.tables import delete_observations, delete_run, read_alive_until, set_alive_until
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.instance.support import DEFINITIONS, HOURS, contiguous, materialize, open_home, topic
 

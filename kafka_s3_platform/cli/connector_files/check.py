@@ -13,7 +13,7 @@ import click
 from kafka_s3_platform.cli.connector_files.findings import Finding, describe_findings, format_findings, is_well
 from kafka_s3_platform.cli.connector_files.warnings import list_warnings
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result, strip_links
-from kafka_s3_platform.cli.times import parse_time
+from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.config.check import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format

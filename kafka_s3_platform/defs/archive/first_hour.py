@@ -21,7 +21,7 @@ from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.status.backlog import Backlog
-from kafka_s3_platform.status.remembered import write_remembered
+from kafka_s3_platform.status.discovery import write_remembered
 from kafka_s3_platform.status.topic import find_local_day
 from kafka_s3_platform.store.index import ConnectorIndex
 

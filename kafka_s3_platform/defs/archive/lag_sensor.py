@@ -1,26 +1,24 @@
 """The lag sensor: tells how far each topic is behind and what is at risk, and requests the hours that are due.
 
-It reads no records.
+It reads no records. Of a topic's lag it makes a bounded number of observations, so that Dagster's storage stays small.
 """
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import replace
-from datetime import datetime, timezone
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import dagster as dg
 
 from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.archive.first_hour import FirstHourSearch
-from kafka_s3_platform.defs.archive.hour_requests import request_hours
-from kafka_s3_platform.defs.archive.lag_news import find_news, read_told
 from kafka_s3_platform.defs.archive.risk_check import make_evaluation
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.metadata import make_metadata_table
-from kafka_s3_platform.defs.runs import Requests
+from kafka_s3_platform.defs.runs import Requests, list_windows
 from kafka_s3_platform.defs.shown import ShownHours
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import TopicAssets
@@ -29,10 +27,201 @@ from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.health import Level, Risk
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.status.backlog import Backlog
+from kafka_s3_platform.status.backlog import MAX_HOURS, Backlog, split_contiguous
 from kafka_s3_platform.status.backlogs import Backlogs, read_archived
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.status.risk import find_risk
+from kafka_s3_platform.status.topic import fingerprint_inputs
+
+
+def request_hours(
+    topic: TopicAssets, backlog: Backlog, requests: Requests, shown: ShownHours, tick: Tick, *, priority: int = 0
+) -> None:
+    """Ask for the topic's due hours that no run is working on: once for each contiguous range.
+
+    Of the runs that are queued, Dagster starts those of a higher `priority` first.
+    """
+    key = topic.key("hourly")
+    requests.set_priority(key, priority)
+    if requests.is_requested(key):
+        tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
+        return
+    if not backlog.frontiers:
+        tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
+        return
+    runs = requests.list_unfinished(key)
+    due, lost = backlog.within_reach(_find_due_hours(topic, backlog, runs, shown))
+    if lost:
+        tick.tell(_describe_lost(topic, len(lost)))
+    offered = [hour for hour in due if hour >= topic.first_offered]
+    if len(offered) < len(due):
+        # Dagster refuses a run of an hour that it does not offer yet
+        tick.reasons.append(
+            f"{topic.name}: hours before {topic.first_offered} wait: this code location is to be reloaded"
+        )
+    for hours in split_contiguous([hour for hour in offered if hour not in lost][:MAX_HOURS]):
+        partition_keys = [topic.hours.key(hour) for hour in hours]
+        _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
+    is_idle = not runs and not requests.has_asked(key)
+    if _needs_run_until_now(backlog, due, lost, is_idle=is_idle):
+        _request_until_now(topic, backlog, requests, tick)
+
+
+def _find_due_hours(
+    topic: TopicAssets, backlog: Backlog, runs: Sequence[dg.DagsterRun], shown: ShownHours
+) -> list[datetime]:
+    """Find the due hours that no run is working on.
+
+    While some kafka partitions are not archived until somebody decides, no hour is asked for twice: it lacks these.
+    """
+    busy = list_windows(runs, topic.hours)
+    due = backlog.hours_due(shown.of(topic))
+    if backlog.undecided:
+        due = [hour for hour in due if hour not in backlog.state.asked_hours]
+    return [hour for hour in due if not any(start <= hour < end for start, end in busy)]
+
+
+def _needs_run_until_now(
+    backlog: Backlog, due: Collection[datetime], lost: Collection[datetime], *, is_idle: bool
+) -> bool:
+    """Return whether records wait that no run of an hour archives."""
+    # No run is requested for a lost hour, since it would fail. A run up to now archives what is left of the hour.
+    if is_idle and backlog.has_left(lost):
+        return True
+    if backlog.precedes_hours or (not due and backlog.has_hole):
+        return True
+    return is_idle and backlog.is_rotation_due
+
+
+def _request_or_wait(
+    topic: TopicAssets, partition_keys: Sequence[str], fingerprint: str, requests: Requests, tick: Tick
+) -> None:
+    reason = requests.ask(topic.key("hourly"), partition_keys, fingerprint)
+    if reason:
+        tick.reasons.append(f"{topic.name}: {reason}")
+
+
+def _request_until_now(topic: TopicAssets, backlog: Backlog, requests: Requests, tick: Tick) -> None:
+    """Ask for a run up to now. It archives the records of the open hour and of hours that no run is requested for."""
+    starts = sorted((p, r.ranges[0].start_offset) for p, r in backlog.uncovered.items())
+    fingerprint = fingerprint_inputs([backlog.topic_id, topic.config_digest, starts])
+    _request_or_wait(topic, [], fingerprint, requests, tick)
+
+
+def _describe_lost(topic: TopicAssets, count: int) -> str:
+    return (
+        f"{topic.name}: retention took records of {count} hour(s) before they were archived; they are not asked for. "
+        f"Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
+    )
+
+
+MINUTE = timedelta(minutes=1)
+OBSERVED_EVERY = timedelta(minutes=10)
+"""How often a lag that only moves is observed.
+
+A tick a minute sees the lag of a busy topic move each time. Six points an hour show as well whether runs catch up, and
+keep the rows of observations as few as those of the runs. The limits below are for each such interval.
+"""
+
+MORE_BY_LAG = 2
+"""Further observations of a lag that came or went, and of hours that became due: with `rotate.schedule.interval.ms` of
+a minute, the lag goes to zero and back all the time."""
+
+MORE_BY_TROUBLE = 4
+"""Further observations of all kinds, where a kafka partition begins or ceases to fail, a hole appears or goes, or what
+is at risk changes.
+
+It is more than MORE_BY_LAG, so that a lag that comes and goes never holds up a failure. A kafka partition that fails
+and answers in turns is held up.
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the last observation of a topic told, and how many there were in its interval.
+
+    The cursor keeps it as a short text, since Dagster stores the cursor with each tick.
+    """
+
+    digest: str = ""
+    first_minute: int = 0
+    """When the first tick looked at the topic, in minutes since 1970 as `since_minute`. 0 if none did."""
+
+    since_minute: int = 0
+    more: int = 0
+    trouble: str = ""
+    is_behind: bool = False
+    risk: int = -1
+    """Level of the check `at_risk`, -1 if it was never evaluated."""
+
+    due: tuple[int, ...] = ()
+    """First and last hour due, in hours since 1970. Empty if none is, or if nothing is left to archive."""
+
+    def __str__(self) -> str:
+        numbers = (self.first_minute, self.since_minute, self.more)
+        words = (self.digest, *numbers, self.trouble, int(self.is_behind), self.risk, *self.due)
+        return " ".join(map(str, words))
+
+    def without_digest(self) -> "Told":
+        """Return this for an observation that lacks something: the next interval has another one."""
+        return replace(self, digest="-")
+
+
+def find_news(backlog: Backlog, risk: int, cursor_value: object) -> Told | None:
+    """Return what an observation would tell now, None if none is to be written. `kept` is the cursor's value.
+
+    `risk` is the level of the check `at_risk`, -1 if it was never evaluated.
+    """
+    last = read_told(cursor_value)
+    minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
+    is_behind = any(backlog.lag.values())
+    first = last.first_minute or minute
+    now = Told(backlog.digest, first, minute, 0, _describe_trouble(backlog), is_behind, risk, _find_due(backlog))
+    is_worth_more = _is_worth_more(last, now)
+    # while something is at risk, the time that is left is told again and again
+    if not is_worth_more and risk <= 0 and now.digest == last.digest:
+        return None
+    # The clock may have been set back.
+    if not timedelta() <= (minute - last.since_minute) * MINUTE < OBSERVED_EVERY:
+        return now
+    is_trouble = (now.trouble, now.risk) != (last.trouble, last.risk)
+    limit = MORE_BY_TROUBLE if is_trouble else MORE_BY_LAG
+    if is_worth_more and last.more < limit:
+        return replace(now, since_minute=last.since_minute, more=last.more + 1)
+    return None
+
+
+def read_told(cursor_value: object) -> Told:
+    """Read a topic's value in the cursor. Without one, or with another text, nothing was told yet."""
+    try:
+        digest, first, since, more, trouble, is_behind, risk, *due = str(cursor_value).split()
+        times = int(first), int(since)
+        return Told(digest, *times, int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
+    except ValueError:
+        return Told()
+
+
+def _is_worth_more(last: Told, now: Told) -> bool:
+    """Return whether something changed that a person must see at once."""
+    if (now.trouble, now.is_behind, now.risk) != (last.trouble, last.is_behind, last.risk):
+        return True
+    return bool(now.due) and (not last.due or now.due[0] < last.due[0] or now.due[-1] > last.due[-1])
+
+
+def _describe_trouble(backlog: Backlog) -> str:
+    """Return a word that changes with the kafka partitions that do not answer, and with whether there is a hole."""
+    silent = fingerprint_inputs(sorted(backlog.failures)) if backlog.failures else "-"
+    return f"{silent}+hole" if backlog.has_hole else silent
+
+
+def _find_due(backlog: Backlog) -> tuple[int, ...]:
+    # The newest hour of a topic without news is due as well, but an observation would tell nothing new of it. What
+    # the broker does not answer is raised by whoever needs it.
+    with suppress(PlatformError):
+        if backlog.uncovered and backlog.hours_left:
+            return tuple(int(hour.timestamp() // 3600) for hour in (backlog.hours_left[0], backlog.hours_left[-1]))
+    return ()
+
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0
@@ -153,7 +342,7 @@ def tell_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
 
 
 def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
-    """Report the topic's lag, and what is at risk, if that is due (`lag_news`). Return the level of the risk.
+    """Report the topic's lag, and what is at risk, if that is due. Return the level of the risk.
 
     If the broker does not answer how old the lag is, report the lag and then raise the broker's error.
     """

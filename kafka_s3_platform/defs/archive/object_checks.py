@@ -11,8 +11,7 @@ from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.runs import list_windows
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
+from kafka_s3_platform.defs.topic import TopicAssets, check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import HOUR
 

@@ -14,8 +14,7 @@ import dagster as dg
 from kafka_s3_platform.defs.archive.checks import ERROR, WARN
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.tick import Tick
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
+from kafka_s3_platform.defs.topic import TopicAssets, check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin

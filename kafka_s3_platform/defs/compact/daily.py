@@ -18,8 +18,7 @@ from kafka_s3_platform.defs.metadata import (
 )
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.form import make_form_metadata
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.segment import Segment

@@ -15,8 +15,7 @@ from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.values import read_time
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.defs.topic_assets import check_each, make_topic_checks, pick_topics
+from kafka_s3_platform.defs.topic import TopicAssets, check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import EPOCH, ONE_MS

@@ -1,15 +1,18 @@
-"""Assets that replay objects of other writers to topics."""
+"""Assets that replay objects of other writers to topics, and the sensor that requests runs for newer objects."""
 
+import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.metadata import Metadata
 from kafka_s3_platform.defs.resources import SparkResource
-from kafka_s3_platform.defs.restore.config import FORM, ForeignRestoreConfig
+from kafka_s3_platform.defs.restore.config import FORM, ForeignRestoreConfig, ForeignWhatConfig, HowConfig
 from kafka_s3_platform.defs.restore.form import describe_form
 from kafka_s3_platform.defs.restore.restored import (
     STAYS,
@@ -19,13 +22,89 @@ from kafka_s3_platform.defs.restore.restored import (
     yield_outcome,
 )
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.defs.runs import Requests
+from kafka_s3_platform.defs.tick import Tick
+from kafka_s3_platform.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.work import name_restored_op
+from kafka_s3_platform.status.topic import fingerprint_inputs
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import RestoreReport
+if TYPE_CHECKING:
+    from kafka_s3_platform.restore.polls import Polls
+
+SHARE = 2 / 3
+"""The share of Dagster's time for a tick after which the tick waits for no further answer."""
+
+
+def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
+    """Make a connector's sensor, which requests runs of its restore job. A person turns it on, as its runs send."""
+    topics = TopicAssets(config, EVERY_TOPIC)
+    name = config.name
+    interval_ms = (config.source or SourceSettings()).poll_interval_ms
+
+    @dg.sensor(
+        name=name_poll_sensor(name),
+        job=job,
+        minimum_interval_seconds=-(-interval_ms // 1000),
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description=(
+            f"Looks every {interval_ms / 1000:g} s for objects that the restores poll.{name}.1, poll.{name}.2 and so "
+            f"on have not sent, and requests the next restore of this series. The first one sends all objects. While "
+            f"one is under way or has failed, no other is requested. One that failed continues under its own ID."
+        ),
+    )
+    def poll(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        # Dagster's own setting gives more time to ticks that list millions of objects.
+        seconds = int(os.environ.get("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS") or 60) * SHARE
+        tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
+        tick.evaluate_each("poll", [topics], lambda every: request_poll(context.instance, every, job.name, tick))
+        return tick.result()
+
+    return poll
+
+
+def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: str, tick: Tick) -> None:
+    """Request the newest restore if it is not finished, else the next one if there is anything new.
+
+    The cursor only saves a listing: the restores' documents tell what was sent.
+    """
+    # what restores is not needed to load definitions
+    from kafka_s3_platform.restore.polls import Polls
+
+    polls = Polls(topics.config)
+    key = make_foreign_key(topics.config.name)
+    remembered = tick.cursor.get(EVERY_TOPIC, 0)
+    newest = tick.read_store("which restores there are", lambda: polls.newest(remembered))
+    if newest:
+        tick.cursor[EVERY_TOPIC] = newest
+    last = polls.restore_id(newest)
+    is_open = bool(newest) and not tick.read_store(f"the report of restore {last}", lambda: polls.is_finished(newest))
+    number = newest if is_open else newest + 1
+    restore_id = polls.restore_id(number)
+    fingerprint = fingerprint_inputs([topics.config_digest, restore_id])
+    requests = Requests(instance, [key])
+    if runs := requests.list_unfinished(key):
+        tick.reasons.append(f"restore {restore_id}: run {runs[0].run_id} is queued or under way")
+    elif reason := requests.find_reason_to_wait(key, fingerprint):
+        tick.reasons.append(f"restore {restore_id}: {reason}")
+    elif is_open or _is_anything_new(polls, newest, tick):
+        after = polls.restore_id(number - 1) if number > 1 else None
+        what = ForeignWhatConfig(everything=True, after=after)
+        config = ForeignRestoreConfig(what=what, how=HowConfig(restore_id=restore_id))
+        requests.ask(key, [], fingerprint)
+        form = config.model_dump(exclude_unset=True, exclude_none=True)
+        tick.requests += requests.make(job_name, {"ops": {name_restored_op(topics.config.name): {"config": form}}})
+
+
+def _is_anything_new(polls: "Polls", newest: int, tick: Tick) -> bool:
+    unsent = tick.read_store("which objects there are", lambda: polls.new_objects(newest))
+    if not unsent.objects:
+        since = f"no new object since restore {polls.restore_id(newest)}" if newest else "there are no objects"
+        tick.reasons.extend([since, *unsent.notes, *unsent.skipped])
+    return bool(unsent.objects)
+
 
 EVERY_TOPIC = "every topic"
 """Takes the place of a topic's name for all topics that a source connector reads."""

@@ -18,10 +18,9 @@ from kafka_s3_platform.defs.restore.config import (
     ForeignTargetConfig,
     RestoreConfig,
     WhatConfig,
+    find_options,
 )
-from kafka_s3_platform.defs.restore.option import find_options
-from kafka_s3_platform.defs.restore.paths import takes_paths
-from kafka_s3_platform.defs.restore.values import read_target_cluster, read_time
+from kafka_s3_platform.defs.restore.values import read_target_cluster, read_time, takes_paths
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.windows import Windows, find_restorable_windows

@@ -12,8 +12,7 @@ from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
 from kafka_s3_platform.defs.restore.form import describe_form
 from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
-from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.defs.topic_assets import make_topic_assets
+from kafka_s3_platform.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.instance.work import NOTHING_TAG, TOPIC_TAG, name_restored_op
 from kafka_s3_platform.text import format_size

@@ -1,7 +1,9 @@
-"""Reads values of a restore's config as its request has them."""
+"""Reads values of a restore's config as its request has them, and says which files the config may name."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,24 @@ from kafka_s3_platform.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import Offsets
+
+_takes_paths: ContextVar[bool] = ContextVar("takes_paths", default=False)
+
+
+@contextmanager
+def allow_paths() -> Iterator[None]:
+    """Let runs in this block, started by a person at this machine, name any file. Others name files of one folder."""
+    token = _takes_paths.set(True)
+    try:
+        yield
+    finally:
+        _takes_paths.reset(token)
+
+
+def takes_paths() -> bool:
+    """Whether this run may name any file."""
+    return _takes_paths.get()
+
 
 HEX = "hex:"
 

@@ -13,7 +13,7 @@ import pytest
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.archive.hour_requests import request_hours
+from kafka_s3_platform.defs.archive.lag_sensor import request_hours
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick

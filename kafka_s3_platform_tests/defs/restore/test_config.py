@@ -11,8 +11,8 @@ import pytest
 from kafka_s3_platform.cli.restore import add_restore_options, read_terms
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
-from kafka_s3_platform.defs.restore.paths import allow_paths
 from kafka_s3_platform.defs.restore.request import make_foreign_request, make_restore_request
+from kafka_s3_platform.defs.restore.values import allow_paths
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.filters.stage import check_filter

@@ -7,8 +7,13 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig, RestoreConfig
-from kafka_s3_platform.defs.restore.option import RestoreOption, find_options, list_fields
+from kafka_s3_platform.defs.restore.config import (
+    ForeignRestoreConfig,
+    RestoreConfig,
+    RestoreOption,
+    find_options,
+    list_fields,
+)
 from kafka_s3_platform.defs.restore.request import READ_HERE
 from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest, Thaw
 

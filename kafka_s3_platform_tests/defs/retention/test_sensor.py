@@ -13,8 +13,8 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.retention import sensor as module
-from kafka_s3_platform.defs.retention.sensor import make_retention_sensor, read_retention_days
+from kafka_s3_platform.defs import retention_sensor as module
+from kafka_s3_platform.defs.retention_sensor import make_retention_sensor, read_retention_days
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.upkeep.compact.request import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day

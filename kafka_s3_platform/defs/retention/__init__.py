@@ -1,1 +1,0 @@
-"""Retention of Dagster's runs."""
