@@ -33,7 +33,7 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import Attempt
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.spark.standalone import StandaloneCluster, opened_driver

@@ -16,8 +16,7 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
 from kafka_s3_platform.store.index import CHECKPOINT_INTERVAL, ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_files.data_files import list_index_files
-from kafka_s3_platform.store.index_files.log_files import list_log
+from kafka_s3_platform.store.index_files import list_index_files, list_log
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.index.run import keep_up_index
 from kafka_s3_platform_tests.aged.index import write_aged_index

@@ -19,7 +19,7 @@ MIN_LINES = 120
 
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_010, 12),
-    "archive": (3_500, 19),
+    "archive": (3_420, 16),
     "avro": (2_540, 14),
     "cli": (4_210, 39),
     "config": (9_100, 47),
@@ -29,20 +29,20 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "instance": (1_450, 13),
     "java": (980, 9),
     "kafka": (5_640, 35),
-    "layouts": (820, 9),
+    "layouts": (820, 5),
     "local": (1_150, 11),
     "model": (2_800, 21),
     "monitoring": (1_590, 12),
     "partitioners": (1_010, 7),
-    "reading": (1_300, 6),
+    "reading": (1_300, 5),
     "restore": (11_640, 76),
-    "segments": (830, 6),
-    "sources": (2_860, 19),
+    "segments": (830, 5),
+    "sources": (2_860, 11),
     "spark": (1_470, 12),
     "status": (1_560, 9),
-    "store": (4_670, 23),
+    "store": (4_670, 17),
     "transforms": (1_930, 13),
-    "upkeep": (2_810, 20),
+    "upkeep": (2_810, 14),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 

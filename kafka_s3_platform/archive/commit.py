@@ -19,7 +19,7 @@ from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas, list_r
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_rows import IndexRow
-from kafka_s3_platform.store.predicates import RowPredicate, match_gap, match_unresolved
+from kafka_s3_platform.store.row_filter import RowPredicate, match_gap, match_unresolved
 
 
 @dataclass(frozen=True)

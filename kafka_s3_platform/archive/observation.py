@@ -1,27 +1,51 @@
-"""Consistent observations of topics: their kafka partitions, the ends of their logs, and the time of both.
+"""Observe the logs of topics, and check that they are still the archived ones.
 
-Also checks the log against a broker's look-up by time.
+An observation is consistent: the kafka partitions, the ends of their logs and the time of both belong together. A
+broker's look-up by time is checked against the log.
+
+The same offset is another record if the topic was created again, or if the log has lost its end and has grown again.
+Topic ids show the first. Leader epochs show the second: a leader loses nothing as long as it leads, so only a log of
+another epoch is asked about, and its answer holds as long as this epoch lasts.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from functools import cache
+from typing import TypeAlias, TypeVar
 
+from kafka_s3_platform.archive.failures import format_resolve_command
 from kafka_s3_platform.archive.plan import find_hour_start, find_read_start
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, PlatformError
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    IntegrityError,
+    LogTruncatedError,
+    PlatformError,
+    TopicRecreatedError,
+)
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.offset_admin import FoundTopic
+from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.segment import EpochMark
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
 
 MAX_OBSERVATIONS = 5
 
 T = TypeVar("T")
+
+FindDivergence: TypeAlias = Callable[[Frontier, EpochMark], EpochEnd | None]
+"""Asks the current log for all offsets below the mark. Returns the answer of `RecordReader`."""
 
 
 def observe_until_unchanged(
@@ -128,3 +152,255 @@ def _find_relied(
     floor = frontier.log_start_offset if previous is None else previous
     is_first = state.coverage(kafka_partition).covers(floor, start)
     return None if is_first or find_read_start(state, kafka_partition, hour, start) < start else offset
+
+
+@contextmanager
+def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
+    """Yield a function to ask the leaders of the topic. It connects at the first call."""
+    with ExitStack() as stack:
+        open_reader = cache(
+            lambda: stack.enter_context(new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True))
+        )
+        yield cache(
+            lambda frontier, mark: open_reader().find_divergence(
+                frontier.kafka_partition, mark.offset, mark.leader_epoch
+            )
+        )
+
+
+def refuse_another_topic(description: TopicDescription | FoundTopic, state: IndexState) -> None:
+    """Refuse another topic than the archived one, and an answer without all of its kafka partitions."""
+    topic = description.topic
+    archived = state.topic
+    if archived and archived.topic_id != description.topic_id:
+        raise TopicRecreatedError(
+            f"topic {topic} has id {description.topic_id}, the archive holds {archived.topic_id}: it was deleted "
+            f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
+            f"objects mix with the old ones"
+        )
+    if behind := sorted({*(archived.kafka_partitions if archived else ())} - {*description.kafka_partitions}):
+        raise BrokerUnavailableError(
+            f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
+            f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
+        )
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Archived offsets lost by the log. `is_start_exact` is False if they may begin later: it is unknown.
+
+    `leader_epoch` is the log's epoch before them, None if it is unknown.
+    """
+
+    offsets: OffsetRange
+    is_start_exact: bool
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True)
+class ArchivedLogs:
+    """The archived logs of one topic, to compare with the current ones. The topic is the same."""
+
+    config: ConnectorConfig
+    topic: str
+    state: IndexState
+    find_divergence: FindDivergence
+
+    def find_changed(self, frontiers: Mapping[int, Frontier]) -> dict[int, PlatformError]:
+        """Return the errors of kafka partitions with another log than the archived one, or perhaps another.
+
+        A LogTruncatedError lasts until somebody decides.
+        """
+        return dict(self._ask_each(frontiers, self._refuse_truncated).failures)
+
+    def refuse_changed(self, frontiers: Mapping[int, Frontier]) -> None:
+        """Raise the errors of `find_changed`."""
+        Answers({}, self.find_changed(frontiers)).all_or_raise()
+
+    def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
+        """Find offsets lost by the logs before they were archived: other records may lie there by now.
+
+        Only kafka partitions with such losses are in the answer. The last recorded frontier shows their extent.
+        """
+        losses = self._ask_each(frontiers, self._find_cut_off)
+        gaps = {
+            p: tuple(
+                Gap(p, r.start_offset, r.end_offset, "cut off", observed_at=frontiers[p].observed_at) for r in offsets
+            )
+            for p, offsets in losses.results.items()
+            if offsets
+        }
+        return Answers(gaps, losses.failures)
+
+    def find_truncation(self, frontier: Frontier) -> Truncation | None:
+        """Find the point from which log and archive differ. None if nothing is lost, or the loss was accepted.
+
+        Scans and gaps record the log's leader epoch at their end. The log is asked for the lowest one it has lost. If
+        epochs show nothing, the start is the lowest offset at which the log may differ.
+        """
+        marks = self._list_marks(frontier)
+        if self._find_loss(frontier, marks) is None:
+            return None
+        covered = self.state.coverage(frontier.kafka_partition)
+        end = covered.end_offset or 0
+        at = bisect_left(marks, x=True, key=lambda mark: self.find_divergence(frontier, mark) is not None)
+        divergence = self.find_divergence(frontier, marks[at]) if at < len(marks) else None
+        # The log has records of that epoch itself, so it is the archived one up to their end.
+        if divergence is not None and divergence.leader_epoch == marks[at].leader_epoch:
+            offsets = OffsetRange(divergence.end_offset, end)
+            return Truncation(offsets, is_start_exact=True, leader_epoch=divergence.leader_epoch)
+        shared = marks[at - 1] if at else None
+        lowest = covered.ranges[0].start_offset if shared is None else shared.offset
+        start = min(lowest, frontier.last_stable_offset, end - 1)
+        epoch = None if shared is None or start < shared.offset else shared.leader_epoch
+        return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
+
+    def _list_marks(self, frontier: Frontier) -> list[EpochMark]:
+        """List, in order, the marks by which a loss of archived records shows."""
+        kafka_partition = frontier.kafka_partition
+        now = frontier.leader_epoch
+        expected_end = self._find_expected_end(kafka_partition)
+        lowest = max(1, frontier.log_start_offset)
+        # a leader knows nothing of a later epoch than its own
+        marks = [
+            mark
+            for mark in self.state.list_epoch_marks(kafka_partition)
+            if now is not None and mark.leader_epoch <= now and lowest <= mark.offset <= expected_end
+        ]
+        last = self._find_last_frontier(kafka_partition)
+        last_mark = None if last is None else self._make_mark(frontier, last)
+        if last_mark is not None:
+            # of the archive's end itself, nobody may know the epoch
+            mark_end = min(last_mark.offset, expected_end)
+            if mark_end >= lowest and mark_end > (marks[-1].offset if marks else 0):
+                marks.append(EpochMark(mark_end, last_mark.leader_epoch))
+        return marks
+
+    def _find_loss(self, frontier: Frontier, marks: Sequence[EpochMark]) -> str | None:
+        """Describe how the log shows a loss of archived records. None if it has all of them.
+
+        A log with all offsets below the last mark has all.
+        """
+        expected_end = self._find_expected_end(frontier.kafka_partition)
+        if expected_end > frontier.last_stable_offset:
+            return f"the log is readable up to {frontier.last_stable_offset}"
+        divergence = self.find_divergence(frontier, marks[-1]) if marks else None
+        if divergence is None:
+            return None
+        return f"the log holds other records from offset {divergence.end_offset} on at the latest"
+
+    def _ask_each(self, frontiers: Mapping[int, Frontier], ask: Callable[[Frontier], T]) -> Answers[int, T]:
+        answers: dict[int, T] = {}
+        failures: dict[int, PlatformError] = {}
+        for kafka_partition, frontier in frontiers.items():
+            try:
+                answers[kafka_partition] = ask(frontier)
+            except PlatformError as err:
+                failures[kafka_partition] = err
+        return Answers(answers, failures)
+
+    def _refuse_truncated(self, frontier: Frontier) -> None:
+        marks = self._list_marks(frontier)
+        if loss := self._find_loss(frontier, [] if self._has_same_leader(frontier, marks) else marks):
+            raise self._make_error(frontier, loss)
+
+    def _has_same_leader(self, frontier: Frontier, marks: Sequence[EpochMark]) -> bool:
+        """Return True if the current leader was leader at the expected end: a leader loses nothing."""
+        if marks and marks[-1].leader_epoch == frontier.leader_epoch:
+            return True
+        expected_end = self._find_expected_end(frontier.kafka_partition)
+        looks = self.state.looks.of(frontier.kafka_partition)
+        same = (earlier for earlier in looks if earlier.leader_epoch == frontier.leader_epoch)
+        return any(earlier.last_stable_offset >= expected_end for earlier in same)
+
+    def _make_error(self, frontier: Frontier, how: str) -> LogTruncatedError:
+        kafka_partition = frontier.kafka_partition
+        end = self.state.coverage(kafka_partition).end_offset
+        accept = format_resolve_command(self.config.name, self.topic, kafka_partition, "--accept-truncation")
+        return LogTruncatedError(
+            f"{self.topic}-{kafka_partition}: the archive reaches offset {end}, {how}: it was truncated (unclean "
+            f"leader election?). Nothing of this kafka partition is read until somebody decides. To keep what is "
+            f"archived and go on at offset {end}: {accept}"
+        )
+
+    def _find_expected_end(self, kafka_partition: int) -> int:
+        """Return the end of the archived offsets that the log must have."""
+        expected = self.state.coverage(kafka_partition) - self.state.gap_offsets(kafka_partition, "truncated")
+        return expected.end_offset or 0
+
+    def _find_last_frontier(self, kafka_partition: int) -> Frontier | None:
+        """Return the last frontier, or an earlier one of the same leader with a later end: a leader loses nothing."""
+        looks = self.state.looks.of(kafka_partition)
+        of_last = (frontier for frontier in looks if frontier.leader_epoch == looks[-1].leader_epoch)
+        return max(of_last, key=lambda frontier: frontier.high_watermark, default=None)
+
+    def _make_mark(self, frontier: Frontier, last: Frontier) -> EpochMark | None:
+        """Return the end of an earlier leader's log. None if the leader is the same, or is unknown."""
+        then, now = last.leader_epoch, frontier.leader_epoch
+        return None if then is None or now is None or now <= then else EpochMark(last.high_watermark, then)
+
+    def _find_cut_off(self, frontier: Frontier) -> RangeSet:
+        last = self._find_last_frontier(frontier.kafka_partition)
+        if last is None or last.high_watermark <= frontier.log_start_offset:
+            return RangeSet()
+        lost = make_span(self._find_shared_end(frontier, last), last.high_watermark)
+        return lost - self._find_archived_by(last) if lost else lost
+
+    def _find_archived_by(self, last: Frontier) -> RangeSet:
+        """Return the part of the last observed log that is archived, or was given up since."""
+        kafka_partition = last.kafka_partition
+        later = RangeSet(
+            scan.offsets
+            for scan in self.state.scans
+            if scan.kafka_partition == kafka_partition and _may_be_later(scan.leader_epoch, last.leader_epoch)
+        )
+        given_up_before = RangeSet(
+            gap.offsets
+            for gap in self.state.gaps_of(kafka_partition)
+            if gap.reason == "truncated" and gap.observed_at is not None and gap.observed_at <= last.observed_at
+        )
+        archived = self.state.coverage(kafka_partition) - self.state.deleted(kafka_partition)
+        return archived - later - given_up_before
+
+    def _find_shared_end(self, frontier: Frontier, last: Frontier) -> int:
+        """Return the end of the offsets that this log shares with the last observed one, as far as it is known."""
+        then, now = last.leader_epoch, frontier.leader_epoch
+        if then is None or now is None or now < then:
+            return frontier.high_watermark
+        if now == then and last.high_watermark <= frontier.high_watermark:
+            return last.high_watermark
+        divergence = self.find_divergence(frontier, EpochMark(last.high_watermark, then))
+        shared_end = last.high_watermark if divergence is None else divergence.end_offset
+        # under the current leader, the end may have moved on since
+        is_known = divergence is None or (now != then and divergence.leader_epoch is not None)
+        if is_known and frontier.high_watermark < shared_end:
+            raise BrokerUnavailableError(
+                f"{self.topic}-{frontier.kafka_partition}: the broker says that the log ends at offset "
+                f"{frontier.high_watermark}, and that it still has what was seen there up to {shared_end}: its answers "
+                f"are behind. Run again"
+            )
+        if divergence is None or now == then:
+            # a leader loses nothing: if the log is shorter, its end was reported too far on then
+            return last.high_watermark
+        if divergence.leader_epoch == then:
+            return divergence.end_offset
+        # The earlier leader may have followed another log before that end. Archived records are known to be shared.
+        archived = self.state.coverage(frontier.kafka_partition).end_offset or frontier.log_start_offset
+        return min(divergence.end_offset, archived)
+
+
+def _may_be_later(one: int | None, other: int | None) -> bool:
+    return one is None or other is None or one > other
+
+
+def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
+    """Read the leader epoch at the end of a new gap. None if it is unknown.
+
+    The log must be the archived one: the epoch of another would hide that. Raises the errors of reading a range.
+    """
+    if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
+        return None
+    with new_reader(kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
+        read = reader.read(frontier.kafka_partition, OffsetRange(offsets.end_offset - 1, offsets.end_offset))
+        deque(read, maxlen=0)
+        return read.end.leader_epoch

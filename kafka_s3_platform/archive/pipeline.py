@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_s3_platform.archive.bad_records import BadRecords
 from kafka_s3_platform.archive.evolution import SchemaTargets
+from kafka_s3_platform.archive.failures import BadRecords
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.converters.header_ids import RecordConverter

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
-from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
-from kafka_s3_platform.archive.observation import compare_starts, complete_frontiers, observe_until_unchanged
+from kafka_s3_platform.archive.observation import (
+    ArchivedLogs,
+    asking_leaders,
+    compare_starts,
+    complete_frontiers,
+    observe_until_unchanged,
+    refuse_another_topic,
+)
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.topics import try_topics
@@ -31,7 +37,7 @@ from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.lease import Lease, take_leases
-from kafka_s3_platform.store.predicates import RowPredicate, match_group
+from kafka_s3_platform.store.row_filter import RowPredicate, match_group
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import TypeVar
 
-from kafka_s3_platform.archive.bad_records import BadRecords, list_good_ranges
+from kafka_s3_platform.archive.failures import BadRecords, list_good_ranges
 from kafka_s3_platform.archive.pipeline import Counts, Pipeline
 from kafka_s3_platform.archive.task import FailedScan, ScanResult, ScanTask
 from kafka_s3_platform.errors import (
@@ -29,8 +29,7 @@ from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import EpochMark, Scan, Segment
 from kafka_s3_platform.model.unresolved import subtract_offsets
-from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
-from kafka_s3_platform.segments.writers import SegmentWriters
+from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 

@@ -11,13 +11,14 @@ from itertools import chain
 
 from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.failures import format_end_command
-from kafka_s3_platform.archive.log_identity import (
+from kafka_s3_platform.archive.observation import (
     ArchivedLogs,
     asking_leaders,
+    complete_frontiers,
+    observe_until_unchanged,
     read_epoch_of_gap,
     refuse_another_topic,
 )
-from kafka_s3_platform.archive.observation import complete_frontiers, observe_until_unchanged
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     BusyError,

@@ -1,16 +1,22 @@
-"""Defines the parts of an object's key, the same for every layout, and the key of its records' offsets.
+"""Defines the parts of an object's key, and the interfaces of layouts: each reads keys, and most also write them.
 
 A mapper can make several records from one. The key of an object that begins between them has `@<ordinal>` after the
 offset. The key of an object in place of others has `+<epoch>`. So no key is ever used twice.
 """
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
+from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.name_templates import REWRITTEN
+from kafka_s3_platform.config.plugins import FORMAT, load_class
+from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.parts import ObjectPart
-from kafka_s3_platform.partitioners.folders import Window
+from kafka_s3_platform.partitioners.folders import Folders, TimeSpans, Window, new_folders
 
 OFFSET = rf"(?P<start_offset>\d+){REWRITTEN}"
 """A first offset, with an ordinal and an epoch if there are, in every layout."""
@@ -38,6 +44,14 @@ Problem = Literal[
     "cold",
 ]
 """The reason for skipping an object, or for its line in the report."""
+
+# Confluent's sink puts these names before the extension of the format: `.keys.avro`, `.headers.avro`.
+PART_NAMES: Mapping[str, ObjectPart] = {"keys": "key", "headers": "headers"}
+
+# The indexes of Block-GZIP's sinks beside their objects.
+_INDEXES = re.compile(r"(last_chunk_index\..*|.*\.index\.json)")
+
+_MARKERS = re.compile(r"_SUCCESS|_(committed|started)_\d+|_(common_)?metadata|\..+\.crc|.+_\$folder\$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +162,115 @@ def explain_hidden_names(keys: Iterable[str]) -> list[str]:
     shown = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
     line = f"Spark, Hive and pyarrow leave out {shown} if they read a folder. See docs/reading.md for a remedy"
     return [line] * bool(hidden)
+
+
+class KeyReader(ABC):
+    """Reads the keys below `root`. `topic` is the topic of all objects if their keys do not hold it.
+
+    Members for reading alone are built for the first key, so a process without reading loads no class of a user.
+    """
+
+    def __init__(self, layout: LayoutSettings, topic: str = "") -> None:
+        self._layout = layout
+        self._topic = topic
+        self.root = f"{layout.topics_dir}/" if layout.topics_dir else ""
+        self.delimiter = "/"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about facts missing in the keys."""
+        return ()
+
+    def check_reading(self) -> None:  # noqa: B027  most layouts ask nothing
+        """Raise ConfigError if keys cannot be read with these settings."""
+
+    @abstractmethod
+    def read(self, key: str) -> ReadKey | Refusal:
+        """Read a key below `root`. Refuse extensions of other formats, and folders of other partitioners."""
+
+    def find_span(self, folder: str) -> Window | None:  # noqa: ARG002  most layouts have no such folders
+        """Return the span of the times of all objects below a folder. None if its name does not hold it.
+
+        `folder` lies below `root`, and ends without a delimiter.
+        """
+        return None
+
+    @cached_property
+    def _folders(self) -> Folders:
+        return new_folders(self._layout)
+
+    @cached_property
+    def _spans(self) -> TimeSpans:
+        return TimeSpans(self._layout)
+
+
+class SegmentLayout(KeyReader):
+    """Also writes keys. A key is a pure function of a segment's first record and its folder."""
+
+    def check_writing(self) -> None:
+        """Raise ValueError if two objects could get the same key with these delimiters or this template."""
+
+    @abstractmethod
+    def key(self, segment: SegmentKey) -> str:
+        """Write the key of the object."""
+
+    @abstractmethod
+    def parse(self, key: str) -> SegmentKey | None:
+        """Parse a key with any folder and extension. Return None for a key of another layout."""
+
+
+def list_parts(layout: LayoutSettings) -> tuple[ObjectPart, ...]:
+    """List the parts of records with an object of their own."""
+    formats: Mapping[ObjectPart, str | None] = {
+        "value": layout.format,
+        "key": layout.keys_format,
+        "headers": layout.headers_format,
+    }
+    return tuple(part for part, name in formats.items() if name)
+
+
+def list_endings(layout: LayoutSettings, part: ObjectPart) -> tuple[str, ...]:
+    """List the possible endings of names with any compression, the longest first. An empty ending fits all names."""
+    format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[part] or ""
+    if part == "value" and layout.extension is not None:
+        endings = {f".{layout.extension.removeprefix('.')}"} if layout.extension else {""}
+    else:
+        endings = {f".{name}" for name in _list_extensions(format_name, layout)}
+    prefix = next((f".{name}" for name, part_of_name in PART_NAMES.items() if part_of_name == part), "")
+    return tuple(sorted((prefix + ending for ending in endings), key=lambda ending: (-len(ending), ending)))
+
+
+def _list_extensions(format_name: str, layout: LayoutSettings) -> set[str]:
+    if extensions := find_format(format_name).readable_extensions(layout.bytes_extension):
+        return extensions
+    extension: str = getattr(load_class(format_name, FORMAT), "extension", "")
+    return {extension.removeprefix(".")}
+
+
+def refuse_index(name: str) -> Refusal | None:
+    """Refuse the indexes of Block-GZIP's sinks beside their objects.
+
+    Call it only after a name is no object's: a topic may have such a name.
+    """
+    if _INDEXES.fullmatch(name):
+        return Refusal("index", "it is an index of the blocks of others")
+    return None
+
+
+def is_marker(name: str) -> bool:
+    """Return True for names of files of Spark, Hadoop or Parquet's tools beside objects, without records.
+
+    Call it only after a name is no object's, or for empty objects.
+    """
+    return _MARKERS.fullmatch(name) is not None
+
+
+def names_part(key: str) -> bool:
+    """Return True for a key of an object of keys or headers, as Connect's sinks name them."""
+    return bool(set(key.rsplit("/", 1)[-1].split(".")[1:]) & PART_NAMES.keys())
+
+
+def refuse_ending(endings: Iterable[str]) -> Refusal:
+    """Refuse a name without one of these endings."""
+    allowed = tuple(endings)
+    return Refusal("extension", f"its name does not end in {' or '.join(allowed)}", endings=allowed)

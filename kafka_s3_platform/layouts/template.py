@@ -13,10 +13,19 @@ from kafka_s3_platform.config.name_templates import NameTemplate, Variable, comp
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.parts import ObjectPart
-from kafka_s3_platform.layouts.endings import list_endings, list_parts, refuse_ending
-from kafka_s3_platform.layouts.key_reader import SegmentLayout
 from kafka_s3_platform.layouts.lenses import note_envelope
-from kafka_s3_platform.layouts.segment_key import EXTENSION, Groups, ReadKey, Refusal, SegmentKey, build_segment_key
+from kafka_s3_platform.layouts.segment_key import (
+    EXTENSION,
+    Groups,
+    ReadKey,
+    Refusal,
+    SegmentKey,
+    SegmentLayout,
+    build_segment_key,
+    list_endings,
+    list_parts,
+    refuse_ending,
+)
 from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.partitioners.folders import Window, find_window

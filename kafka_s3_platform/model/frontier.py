@@ -33,7 +33,7 @@ class Frontier:
     kafka_partition_count: int | None = None
 
     def __post_init__(self) -> None:
-        # A last defence: `kafka.answers` checks the broker's answers, and `store.row_checks` the offsets of an index.
+        # A last defence: `kafka.answers` checks the broker's answers, and `store.index_rows` the offsets of an index.
         if not 0 <= self.log_start_offset <= min(self.last_stable_offset, self.high_watermark):
             raise ValueError(
                 f"kafka partition {self.kafka_partition}: no log starts at {self.log_start_offset}, is stable up to "

@@ -12,7 +12,7 @@ from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.kafka.produce.waiting import Waiting
 from kafka_s3_platform.monitoring.hours_page import HoursOfTopic
 from kafka_s3_platform.status.topic import ArchivedTopic
-from kafka_s3_platform.upkeep.hour_grid import list_grid_days, make_hour_grid
+from kafka_s3_platform.upkeep.hour_states import list_grid_days, make_hour_grid
 
 READ_SECONDS = 20.0
 """For so long a page waits for the store."""

@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from kafka_s3_platform.instance.windows import Hours, link_window
 from kafka_s3_platform.status.topic import ArchivedTopic
-from kafka_s3_platform.upkeep.hour_grid import GridDay
-from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, StatedHour
+from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, GridDay, HourState, StatedHour
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
 DAYS = (7, 31, 92)

@@ -24,15 +24,14 @@ from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
-from kafka_s3_platform.layouts.key_reader import KeyReader
 from kafka_s3_platform.layouts.new_layout import new_key_reader
-from kafka_s3_platform.layouts.segment_key import Refusal
+from kafka_s3_platform.layouts.segment_key import KeyReader, Refusal
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Side
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.sources.contents import Contents
+from kafka_s3_platform.sources.judge import is_own_document
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, group_objects
-from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore
 

@@ -40,7 +40,7 @@ from kafka_s3_platform.restore.source.selection import find_offset_bound
 from kafka_s3_platform.restore.source.sent_before import SentObjects
 from kafka_s3_platform.restore.source.terms import check_terms
 from kafka_s3_platform.restore.target_topic import Rename
-from kafka_s3_platform.sources.how_read import explain_missing
+from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
 

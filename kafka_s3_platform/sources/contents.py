@@ -1,7 +1,8 @@
-"""Reads the records of objects, with their keys and headers, in the format of the connector file."""
+"""Reads the records of an object, with their keys and headers, whole or the blocks for a window of offsets."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_re
 from kafka_s3_platform.formats.field_reader import FieldReader
 from kafka_s3_platform.formats.format_io import ReadRequest, load_format_io
 from kafka_s3_platform.formats.json.read import JsonLinePayload
+from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.formats.parts import decode_header_text, encode_bytes
 from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, build_bytes_payload
 from kafka_s3_platform.formats.sink_lines import (
@@ -31,11 +33,10 @@ from kafka_s3_platform.formats.sink_lines import (
     encode_foreign_header,
 )
 from kafka_s3_platform.model.batches import read_offset_column
-from kafka_s3_platform.model.connect import Payload
+from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
-from kafka_s3_platform.sources.blocks import BlockSelection
-from kafka_s3_platform.sources.objects import ForeignObject, ObjectSet
-from kafka_s3_platform.sources.offset_facts import is_written_here
+from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
+from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ObjectSet, is_written_here
 from kafka_s3_platform.store.objects import ObjectStore
 
 Complaint = Callable[[int, dict[int, str]], str]
@@ -43,6 +44,66 @@ Complaint = Callable[[int, dict[int, str]], str]
 
 HOLD_BYTES = 134_217_728
 """128 MiB. A larger object is not held in memory but read twice: first to check it, then to send it."""
+
+# Ids of Kafka's TimestampType.
+_NO_TIMESTAMP_TYPE = -1
+_CREATE_TIME = 0
+
+
+@dataclass(frozen=True)
+class BlockSelection:
+    """The blocks to read of an object: the slice `span` of its `blocks`. The index gives the numbers of records.
+
+    The first selected block begins at `next_offset` or later, the next object at `end_offset` or later.
+    """
+
+    blocks: tuple[Block, ...]
+    span: slice
+    next_offset: int
+    end_offset: int
+
+    @property
+    def record_count(self) -> int:
+        """The number of records in all blocks."""
+        return sum(b.num_records for b in self.blocks)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The positions of the selected records among all records of the object, half-open."""
+        first = sum(b.num_records for b in self.blocks[: self.span.start])
+        return first, first + self.record_count - self.left_out_count
+
+    @property
+    def left_out_count(self) -> int:
+        """The number of records in other blocks."""
+        return self.record_count - sum(b.num_records for b in self.blocks[self.span])
+
+
+def select_blocks_by_offsets(blocks: Sequence[Block], offsets: KeptOffsets, start: int, end: int) -> BlockSelection:
+    """Select the blocks with records of source offsets [start, end). The offset of each record is known."""
+    bounds = np.cumsum([0, *(b.num_records for b in blocks)])
+    bounds = np.append(offsets.of(0, offsets.count), offsets.last + 1)[bounds]
+    first = bisect_right(bounds[1:].tolist(), start)
+    last = bisect_left(bounds[:-1].tolist(), end)
+    return BlockSelection(tuple(blocks), slice(first, last), offsets.first, offsets.last + 1)
+
+
+def select_blocks_by_counts(blocks: Sequence[Block], next_offset: int, start: int, end: int) -> BlockSelection:
+    """Select the blocks with records of source offsets [start, end), by counting records.
+
+    Reading every block would count the same offsets: a block begins at the offset in the index, or behind the block
+    before it if that is higher. The first block begins at `next_offset` or later.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    position = next_offset
+    for block in blocks:
+        starts.append(max(position, block.first_record_offset))
+        position = starts[-1] + block.num_records
+        ends.append(position)
+    first = bisect_right(ends, start)
+    last = bisect_left(starts, end)
+    return BlockSelection(tuple(blocks), slice(first, last), ends[first - 1] if first else next_offset, position)
 
 
 class Contents:
@@ -297,3 +358,64 @@ def check_object(
     if batches is None:
         return CheckedObject(opened(), count, is_in_memory=False, memory_bytes=0)
     return CheckedObject(iter(batches), count, is_in_memory=True, memory_bytes=size)
+
+
+class OffsetSummary:
+    """Summarizes the offsets of an object's good records, batch by batch."""
+
+    def __init__(self) -> None:
+        self.least: int | None = None
+        self.greatest = -1
+        self.is_ascending = True
+
+    def add(self, batch: ReadBatch) -> None:
+        """Add the offsets of the next batch."""
+        offsets = np.delete(get_offsets(batch), list(batch.bad))
+        if not len(offsets):
+            return
+        least = int(offsets.min())
+        self.is_ascending = self.is_ascending and least > self.greatest and bool((np.diff(offsets) > 0).all())
+        self.least = least if self.least is None else min(self.least, least)
+        self.greatest = max(self.greatest, int(offsets.max()))
+
+
+def get_offsets(batch: ReadBatch) -> Int64s:
+    """Return the offset of each record, -1 for a record without one."""
+    if batch.offsets is None:
+        return np.full(len(batch), -1, np.int64)
+    return batch.offsets
+
+
+def mark_records_without_offset(batch: ReadBatch) -> ReadBatch:
+    """Mark every record without an offset as bad."""
+    offsets = get_offsets(batch)
+    rows = np.flatnonzero(offsets < 0).tolist()
+    if not rows:
+        return batch
+    bad = {row: f"its record {row + 1} of those read at once has no offset" for row in rows}
+    return replace(batch, offsets=offsets, bad={**bad, **batch.bad})
+
+
+def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, batch: ReadBatch) -> ConnectBatch:
+    """Build the records of a batch with offsets. Parts missing in the object become null, or NO_TIMESTAMP."""
+    records = config.records
+    size = len(batch)
+    value = restore_kafka_bytes(batch.value, records.value)
+    key = (
+        build_bytes_payload(pa.nulls(size, pa.binary()))
+        if batch.key is None
+        else restore_kafka_bytes(batch.key, records.key)
+    )
+    times = np.full(size, NO_TIMESTAMP, np.int64) if batch.timestamps is None else batch.timestamps
+    kinds = pa.array(np.where(times == NO_TIMESTAMP, _NO_TIMESTAMP_TYPE, _CREATE_TIME), pa.int32())
+    columns = [
+        key.raw,
+        value.raw,
+        pa.nulls(size, HEADERS) if batch.headers is None else batch.headers,
+        pa.repeat(group.topic, size),
+        pa.array(np.full(size, group.kafka_partition), pa.int32()),
+        pa.array(batch.offsets),
+        pa.array(times).cast(RECORD_SCHEMA.field("timestamp").type),
+        kinds if batch.timestamp_types is None else batch.timestamp_types,
+    ]
+    return ConnectBatch(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), key, value)

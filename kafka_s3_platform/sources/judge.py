@@ -1,21 +1,40 @@
-"""Judges the keys in a source's bucket: selects the source's objects, and finds faults of the others."""
+"""Judges the keys in a source's bucket: selects the source's objects, and finds faults of the others.
+
+No scan takes the platform's own documents for foreign objects.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
 
-from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
+from kafka_s3_platform.config.settings import ArchiveSettings, ConnectorConfig, SourceSettings
 from kafka_s3_platform.java.regex import compile_java_regex
-from kafka_s3_platform.layouts.endings import is_marker, names_part
 from kafka_s3_platform.layouts.new_layout import new_key_reader
-from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal
+from kafka_s3_platform.layouts.segment_key import Problem, ReadKey, Refusal, is_marker, is_offsets_key, names_part
 from kafka_s3_platform.sources.objects import ForeignObject, ScanReport
-from kafka_s3_platform.sources.own import is_own_document
 from kafka_s3_platform.store.objects import ObjectInfo
+from kafka_s3_platform.store.promises import WRITE_CHECK
+
+_FIELDS = ArchiveSettings.model_fields
+_FOLDERS = ("index_dir", "restore_dir")
+"""The settings of folders of documents: indexes; plans, progress, mappings and reports of restores."""
 
 logger = logging.getLogger(__name__)
 
 _WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
 """Problems of a key for `behavior.on.error` to decide."""
+
+
+def is_own_document(key: str, config: ConnectorConfig) -> bool:
+    """Return True if a key is a document of ours: in this connector's folders, or in the default folders."""
+    configured = (getattr(config.archive, name) for name in _FOLDERS)
+    default = (_FIELDS[name].default for name in _FOLDERS)
+    folders = tuple(f"{folder}/" for folder in (*configured, *default))
+    delims = {config.layout.directory_delim, "/"}
+    return (
+        key.startswith(folders)
+        or key.rpartition("/")[2] == WRITE_CHECK
+        or any(is_offsets_key(key, delim) for delim in delims)
+    )
 
 
 class KeyJudge:

@@ -21,20 +21,31 @@ from kafka_s3_platform.formats.reading import ReadBatch
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.offsets import MAX_OFFSET
 from kafka_s3_platform.model.record import NO_TIMESTAMP
-from kafka_s3_platform.sources.blocks import BlockSelection, select_blocks_by_counts, select_blocks_by_offsets
-from kafka_s3_platform.sources.contents import HOLD_BYTES, CheckedObject, Complaint, Contents, check_object
-from kafka_s3_platform.sources.merged import Merged, merge_in_order
-from kafka_s3_platform.sources.objects import MAX_LINES, ForeignObject, ObjectGroup, ObjectSet
-from kafka_s3_platform.sources.offset_facts import OffsetFacts, has_record_offsets, read_offset_facts
-from kafka_s3_platform.sources.positions import GroupFolders, PositionBounds, Reach, find_extent
-from kafka_s3_platform.sources.read_batches import (
+from kafka_s3_platform.sources.contents import (
+    HOLD_BYTES,
+    BlockSelection,
+    CheckedObject,
+    Complaint,
+    Contents,
     OffsetSummary,
     build_connect_batch,
+    check_object,
     get_offsets,
     mark_records_without_offset,
+    select_blocks_by_counts,
+    select_blocks_by_offsets,
 )
-from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.tolerance import Tolerance
+from kafka_s3_platform.sources.objects import (
+    MAX_LINES,
+    ForeignObject,
+    ObjectGroup,
+    ObjectSet,
+    OffsetFacts,
+    has_record_offsets,
+    read_offset_facts,
+)
+from kafka_s3_platform.sources.order import GroupFolders, Merged, PositionBounds, Reach, find_extent, merge_in_order
+from kafka_s3_platform.sources.report import ReadReport, Tolerance
 from kafka_s3_platform.store.objects import ObjectStore
 
 

@@ -11,9 +11,8 @@ from kafka_s3_platform.config.formats import find_lenses_endings
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.writers import find_extension
-from kafka_s3_platform.layouts.endings import list_parts
 from kafka_s3_platform.layouts.new_layout import new_key_reader, new_segment_layout
-from kafka_s3_platform.layouts.segment_key import SegmentKey
+from kafka_s3_platform.layouts.segment_key import SegmentKey, list_parts
 from kafka_s3_platform.layouts.template import complete_template
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload
 from kafka_s3_platform.model.record import RECORD_SCHEMA

@@ -7,10 +7,14 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, IntegrityError
 from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import Problem, Refusal
-from kafka_s3_platform.sources.judge import KeyJudge, compile_topic_filter
-from kafka_s3_platform.sources.objects import ForeignObject, ScanReport, group_objects, order_by_name
-from kafka_s3_platform.sources.offset_facts import has_record_offsets
-from kafka_s3_platform.sources.own import is_own_document
+from kafka_s3_platform.sources.judge import KeyJudge, compile_topic_filter, is_own_document
+from kafka_s3_platform.sources.objects import (
+    ForeignObject,
+    ScanReport,
+    group_objects,
+    has_record_offsets,
+    order_by_name,
+)
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.store.objects import ObjectStore
 

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.archive.log_identity import ArchivedLogs, asking_leaders, refuse_another_topic
+from kafka_s3_platform.archive.observation import ArchivedLogs, asking_leaders, refuse_another_topic
 from kafka_s3_platform.errors import (
     ClockError,
     LogTruncatedError,

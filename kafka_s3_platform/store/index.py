@@ -31,7 +31,7 @@ from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import is_expired
 from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.index_commit import Change, list_predicates, list_topic_rows, write_rows
-from kafka_s3_platform.store.index_files.data_files import IndexFile, NewFile, write_swap
+from kafka_s3_platform.store.index_files import IndexFile, NewFile, write_swap
 from kafka_s3_platform.store.index_reads import (
     CHUNK_COLUMNS,
     LATE_COLUMNS,
@@ -56,14 +56,21 @@ from kafka_s3_platform.store.index_rows import (
     TABLE_SCHEMA,
     build_state,
     decode_segments,
+    drop_future_times,
     encode_rows,
 )
 from kafka_s3_platform.store.index_table import Handle, IndexTable
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import RowPredicate
 from kafka_s3_platform.store.promises import check_promises
-from kafka_s3_platform.store.row_checks import drop_future_times
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, AtLeast, OneOf, SegmentFilter, Term, match_values
+from kafka_s3_platform.store.row_filter import (
+    EVERY_SEGMENT,
+    AtLeast,
+    OneOf,
+    RowPredicate,
+    SegmentFilter,
+    Term,
+    match_values,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from kafka_s3_platform.errors import IndexConflictError, StoreUnavailableError
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index_rows import IndexRow, TopicRows, list_periods
-from kafka_s3_platform.store.predicates import (
+from kafka_s3_platform.store.row_filter import (
     RowPredicate,
     match_any,
     match_every,

@@ -1,6 +1,7 @@
 """Encodes and decodes the rows of an index: one schema for every kind of row, from and to the model's classes.
 
-Columns of other kinds are null.
+Columns of other kinds are null. Rows foreign to this platform are refused. Observations of logs from the future are
+dropped: answers of brokers and clocks are checked before they are recorded.
 """
 
 import json
@@ -8,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.model.folded import Fold, FoldedHours, FoldedLook, FoldedScan
-from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.frontier import UNTIMED, Frontier
 from kafka_s3_platform.model.gap import Gap
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform.model.segment import (
@@ -32,7 +34,25 @@ from kafka_s3_platform.model.segment import (
 )
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved
-from kafka_s3_platform.store.row_checks import refuse_damaged
+
+_LOOK = ("log_start_offset", "last_stable_offset", "high_watermark")
+_RANGE = ("start_offset", "end_offset")
+
+OFFSETS: Mapping[str, tuple[str, ...]] = {
+    "frontier": _LOOK,
+    "folded-look": _LOOK,
+    "hour": _RANGE,
+    "scan": _RANGE,
+    "folded-scan": _RANGE,
+    "gap": _RANGE,
+    "reservation": _RANGE,
+    "unresolved": _RANGE,
+    "group": ("committed_offset",),
+}
+"""The offsets in each kind of row, in ascending order."""
+
+_EMPTY_KINDS = ("hour", "frontier", "folded-look")
+"""Kinds in which two offsets may be equal."""
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -150,19 +170,11 @@ KINDS: Mapping[str, type[IndexRow]] = {
     "unresolved": Unresolved,
 }
 
-
-def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
-    hints = get_type_hints(cls)
-    return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
-
-
-_REQUIRED = {kind: _list_required(cls) for kind, cls in KINDS.items()}
-"""The columns with a value in each row of a kind."""
-
 RETIRED = "retired"
 """Kind of a segment with all records in a later one: no longer read, its object still in the index."""
 
 SEGMENT_KINDS = ("segment", RETIRED)
+
 TUPLES = ("kafka_partitions", "configs", "acls", "siblings", "schema_ids", "subjects", "schema_references")
 """Columns of JSON."""
 
@@ -176,6 +188,53 @@ DECODE_ERRORS = (
     msgspec.MsgspecError,
 )
 """Errors of rows foreign to this platform; Arrow's errors of types are ValueErrors and LookupErrors."""
+
+
+def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
+    """Refuse rows of this kind without a value in a `required` column, or with impossible offsets.
+
+    Raises:
+        ValueError: names the first such row.
+    """
+    for name in required:
+        if rows[name].null_count:
+            _refuse(kind, rows.filter(pc.is_null(rows[name])), [name])
+    names = OFFSETS.get(kind, ())
+    is_false = pc.less if kind in _EMPTY_KINDS else pc.less_equal
+    masks = [pc.less(rows[name], 0) for name in names]
+    masks += [is_false(rows[higher], rows[lower]) for lower, higher in pairwise(names)]
+    for mask in masks:
+        # an offset that may be unknown (null) is not false
+        _refuse(kind, rows.filter(pc.fill_null(mask, fill_value=False)), names)
+
+
+def _refuse(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
+    """Raise ValueError with the values of the first row in these columns."""
+    for row in rows.slice(0, 1).to_pylist():
+        shown = ", ".join(f"{name} {row[name]}" for name in names)
+        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {shown}")
+
+
+def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
+    """Set `observed_at` of frontier rows later than `latest` to UNTIMED: the clock of one of the two machines is wrong.
+
+    Such a row still holds the start of the log. It completes no hour.
+    """
+    at = rows.schema.get_field_index("observed_at")
+    field = rows.schema.field(at)
+    is_look = pc.equal(rows["kind"], "frontier")
+    is_future = pc.greater(rows["observed_at"], pa.scalar(latest, field.type))
+    mask = pc.fill_null(pc.and_(is_look, is_future), fill_value=False)
+    return rows.set_column(at, field, pc.if_else(mask, pa.scalar(UNTIMED, field.type), rows["observed_at"]))
+
+
+def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
+    hints = get_type_hints(cls)
+    return tuple(f.name for f in fields(cls) if type(None) not in get_args(hints[f.name]))
+
+
+_REQUIRED = {kind: _list_required(cls) for kind, cls in KINDS.items()}
+"""The columns with a value in each row of a kind."""
 
 
 def find_kind(row: IndexRow) -> str:

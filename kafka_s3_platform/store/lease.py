@@ -15,7 +15,7 @@ from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.predicates import RowPredicate, match_run
+from kafka_s3_platform.store.row_filter import RowPredicate, match_run
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from kafka_s3_platform.archive.failures import format_end_command
-from kafka_s3_platform.archive.log_identity import (
+from kafka_s3_platform.archive.observation import (
     ArchivedLogs,
     Truncation,
     asking_leaders,
+    observe_until_unchanged,
     read_epoch_of_gap,
     refuse_another_topic,
 )
-from kafka_s3_platform.archive.observation import observe_until_unchanged
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BusyError, OpenTransactionError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
@@ -25,7 +25,7 @@ from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_commit import Change, retry_commit
-from kafka_s3_platform.store.predicates import match_unresolved
+from kafka_s3_platform.store.row_filter import match_unresolved
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,8 @@ from datetime import datetime, timedelta, timezone
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.formats.writers import find_extension
-from kafka_s3_platform.layouts.key_reader import SegmentLayout
 from kafka_s3_platform.layouts.new_layout import new_segment_layout
-from kafka_s3_platform.layouts.segment_key import strip_offsets_key
+from kafka_s3_platform.layouts.segment_key import SegmentLayout, strip_offsets_key
 from kafka_s3_platform.model.segment import Compaction, Condemned, Reservation
 from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex, collect_object_keys

@@ -30,7 +30,7 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import match_row
+from kafka_s3_platform.store.row_filter import match_row
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records, wait_until_stable

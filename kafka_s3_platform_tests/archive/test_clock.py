@@ -20,7 +20,7 @@ from kafka_s3_platform.store import clock as store_clock
 from kafka_s3_platform.store import index as store_index
 from kafka_s3_platform.store.clock import StoreClock, StoreTime
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.conftest import Lab

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.archive.log_identity import ArchivedLogs, Truncation, refuse_another_topic
+from kafka_s3_platform.archive.observation import ArchivedLogs, Truncation, refuse_another_topic
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import TopicDescription

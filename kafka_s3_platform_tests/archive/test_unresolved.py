@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from kafka_s3_platform.archive import bad_records, run
+from kafka_s3_platform.archive import failures, run
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.task import FailedScan, ScanGroup
@@ -167,7 +167,7 @@ def test_with_tolerance_all_they_go_to_the_dead_letter_topic_afterwards(lab: Lab
 def test_a_task_gives_up_after_many_failures_and_tells_the_rest_as_one_range(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bad_records, "MAX_RANGES", 10)
+    monkeypatch.setattr(failures, "MAX_RANGES", 10)
     config = lab.fill(numbered(40_000, range(0, 40, 2)), **JSON)
     tried(config)
     found = unresolved(config)
@@ -175,7 +175,7 @@ def test_a_task_gives_up_after_many_failures_and_tells_the_rest_as_one_range(
     assert len(found) == 21
     assert found[:3] == [(0, 0, 1), (0, 2, 3), (0, 4, 5)]
     assert found[-1][2] == 40_000
-    assert snapshot(config).state.unresolved[-1].reason == bad_records.GIVEN_UP
+    assert snapshot(config).state.unresolved[-1].reason == failures.GIVEN_UP
     assert record_count(config) == found[-1][1] - 20
     monkeypatch.undo()
     tried(config)
@@ -308,7 +308,7 @@ def test_an_unresolved_record_that_retention_took_holds_up_no_later_ones(lab: La
 
 
 def test_more_bad_records_than_a_task_tells_of_hold_up_no_later_ones(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bad_records, "MAX_RANGES", 3)
+    monkeypatch.setattr(failures, "MAX_RANGES", 3)
     config = lab.fill(numbered(10, [1, 3, 5]), **JSON)
     tried(config)
     lab.produce(numbered(5))

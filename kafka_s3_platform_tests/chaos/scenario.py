@@ -17,7 +17,7 @@ from kafka_s3_platform.kafka.fetch import fetch_reader
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.resolve import Skip, list_unresolved, resolve_offsets
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic

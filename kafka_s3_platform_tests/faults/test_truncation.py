@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from kafka_s3_platform.archive import log_identity, scan
+from kafka_s3_platform.archive import observation, scan
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.archive.takeover import record_takeover
@@ -81,7 +81,7 @@ READERS = {"fetch": new_reader, "confluent": ConfluentReader}
 def reading_with(reader: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "new_reader", READERS[reader])
-        patch.setattr(log_identity, "new_reader", READERS[reader])
+        patch.setattr(observation, "new_reader", READERS[reader])
         yield
 
 

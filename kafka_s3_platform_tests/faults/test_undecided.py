@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.archive import log_identity
+from kafka_s3_platform.archive import observation
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import LogTruncatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -104,7 +104,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
     assert page.count("resolve c --topic") == 3
 
     # The look of `health` asked the logs in this process. Until their leaders change, no tick asks them again.
-    monkeypatch.setattr(log_identity, "new_reader", refuse)
+    monkeypatch.setattr(observation, "new_reader", refuse)
     first = tick(config, "lag__c", instance)
     monkeypatch.undo()
     checks = {fate_of(check.asset_key.path[2]): check for check in evaluated(first)}
@@ -190,6 +190,6 @@ def test_what_was_seen_and_lost_before_it_was_archived_is_told_by_the_last_look(
 
 def find_cut_off(config: ConnectorConfig, seen: Frontier, now: Frontier) -> RangeSet:
     state = IndexState(frontiers=(seen,))
-    with log_identity.asking_leaders(config.kafka, config.topics[0]) as find_divergence:
-        logs = log_identity.ArchivedLogs(config, config.topics[0], state, find_divergence)
+    with observation.asking_leaders(config.kafka, config.topics[0]) as find_divergence:
+        logs = observation.ArchivedLogs(config, config.topics[0], state, find_divergence)
         return RangeSet(gap.offsets for gap in logs.find_cut_off({0: now}).all_or_raise().get(0, ()))

@@ -28,7 +28,7 @@ from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.model.times import EPOCH
-from kafka_s3_platform.reading.checked import ArrowObject, CheckedDataset
+from kafka_s3_platform.reading.dataset import ArrowObject, CheckedDataset
 from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
 
 _FIELDS = ("key", "value", "offset", "timestamp", "headers")

@@ -9,7 +9,7 @@ from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.model.segment import CommittedOffset, Segment
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.predicates import match_group
+from kafka_s3_platform.store.row_filter import match_group
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.names import ODD
 from kafka_s3_platform_tests.support import NOON, SETTINGS, Sent, archived, snapshot

@@ -19,7 +19,7 @@ from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.predicates import match_segments
+from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.layouts.connect import ConnectLayout
+from kafka_s3_platform.layouts.new_layout import ConnectLayout
 from kafka_s3_platform.layouts.segment_key import SegmentKey
 
 TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249)

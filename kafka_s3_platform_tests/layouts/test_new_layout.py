@@ -14,13 +14,14 @@ from kafka_s3_platform.config.name_templates import compile_template
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.writers import find_extension
-from kafka_s3_platform.layouts.endings import list_parts
-from kafka_s3_platform.layouts.key_reader import KeyReader, SegmentLayout
 from kafka_s3_platform.layouts.new_layout import new_key_reader, new_segment_layout
 from kafka_s3_platform.layouts.segment_key import (
+    KeyReader,
     ReadKey,
     SegmentKey,
+    SegmentLayout,
     is_offsets_key,
+    list_parts,
     make_offsets_key,
     strip_offsets_key,
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.archive.bad_records import BadRecords
+from kafka_s3_platform.archive.failures import BadRecords
 from kafka_s3_platform.archive.pipeline import Pipeline
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.files import load_connector
@@ -30,8 +30,7 @@ from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
-from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
-from kafka_s3_platform.segments.writers import SegmentWriters
+from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.spark.runner import Attempt

@@ -19,7 +19,7 @@ from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target_topic import TopicMap
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of

@@ -16,11 +16,16 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
-from kafka_s3_platform.segments import uploads as module
+from kafka_s3_platform.segments import writers as module
 from kafka_s3_platform.segments.segment_writer import SegmentWriter
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
-from kafka_s3_platform.segments.uploads import MAX_CLOSED, MAX_CLOSED_BYTES, ClosedSegments, SegmentUploads
-from kafka_s3_platform.segments.writers import SegmentWriters
+from kafka_s3_platform.segments.writers import (
+    MAX_CLOSED,
+    MAX_CLOSED_BYTES,
+    ClosedSegments,
+    SegmentUploads,
+    SegmentWriters,
+)
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.sources.how_read import explain_missing
+from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 from kafka_s3_platform_tests.sources.test_read import decoded_values, restored

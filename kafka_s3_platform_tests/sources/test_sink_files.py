@@ -14,9 +14,9 @@ from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.sources.how_read import explain_missing
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from kafka_s3_platform.errors import IndexDamagedError
-from kafka_s3_platform.store.delta_log import list_log_segment
+from kafka_s3_platform.store.index_table import list_log_segment
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, refusal, running
 from kafka_s3_platform_tests.store.servers import store_at

@@ -25,7 +25,7 @@ from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.index.run import keep_up_index
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic

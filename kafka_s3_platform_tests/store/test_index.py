@@ -21,8 +21,7 @@ from kafka_s3_platform.model.times import HOUR, to_epoch_ms
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import RowPredicate, match_row, match_run
-from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
+from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, RowPredicate, SegmentFilter, match_row, match_run
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import SETTINGS
 

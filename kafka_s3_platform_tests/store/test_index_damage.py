@@ -20,7 +20,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
-from kafka_s3_platform.store import delta_log
+from kafka_s3_platform.store import index_table
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_reads import forget_rows
@@ -262,10 +262,10 @@ def test_an_index_of_many_versions_is_looked_at_from_its_last_checkpoint_on_and_
         index.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
     version, store = index.open().version, ObjectStore(store_settings)
     folder = "_index/connector=flights"
-    names = [item.key.rpartition("/")[2].lstrip("0") for item in delta_log.list_log_segment(store, folder, version)]
+    names = [item.key.rpartition("/")[2].lstrip("0") for item in index_table.list_log_segment(store, folder, version)]
     assert names == ["104.checkpoint.parquet", "105.json", "106.json", "107.json"]
-    assert [i.key for i in delta_log.list_log_segment(store, folder, 50)][-1].endswith("50.json")
-    monkeypatch.delattr(delta_log, "_find_flaw")
+    assert [i.key for i in index_table.list_log_segment(store, folder, 50)][-1].endswith("50.json")
+    monkeypatch.delattr(index_table, "_find_flaw")
     assert index.open().state.coverage(0) == make_span(0, 1070)
 
 
@@ -273,7 +273,7 @@ def test_a_process_that_runs_for_years_remembers_only_what_the_index_is_made_of_
     """A daemon sees each commit of each index; it remembered all of them for as long as it ran."""
 
     def remembered() -> set[str]:
-        marks = next(found for table, found in delta_log._checked.items() if index.uri in table)  # noqa: SLF001
+        marks = next(found for table, found in index_table._checked.items() if index.uri in table)  # noqa: SLF001
         return {key.rpartition("/")[2].lstrip("0") for key, _ in marks}
 
     index.open()

@@ -34,7 +34,7 @@ from kafka_s3_platform.store.index_rows import (
     decode_segments,
     encode_rows,
 )
-from kafka_s3_platform.store.predicates import (
+from kafka_s3_platform.store.row_filter import (
     RowPredicate,
     match_any,
     match_gap,

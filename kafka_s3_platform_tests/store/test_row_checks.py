@@ -17,8 +17,7 @@ from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_rows import INDEX_SCHEMA, build_state
-from kafka_s3_platform.store.row_checks import OFFSETS, drop_future_times, refuse_damaged
+from kafka_s3_platform.store.index_rows import INDEX_SCHEMA, OFFSETS, build_state, drop_future_times, refuse_damaged
 from kafka_s3_platform_tests.support import connector
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

@@ -19,7 +19,7 @@ from kafka_s3_platform.model.segment import Reservation, Scan
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import IndexRow
-from kafka_s3_platform.store.predicates import match_row
+from kafka_s3_platform.store.row_filter import match_row
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, resolve_offsets
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered, unresolved

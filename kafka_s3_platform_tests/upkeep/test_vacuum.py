@@ -18,7 +18,7 @@ from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive

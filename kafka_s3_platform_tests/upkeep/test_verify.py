@@ -15,14 +15,13 @@ from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
-from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
-from kafka_s3_platform.segments.writers import SegmentWriters
+from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import match_segments
+from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.store.upload import Provenance
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import Damage, VerifyReport, read_checked, verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import Lab

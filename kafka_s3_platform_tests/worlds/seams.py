@@ -17,7 +17,7 @@ import pyarrow as pa
 import kafka_s3_platform.archive.run
 import kafka_s3_platform.archive.takeover
 import kafka_s3_platform.upkeep.resolve  # noqa: F401 - all three are patched
-from kafka_s3_platform.archive.bad_records import BadRecords
+from kafka_s3_platform.archive.failures import BadRecords
 from kafka_s3_platform.archive.pipeline import Counts
 from kafka_s3_platform.archive.scan import ReadRanges, _ReadRange
 from kafka_s3_platform.archive.task import FailedScan, ScanGroup, ScanResult, ScanTask
@@ -465,7 +465,7 @@ class SimTopic(IndexSnapshot):
         found: dict[str, list[IndexRow]] = {}
         for stored in sorted(rows, key=lambda s: s.version):
             row = stored.row
-            # as `store.row_checks.drop_future_times` does
+            # as `store.index_rows.drop_future_times` does
             if type(row) is Frontier and row.observed_at > self._latest:
                 row = replace(row, observed_at=UNTIMED)
             found.setdefault(_KIND_OF[type(row)], []).append(row)
@@ -476,7 +476,7 @@ class SimTopic(IndexSnapshot):
 
 
 def _parse_predicate(predicate: str) -> dict[str, str | int]:
-    """Return the columns and values of one row of `store.predicates.match_row`."""
+    """Return the columns and values of one row of `store.row_filter.match_row`."""
     found = re.findall(r"(\w+) = (?:'((?:[^']|'')*)'|(-?\d+))", predicate)
     return {name: int(number) if number else text.replace("''", "'") for name, text, number in found}
 

@@ -23,8 +23,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.layouts.segment_key import explain_hidden_names
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.sources.how_read import explain_missing
-from kafka_s3_platform.sources.offset_facts import has_record_times
+from kafka_s3_platform.sources.objects import has_record_times
+from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.store.credentials import describe_credentials
 

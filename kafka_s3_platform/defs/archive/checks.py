@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from kafka_s3_platform.archive.bad_records import count_offsets
-from kafka_s3_platform.archive.failures import describe_time_left
+from kafka_s3_platform.archive.failures import count_offsets, describe_time_left
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.gap import count_reasons
@@ -20,8 +19,7 @@ from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.status.topic import find_newest_closed_hour
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.days import list_day_hours
-from kafka_s3_platform.upkeep.hour_grid import list_grid_days
-from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, sketch_hours
+from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, list_grid_days, sketch_hours
 
 PICTURE_DAYS = 31
 MAX_BYTES = 4000

@@ -24,8 +24,7 @@ from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.store.index import IndexSnapshot
-from kafka_s3_platform.upkeep.compact.days import list_due_days, read_day_segments
-from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, read_day_segments
 
 DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
 Outcomes: TypeAlias = Mapping[tuple[str, date], CompactReport | PlatformError]

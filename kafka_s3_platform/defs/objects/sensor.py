@@ -17,8 +17,14 @@ from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.reload import reload_code_location
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
-from kafka_s3_platform.sources.inventory import MAX_TAILS, MAX_TOPICS, Inventory
-from kafka_s3_platform.sources.inventory_state import InventoryState, TopicInventory, WalkedTopic
+from kafka_s3_platform.sources.inventory import (
+    MAX_TAILS,
+    MAX_TOPICS,
+    Inventory,
+    InventoryState,
+    TopicInventory,
+    WalkedTopic,
+)
 from kafka_s3_platform.status.discovery import find_topics_folder, remember_listed_topics
 
 INTERVAL_SECONDS = 300

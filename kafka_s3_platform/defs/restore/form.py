@@ -80,7 +80,7 @@ def _is_found_by_time(topic: TopicAssets, hours: Sequence[str]) -> bool:
     """Whether a restore of the hours, or days, of this archive is one of the records that it holds of them."""
     # what restores is not needed to load definitions
     from kafka_s3_platform.restore.target_topic import routes_by_record, routes_by_topic
-    from kafka_s3_platform.sources.offset_facts import has_record_times
+    from kafka_s3_platform.sources.objects import has_record_times
 
     config = topic.config
     steps = config.records.transforms

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_doubt, make_refusal
-from kafka_s3_platform.sources.objects import ForeignObject, is_covered
-from kafka_s3_platform.sources.offset_facts import has_record_times
+from kafka_s3_platform.sources.objects import ForeignObject, has_record_times, is_covered
 
 
 def check_times(

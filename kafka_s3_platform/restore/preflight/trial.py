@@ -13,7 +13,7 @@ from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
 from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_doubt, make_refusal
 from kafka_s3_platform.restore.request import OnError
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
-from kafka_s3_platform.sources.how_read import explain_doubt
+from kafka_s3_platform.sources.report import explain_doubt
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 

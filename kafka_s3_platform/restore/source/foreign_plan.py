@@ -26,8 +26,15 @@ from kafka_s3_platform.restore.source.terms import (
     hash_place,
 )
 from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
-from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ScanReport, group_objects, select_objects
-from kafka_s3_platform.sources.offset_facts import has_record_times, names_bound_times
+from kafka_s3_platform.sources.objects import (
+    ForeignObject,
+    ObjectGroup,
+    ScanReport,
+    group_objects,
+    has_record_times,
+    names_bound_times,
+    select_objects,
+)
 from kafka_s3_platform.sources.scan import SourceListing, read_places, scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
 

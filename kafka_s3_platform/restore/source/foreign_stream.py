@@ -15,8 +15,7 @@ from kafka_s3_platform.model.connect import ConnectBatch, Payload
 from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.restore.source.base import Encoder
 from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
-from kafka_s3_platform.sources.objects import BadObject, ObjectGroup
-from kafka_s3_platform.sources.offset_facts import has_record_times
+from kafka_s3_platform.sources.objects import BadObject, ObjectGroup, has_record_times
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore
 

@@ -13,8 +13,7 @@ from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
-from kafka_s3_platform.segments.uploads import ClosedSegments, SegmentUploads
-from kafka_s3_platform.segments.writers import SegmentWriters
+from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance

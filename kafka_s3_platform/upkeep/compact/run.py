@@ -28,6 +28,8 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.days import (
+    CompactReport,
+    CompactRequest,
     find_day_start,
     list_day_hours,
     load_day_segments,
@@ -35,9 +37,7 @@ from kafka_s3_platform.upkeep.compact.days import (
     report_day,
 )
 from kafka_s3_platform.upkeep.compact.merge import FailedMerge, MergeGroup, MergeResult, MergeTask, try_merges
-from kafka_s3_platform.upkeep.compact.plan import Merge, build_daily_layout, encode_day
-from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
-from kafka_s3_platform.upkeep.compact.reserve import ReservedDay, reserve_days
+from kafka_s3_platform.upkeep.compact.plan import Merge, ReservedDay, build_daily_layout, encode_day, reserve_days
 
 
 @dataclass(frozen=True)

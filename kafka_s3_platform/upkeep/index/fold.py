@@ -25,11 +25,10 @@ from kafka_s3_platform.model.folded import FoldedHours, FoldedLook, FoldedScan, 
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
-from kafka_s3_platform.store.index_files.data_files import NewFile, list_index_files, write_index_files
+from kafka_s3_platform.store.index_files import NewFile, list_index_files, write_index_files
 from kafka_s3_platform.store.index_reads import WHOLE_FILE_BYTES
 from kafka_s3_platform.store.index_rows import FOLDED, INDEX_SCHEMA, KINDS, STATE_PERIOD, TopicRows, encode_rows
-from kafka_s3_platform.upkeep.index.merge import MONTH_FILE_BYTES, sort_rows
-from kafka_s3_platform.upkeep.index.swap import swap_files
+from kafka_s3_platform.upkeep.index.merge import MONTH_FILE_BYTES, sort_rows, swap_files
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ else the merge is left for the next upkeep.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import groupby
@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
-from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform.store.index_files.data_files import (
+from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
+from kafka_s3_platform.store.index_commit import retry_commit
+from kafka_s3_platform.store.index_files import (
     IndexFile,
+    NewFile,
     list_index_files,
     read_index_files,
     write_index_files,
 )
 from kafka_s3_platform.store.index_reads import WHOLE_FILE_BYTES
 from kafka_s3_platform.store.index_rows import STATE_PERIOD, find_month
-from kafka_s3_platform.upkeep.index.swap import swap_files
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,28 @@ MERGE_ROWS = 200_000
 """Number of rows to merge at once: they are held in memory."""
 
 _ORDER = ("topic", "chunk_start", "kafka_partition", "start_offset")
+
+
+def swap_files(
+    index: ConnectorIndex, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool
+) -> bool:
+    """Commit on the newest version as long as all files to be removed are live. Return False if one is not any more.
+
+    `same_rows`: the new files hold the same rows as the others. Raises store errors.
+    """
+    old = {file.path for file in removed}
+    new = {file.path for file in added}
+
+    def step(snapshot: ConnectorSnapshot) -> bool:
+        live = {file.path for file in list_index_files(index.table, snapshot.handle)}
+        if new <= live:
+            return True  # the response of an earlier try was lost
+        if not old <= live:
+            return False
+        snapshot.swap_files(added, removed, same_rows=same_rows)
+        return True
+
+    return retry_commit(index, step)
 
 
 @dataclass(frozen=True)

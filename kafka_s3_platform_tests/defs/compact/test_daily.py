@@ -14,7 +14,7 @@ from kafka_s3_platform.instance.request_tags import find_failure, read_failed
 from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.predicates import match_segments
+from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.upkeep.compact.days import find_day
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tick, topic_of

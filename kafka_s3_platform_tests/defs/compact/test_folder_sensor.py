@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of

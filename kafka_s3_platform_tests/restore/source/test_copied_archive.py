@@ -11,7 +11,7 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.request import CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.restore.targets import Archive, target_of

@@ -14,10 +14,8 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.compact.days import list_due_days
-from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.compact.summary import summarize_days
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic

@@ -29,7 +29,7 @@ from kafka_s3_platform.store.credentials import (
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import RowPredicate, match_row
+from kafka_s3_platform.store.row_filter import RowPredicate, match_row
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, forget_clients, session_gate
 

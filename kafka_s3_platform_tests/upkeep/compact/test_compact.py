@@ -16,9 +16,8 @@ from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.store.predicates import match_segments
-from kafka_s3_platform.upkeep.compact.days import list_due_days, report_day
-from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.store.row_filter import match_segments
+from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, report_day
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive

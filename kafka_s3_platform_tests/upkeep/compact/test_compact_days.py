@@ -14,8 +14,7 @@ from kafka_s3_platform.spark import groups
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact import merge
-from kafka_s3_platform.upkeep.compact.days import find_day
-from kafka_s3_platform.upkeep.compact.request import CompactReport, CompactRequest
+from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, find_day
 from kafka_s3_platform.upkeep.compact.run import TopicDay, compact_day, compact_days
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.restore.conftest import copy_objects

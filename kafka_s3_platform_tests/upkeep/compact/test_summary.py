@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.upkeep.compact.summary import summarize_days
+from kafka_s3_platform.upkeep.compact.days import summarize_days
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, snapshot
 

@@ -23,13 +23,11 @@ from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
-from kafka_s3_platform.store.index_files.data_files import list_index_files
-from kafka_s3_platform.store.index_files.log_files import list_log
+from kafka_s3_platform.store.index_files import list_index_files, list_log
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-from kafka_s3_platform.upkeep.index.cleanup import KEPT, CleanupReport, remove_expired
 from kafka_s3_platform.upkeep.index.merge import merge_files
-from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform.upkeep.index.run import KEPT, CleanupReport, keep_up_index, remove_expired
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, Proxy, running
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig

@@ -14,7 +14,7 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform.store.index_files.data_files import list_index_files, write_index_files
+from kafka_s3_platform.store.index_files import list_index_files, write_index_files
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.objects import ObjectStore
