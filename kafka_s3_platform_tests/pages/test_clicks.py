@@ -21,6 +21,7 @@ from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.dagster_ui import ENDED, DagsterUI, run_dagster_dev
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.serving import Server, serving
 from kafka_s3_platform_tests.support import Sent, produce
 from kafka_s3_platform_tests.tools import find_tool, leave_out
@@ -32,6 +33,15 @@ HOURS = (4, 3, 2, 1)
 
 SCREENSHOTS = os.environ.get("KAFKA_S3_TESTS_SCREENSHOTS")
 """A folder for pictures of the pages, such as `docs/images`. None are made if it is not given."""
+
+RESTORES = """
+query Restores($path: [String!]!) {
+  assetOrError(assetKey: {path: $path}) {
+    ... on Asset {
+      assetMaterializations(limit: 3) { partition metadataEntries { label ... on TextMetadataEntry { text } } }
+    }
+  }
+}"""
 
 RUNS = "{ runsOrError { ... on Runs { results { runId status } } } }"
 
@@ -67,10 +77,11 @@ class Scene:
     ui: DagsterUI
     proxy: FaultyProxy
     first_key: str
+    kafka: KafkaSettings
 
     def wait_for_runs(self, count: int) -> None:
         """Wait until so many runs have ended, all of them well."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while True:
             runs = self.ui.query(RUNS, {})["runsOrError"]["results"]
             if len(runs) >= count and all(run["status"] in ENDED for run in runs):
@@ -115,7 +126,7 @@ def scene(
         store = module_store.model_copy(update={"endpoint_url": proxy.endpoint})
         write_files(folder / "connectors", kafka_settings, store, ago(config, HOURS[0]))
         with run_dagster_dev(folder / "log", "/dagster") as ui:
-            yield Scene(folder, ui, proxy, f"{ago(config, HOURS[0]):%Y-%m-%d-%H:00}")
+            yield Scene(folder, ui, proxy, f"{ago(config, HOURS[0]):%Y-%m-%d-%H:00}", kafka_settings)
 
 
 @contextmanager
@@ -154,6 +165,7 @@ def test_a_person_fills_reads_and_restores_an_archive_and_sees_an_outage(person:
         backfill(person, scene, server)
         see_what_is_late_and_at_risk(person, server)
         restore_hour(person, scene, server)
+        replay_picked_hours(person, scene)
         see_why_it_failed(person, scene, server)
         see_outage(person, scene, server)
 
@@ -211,7 +223,47 @@ def restore_hour(person: Person, scene: Scene, server: Server) -> None:
     scene.wait_for_runs(2)
     page.goto(f"{scene.ui.url}/assets/{CONNECTOR}/restored/{TOPIC}")
     expect(page.get_by_text("verified: every record sent was found once").first).to_be_visible()
+    page.mouse.move(600, 500)
+    page.mouse.wheel(0, 520)
     person.take_picture("restored")
+
+
+def replay_picked_hours(person: Person, scene: Scene) -> None:
+    """All are in one new topic, in their order, and the page of the restored asset shows no hour."""
+    from playwright.sync_api import expect
+
+    job = "replay_hours__orders_s3_sink"
+    page = person.page
+    page.goto(f"{scene.ui.url}/locations/__repository__@kafka_s3_platform/jobs/{job}/partitions")
+    page.get_by_role("button", name="Launch backfill").click()
+    first = datetime.strptime(f"{scene.first_key}+0000", "%Y-%m-%d-%H:%M%z")
+    hours = [f"{first + timedelta(hours=n):%Y-%m-%d-%H:%M}" for n in (0, 1, 3)]
+    picker = page.locator("input[placeholder^='ex: ']")
+    picker.fill(", ".join(hours))
+    picker.press("Enter")
+    submit = page.get_by_role("button", name="Submit 3 runs")
+    expect(submit).to_be_enabled()
+    person.take_picture("replay")
+    submit.click()
+    scene.wait_for_runs(2 + len(hours))
+    target = find_verified_target(scene)
+    assert target.startswith(f"{TOPIC}.replay-")
+    times = records_of(scene.kafka, target)["timestamp"].to_pylist()
+    assert [f"{at:%Y-%m-%d-%H:00}" for at in times] == [hour for hour in hours for _ in range(50)]
+    page.goto(f"{scene.ui.url}/assets/{CONNECTOR}/restored/{TOPIC}")
+    expect(page.get_by_text(target).first).to_be_visible()
+    expect(page.get_by_role("tab", name="Partitions")).to_have_count(0)
+
+
+def find_verified_target(scene: Scene) -> str:
+    """The topic of the last three restores. Each was verified, and is an event of no hour."""
+    answer = scene.ui.query(RESTORES, {"path": [CONNECTOR, "restored", TOPIC]})
+    events = answer["assetOrError"]["assetMaterializations"]
+    texts = [{entry["label"]: entry.get("text") for entry in event["metadataEntries"]} for event in events]
+    assert [event["partition"] for event in events] == [None] * 3
+    assert {text["verdict"] for text in texts} == {"verified: every record sent was found once"}
+    [target] = {text["to_topic"] for text in texts}
+    return str(target)
 
 
 def see_why_it_failed(person: Person, scene: Scene, server: Server) -> None:
