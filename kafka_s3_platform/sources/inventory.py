@@ -1,7 +1,7 @@
 """Counts the objects of a source by a few requests each time, however many objects the bucket holds.
 
-A *count* lists everything, over many updates. It finds late, overwritten and deleted objects, and sets a border in time
-for the *walks* after it. A walk goes down the folders by delimiter, each time anew, and lists only
+A *count* lists everything, over many updates, and sets a border in time for the *walks* after it. A walk goes down the
+folders by delimiter, each time anew, and lists only
 
     time folders that end after the border,
     other folders: names after the last one of the count.
@@ -13,7 +13,6 @@ A sensor's cursor holds its state as JSON, so it is small.
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
-from hashlib import blake2b
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -49,17 +48,15 @@ _SECOND = timedelta(seconds=1)
 
 
 class ObjectCount(msgspec.Struct, array_like=True):
-    """A number of objects, their bytes, and a digest independent of their order."""
+    """A number of objects, and their bytes."""
 
     objects: int = 0
     size: int = 0
-    digest: int = 0
 
-    def add(self, size: int, digest: int) -> None:
+    def add(self, size: int) -> None:
         """Add an object."""
         self.objects += 1
         self.size += size
-        self.digest = (self.digest + digest) % 2**63
 
 
 class Freshness(msgspec.Struct, array_like=True):
@@ -75,31 +72,16 @@ class Freshness(msgspec.Struct, array_like=True):
         self.modified = max(self.modified, modified)
 
 
-class InventoryChange(msgspec.Struct, array_like=True):
-    """Changes of a topic's objects that only a count can find.
-
-    `missing` objects of the count before were deleted or overwritten since. `late` objects were written since into
-    folders, or under names, beyond the walks' border: `example` is the key of one.
-    """
-
-    missing: int = 0
-    late: int = 0
-    example: str = ""
-
-
 class TopicInventory(msgspec.Struct, array_like=True):
     """A topic's objects: those of the last count alone (`older`), and those of the last walk by place (`recent`).
 
-    `before` are the objects written before the last count began, for the next count to compare. `young` is the number
-    of later ones in `older`. `reported` are the numbers in the last observation.
+    The last count found `fewer` than there were. `reported` are the numbers in the last observation.
     """
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
-    before: ObjectCount = msgspec.field(default_factory=ObjectCount)
     recent: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     fresh: Freshness = msgspec.field(default_factory=Freshness)
-    young: int = 0
-    change: InventoryChange | None = None
+    fewer: int = 0
     reported: str = ""
 
     @property
@@ -113,20 +95,11 @@ class TopicInventory(msgspec.Struct, array_like=True):
 
 
 class TopicCounting(msgspec.Struct, array_like=True):
-    """A topic's objects in the unfinished count.
-
-    `same` is compared with `TopicInventory.before`. `open` are the objects for the next walks to list. `late_at` is the
-    time of writing of the example of late objects (epoch ms).
-    """
+    """A topic's objects in the unfinished count. The next walks list those that are `open`."""
 
     older: ObjectCount = msgspec.field(default_factory=ObjectCount)
-    before: ObjectCount = msgspec.field(default_factory=ObjectCount)
-    same: ObjectCount = msgspec.field(default_factory=ObjectCount)
     open: ObjectCount = msgspec.field(default_factory=ObjectCount)
     fresh: Freshness = msgspec.field(default_factory=Freshness)
-    young: int = 0
-    late_at: int = 0
-    change: InventoryChange = msgspec.field(default_factory=InventoryChange)
 
 
 class WalkedTopic(msgspec.Struct, array_like=True):
@@ -295,21 +268,8 @@ class Inventory:
         topic = count.topics.setdefault(item.topic, TopicCounting())
         folder, name = self._split_key(item.key)
         span = self._find_span(folder)
-        modified = _find_modified(info)
-        digest = _hash_object(info)
-        is_older = span is None or span[1] <= count.since
-        (topic.older if is_older else topic.open).add(info.size, digest)
-        if modified < count.begun:
-            topic.before.add(info.size, digest)
-        else:
-            topic.young += is_older
-        if modified < self._state.counted:
-            topic.same.add(info.size, digest)
-        elif self._is_behind(folder, name, span):
-            topic.change.late += 1
-            if modified >= topic.late_at:
-                topic.late_at, topic.change.example = modified, item.key
-        topic.fresh.update(span and (*span, folder), modified)
+        (topic.older if span is None or span[1] <= count.since else topic.open).add(info.size)
+        topic.fresh.update(span and (*span, folder), _find_modified(info))
         if span is None and count.tails is not None:
             count.tails[folder] = max(name, count.tails.get(folder, ""))
             if len(count.tails) > MAX_TAILS:
@@ -327,19 +287,16 @@ class Inventory:
         count = state.count
         if count is None:
             return  # there was no page
-        is_first = not state.counted
         topics: dict[str, TopicInventory] = {}
         for name in sorted({*state.topics, *count.topics}):
             previous = state.topics.get(name, TopicInventory())
             counted = count.topics.get(name, TopicCounting())
             if not counted.fresh.modified and not previous.objects:
                 continue  # the lack of objects was reported
-            change = None if is_first else _find_change(previous, counted)
+            fewer = max(0, previous.objects - counted.older.objects - counted.open.objects)
             # Without walks, the numbers stay those of the count.
             recent = {} if count.tails is not None else {"": (counted.open.objects, counted.open.size)}
-            topics[name] = TopicInventory(
-                counted.older, counted.before, recent, counted.fresh, counted.young, change, previous.reported
-            )
+            topics[name] = TopicInventory(counted.older, recent, counted.fresh, fewer, previous.reported)
         state.counted = count.begun
         state.since = count.since
         state.tails = count.tails
@@ -463,21 +420,6 @@ class Inventory:
         return tuple(folder.split(self._reader.delimiter))
 
 
-def _find_change(previous: TopicInventory, counted: TopicCounting) -> InventoryChange | None:
-    """Compare the objects written before the last count, as they were then, with those of now."""
-    change = counted.change
-    change.late = max(0, change.late - previous.young)
-    change.missing = max(0, previous.before.objects - counted.same.objects)
-    if not change.missing and previous.before.objects == counted.same.objects and previous.before != counted.same:
-        change.missing = 1  # at least: one went, and one came with an older time
-    return change if change.missing or change.late else None
-
-
 def _find_modified(info: ObjectInfo) -> int:
     """Return the time of the object's writing, in epoch ms."""
     return (info.last_modified - EPOCH) // ONE_MS
-
-
-def _hash_object(info: ObjectInfo) -> int:
-    digest = blake2b(f"{info.key}\0{info.etag}\0{info.size}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1

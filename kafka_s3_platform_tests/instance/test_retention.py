@@ -225,10 +225,10 @@ from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from dagster import DagsterInstance
-from kafka_s3_platform.instance import retention
+from kafka_s3_platform.instance import tables
 from kafka_s3_platform_tests.instance.support import HOURS, topic
 home, run_id, moment = sys.argv[1], sys.argv[2], sys.argv[3]
-retention.EVENTS_AT_ONCE = 7
+tables.EVENTS_AT_ONCE = 7
 
 def delete(after):
     with DagsterInstance.from_config(home) as instance:
@@ -241,7 +241,7 @@ def delete(after):
                 os.kill(os.getpid(), signal.SIGKILL)
             left[0] -= 1
         event.listen(Engine, moment, kill)
-        retention.delete_run(instance, run_id)
+        tables.delete_run(instance, run_id)
 
 kills = 0
 while True:

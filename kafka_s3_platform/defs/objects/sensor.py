@@ -114,11 +114,12 @@ def _observe_news(
     """Make an observation of each topic with a change."""
     for name, topic in state.topics.items():
         numbers = f"{topic.objects} {topic.size} {topic.fresh.newest and topic.fresh.newest[2]}"
-        if numbers != topic.reported or topic.change is not None:
+        if numbers != topic.reported or topic.fewer:
             metadata = _make_metadata(config, state, name, walked.get(name, WalkedTopic()), place)
             key = TopicAssets(config, name).key("objects")
-            yield dg.AssetObservation(key, description=_describe_change(topic), metadata=metadata)
-            topic.reported, topic.change = numbers, None
+            yield dg.AssetObservation(key, description=_describe_loss(topic), metadata=metadata)
+            topic.reported = numbers
+            topic.fewer = 0
 
 
 def _make_metadata(
@@ -136,9 +137,8 @@ def _make_metadata(
         start, end, folder = topic.fresh.newest
         metadata["newest_folder"] = dg.MetadataValue.text(folder)
         what |= {"from_time": _read_time(start).isoformat(), "to_time": _read_time(end).isoformat()}
-    if topic.change is not None:
-        metadata["missing_objects"] = dg.MetadataValue.int(topic.change.missing)
-        metadata["late_objects"] = dg.MetadataValue.int(topic.change.late)
+    if topic.fewer:
+        metadata["missing_objects"] = dg.MetadataValue.int(topic.fewer)
     rows = [
         {"folder": folder, "objects": objects, "object_bytes": size}
         for folder, (objects, size) in sorted(walked.folders.items(), reverse=True)[:MAX_FOLDERS]
@@ -148,21 +148,11 @@ def _make_metadata(
     return metadata | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), what)}
 
 
-def _describe_change(topic: TopicInventory) -> str | None:
-    change = topic.change
-    if change is None:
+def _describe_loss(topic: TopicInventory) -> str | None:
+    if not topic.fewer:
         return None
-    sentences = []
-    if change.missing:
-        sentences.append(
-            f"{change.missing:,} object(s) of the count before this one, or more, were deleted or overwritten since."
-        )
-    if change.late:
-        sentences.append(
-            f"{change.late:,} object(s) came since to time folders older than the look-back, or under names before the "
-            f"last one of that count, such as {change.example}."
-        )
-    return " ".join(sentences)
+    were = "object was" if topic.fewer == 1 else "objects were"
+    return f"At least {topic.fewer:,} {were} deleted since the count before this one: so many fewer there are."
 
 
 def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:

@@ -102,11 +102,6 @@ class Look:
         found: dict[str, Any] = json.loads(self.result.cursor or "{}")["/objects"]
         return found
 
-    def count_until_known(self, topic: str, objects: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Count until a count began a second after so many objects were written: what happens to them later is told."""
-        while self.state["topics"][topic][1][0] < objects:
-            assert self.count_again(monkeypatch) == {}
-
     def number(self, event: dg.AssetObservation, name: str) -> int:
         found = event.metadata[name].value
         assert isinstance(found, int)
@@ -168,29 +163,25 @@ def test_a_tick_lists_only_folders_of_the_look_back_however_many_older_ones_ther
     assert len(listed) <= few + 4
 
 
-def test_what_no_tick_can_see_is_found_by_the_next_count_and_told(
+def test_what_no_tick_can_see_is_found_by_the_next_count(
     look: Look, put: Put, config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = [NOW - timedelta(days=40 + n) for n in range(3)]
     keys = [put("orders", hour) for hour in old]
     look()
-    look.count_until_known("orders", 3, monkeypatch)
-    late = put("orders", old[0], first=5)
+    put("orders", old[0], first=5)
     assert look() == {}
     assert look.count_again(monkeypatch) == {"orders": (4, 12)}
-    [told] = look.events
-    assert (told.metadata["missing_objects"].value, told.metadata["late_objects"].value) == (0, 1)
-    assert late in (told.description or "")
+    assert "missing_objects" not in look.events[0].metadata
 
-    look.count_until_known("orders", 4, monkeypatch)
-    put("orders", old[1], body=b'{"a":1}\n')
-    s3_client.delete_object(Bucket=config.store.bucket, Key=keys[2])
+    for key in keys[1:]:
+        s3_client.delete_object(Bucket=config.store.bucket, Key=key)
     assert look() == {}
-    assert look.count_again(monkeypatch) == {"orders": (3, 14)}
-    [told] = look.events
-    assert told.metadata["missing_objects"].value == 2
-    assert keys[1] in (told.description or "")
-    assert look() == {}
+    assert look.count_again(monkeypatch) == {"orders": (2, 6)}
+    [event] = look.events
+    assert event.metadata["missing_objects"].value == 2
+    assert "At least 2 objects were deleted" in (event.description or "")
+    assert look() == look.count_again(monkeypatch) == {}, "it is told once"
 
 
 def test_in_folders_that_tell_no_time_a_tick_lists_what_follows_the_last_name(
