@@ -34,8 +34,7 @@ from kafka_s3_platform.model.connect import (
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.times import HOUR_MS, TIME_BASED
 from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
-from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.partitioners.time_based import find_hour_starts
+from kafka_s3_platform.partitioners.partitioners import find_hour_starts, new_partitioner
 from kafka_s3_platform.segments.target import Bucket, BucketPart
 from kafka_s3_platform.segments.writers import build_put_failures
 from kafka_s3_platform.transforms import new_chain

@@ -29,9 +29,8 @@ from kafka_s3_platform.model.segment import EpochMark
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, to_epoch_ms
 from kafka_s3_platform.model.unresolved import parse_retention_ms
-from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.progress import Progress
-from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.spark.runner import TaskRunner, deal_out
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot
 from kafka_s3_platform.store.lease import release_leases, released_on_failure
 from kafka_s3_platform.store.objects import ObjectStore

@@ -11,9 +11,8 @@ from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.spark.warm.client import NoWarmSparkError, WarmRunner, find_warm_spark
-from kafka_s3_platform.spark.warm.identity import identify_process
-from kafka_s3_platform.spark.warm.launch import become_server, launch_server, retire_servers
-from kafka_s3_platform.spark.warm.wire import find_folder, refuse_foreign_folder
+from kafka_s3_platform.spark.warm.server import become_server, launch_server, retire_servers
+from kafka_s3_platform.spark.warm.wire import find_folder, identify_process, refuse_foreign_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

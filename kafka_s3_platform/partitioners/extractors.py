@@ -1,12 +1,16 @@
 """Extracts the times of records for their encoded partitions, as Kafka Connect's timestamp extractors do.
 
-There is no extractor for Wallclock: the plan gives the hour of each offset.
+There is no extractor for Wallclock: the plan gives the hour of each offset. A decoded number alone may be a date or a
+timestamp: the logical type of its field decides.
+
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from operator import index
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -16,14 +20,53 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.avro.schema import is_record
+from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.config.plugins import TIMESTAMP_EXTRACTOR, load_class, name_fault
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
-from kafka_s3_platform.java.joda_iso8601 import parse_texts
-from kafka_s3_platform.java.zones import convert_local_times
-from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions, describe_batch
+from kafka_s3_platform.java.joda import convert_local_times, parse_texts
+from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, ConnectBatch, Int64s, Positions, Schema, describe_batch
 from kafka_s3_platform.model.times import DAY_MS
-from kafka_s3_platform.partitioners.field_types import MIXED_TYPES, find_logical_type
+
+MIXED_TYPES = "a number of one of several logical types"
+"""The logical type of a field of several: the meaning of a number there depends on the record."""
+
+
+def find_logical_type(schema: Schema, path: Sequence[str]) -> str | None:
+    """Return the logical type of the field at `path` (outermost name first), None if it has none, or MIXED_TYPES."""
+    return _look_up_logical_type(schema.text, tuple(path))
+
+
+@lru_cache(maxsize=1_000)
+def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
+    avro = AvroSchema(json.loads(text))
+    types = _list_branches(avro, avro.root)
+    for name in path:
+        members = [member for node in types for member in _list_members(node, name)]
+        types = [branch for member in members for branch in _list_branches(avro, member)]
+    numbers = {node.get("logicalType") for node in types if node["type"] in {"int", "long"}}
+    if len(numbers) > 1:
+        return MIXED_TYPES
+    return next((node["logicalType"] for node in types if "logicalType" in node), None)
+
+
+def _list_branches(avro: AvroSchema, node: Any) -> list[Mapping[str, Any]]:
+    """List the types of a value: the branches of a union, or the one type."""
+    definition = avro.resolved(node)
+    if isinstance(definition, list):
+        return [branch for member in definition for branch in _list_branches(avro, member)]
+    return [definition]
+
+
+def _list_members(node: Mapping[str, Any], name: str) -> Iterator[Any]:
+    if node["type"] == "map":
+        yield node["values"]
+    if is_record(node):
+        for member in node["fields"]:
+            if member["name"] == name:
+                yield member["type"]
+
 
 SECONDS_BELOW = 100_000_000_000
 """Numbers nearer to 0 are seconds, others milliseconds: this is 5138-11-16 in seconds, 1973-03-03 in milliseconds."""

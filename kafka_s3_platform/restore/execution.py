@@ -28,9 +28,8 @@ from kafka_s3_platform.restore.source.base import RecordStream
 from kafka_s3_platform.restore.verify.read_back import VerifiedStream, verify_stream
 from kafka_s3_platform.restore.verify.target_count import group_by_target
 from kafka_s3_platform.restore.verify.verification import Verification, Verified
-from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.progress import Progress
-from kafka_s3_platform.spark.runner import STREAM_COST, Attempt, TaskRunner
+from kafka_s3_platform.spark.runner import STREAM_COST, Attempt, TaskRunner, deal_out
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)

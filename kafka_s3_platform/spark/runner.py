@@ -1,10 +1,13 @@
 """Runs independent tasks as Spark jobs of one Spark task each.
 
 Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds how many tasks run at
-once but not where they run, results arrive one by one (progress is live), and a slow task does not delay others.
+once but not where they run, results arrive one by one (progress is live), and a slow task does not delay others. Small
+tasks are dealt out into groups, because a task of Spark costs more than a small piece of work.
+
 """
 
 import logging
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -14,15 +17,38 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.errors import PermanentError, SparkUnavailableError, TransientError, explain_full_disk
-from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.session import MAX_TASK_ATTEMPTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
+
+GROUPS_PER_SLOT = 4
+"""Into how many groups the tasks of one place of work are dealt: a slow one then leaves the others work to do."""
+
+GROUP_COST = 1_000_000
+"""Below this cost, in records, there are fewer groups, but one for each place of work: a group itself costs a tenth."""
+
+
+def deal_out(tasks: Sequence[T], count_cost: Callable[[T], int], at_once: int) -> list[tuple[T, ...]]:
+    """Deal out the tasks into groups of about the same cost, in order. A large task stays alone."""
+    total = sum(map(count_cost, tasks))
+    share = total / max(1, at_once, min(total // GROUP_COST, at_once * GROUPS_PER_SLOT))
+    groups: list[list[T]] = []
+    filled = share
+    for task in tasks:
+        cost = count_cost(task)
+        if filled + cost > share:
+            groups.append([])
+            filled = 0
+        groups[-1].append(task)
+        filled += cost
+    return [tuple(group) for group in groups]
+
+
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 _RAISED_BY_TASK = "org.apache.spark.api.python.PythonException"
@@ -246,3 +272,29 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
             raise
 
     return call
+
+
+def pickle_task(function: Callable[[T, Attempt], R], task: T) -> bytes:
+    """Pickle a task with its function: by name, as all of the platform's are, or else by value, as Spark does."""
+    if all(inner.__module__ != "__main__" and "<" not in inner.__qualname__ for inner in _list_functions(function)):
+        return pickle.dumps((function, task))
+    # imports all of PySpark, which takes longer than most tasks
+    from pyspark import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps((function, task))  # type: ignore[no-untyped-call]
+    return pickled
+
+
+def _list_functions(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield the function, or those that a partial one is made of: a group of tasks is one that calls another."""
+    if not isinstance(function, partial):
+        yield function
+        return
+    for inner in (function.func, *filter(callable, function.args)):
+        yield from _list_functions(inner)
+
+
+def run_pickled(pickled: bytes) -> bytes:
+    """Run a task in a Python worker. Return its pickled outcome."""
+    function, task = pickle.loads(pickled)  # noqa: S301 - from a process of this user: see `wire`
+    return pickle.dumps(guard_task(function)(task))

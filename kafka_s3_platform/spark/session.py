@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka_s3_platform.java.quick_start import choose_options, name_class_data
-from kafka_s3_platform.java.runtime import find_java, find_pyspark_jars
+from kafka_s3_platform.java.runtime import choose_options, find_java, find_pyspark_jars, name_class_data
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

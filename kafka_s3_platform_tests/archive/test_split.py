@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.archive.run import TASK_COST, group_tasks
 from kafka_s3_platform.archive.task import ScanTask
-from kafka_s3_platform.spark.groups import GROUP_COST, GROUPS_PER_SLOT
+from kafka_s3_platform.spark.runner import GROUP_COST, GROUPS_PER_SLOT
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from py4j.java_gateway import JavaGateway
 
 from kafka_s3_platform.java.runtime import find_java
-from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
+from kafka_s3_platform.local.broker import fetch_kafka_jars
 from kafka_s3_platform_tests.conftest import QUICK_JAVA
 
 _ADVICE = re.compile(

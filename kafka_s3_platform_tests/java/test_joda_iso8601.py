@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.java.joda_iso8601 import parse_texts
+from kafka_s3_platform.java.joda import parse_texts
 from kafka_s3_platform_tests.partitioners.batches import ms
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_iso8601.csv"

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.java import quick_start
-from kafka_s3_platform.java.quick_start import choose_options, name_class_data
-from kafka_s3_platform.java.runtime import find_java
+from kafka_s3_platform.java import runtime
+from kafka_s3_platform.java.runtime import choose_options, find_java, name_class_data
 
 CLASS_DATA = re.compile("-XX:SharedArchiveFile=.*")
 
@@ -41,7 +40,7 @@ def test_what_somebody_chose_of_java_is_left_to_them_and_nothing_else(
 def test_class_data_of_another_java_or_of_other_jars_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quick_start, "FOLDER", tmp_path)
+    monkeypatch.setattr(runtime, "FOLDER", tmp_path)
     java, jar = tmp_path / "jdk" / "bin" / "java", tmp_path / "a.jar"
     java.parent.mkdir(parents=True)
     for path in (java, jar):

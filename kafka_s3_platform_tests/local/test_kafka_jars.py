@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.local.kafka_jars import fetch_kafka_jars
+from kafka_s3_platform.local.broker import fetch_kafka_jars
 from kafka_s3_platform.local.settings import StackSettings
 
 NAME = "kafka_2.13-4.3.1"

@@ -10,8 +10,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RegistryUnavailableError
-from kafka_s3_platform.local.registry import SchemaRegistry
-from kafka_s3_platform.local.registry_app import fetch_registry_app
+from kafka_s3_platform.local.registry import SchemaRegistry, fetch_registry_app
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_registry, stop_stack
 

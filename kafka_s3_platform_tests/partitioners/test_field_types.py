@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.partitioners.field_types import MIXED_TYPES, find_logical_type
+from kafka_s3_platform.partitioners.extractors import MIXED_TYPES, find_logical_type
 
 DATE = {"type": "int", "logicalType": "date"}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.partitioners.folders import Folder, TimeFolders
-from kafka_s3_platform.partitioners.time_based import TimePaths
+from kafka_s3_platform.partitioners.partitioners import TimePaths
 
 HOUR = 3_600_000
 PATHS = {

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS
-from kafka_s3_platform.partitioners.shared_folders import explain_shared_folder
+from kafka_s3_platform.partitioners.folders import explain_shared_folder
 
 TEN_MINUTES_MS = HOUR_MS // 6
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.times import HOUR_MS
-from kafka_s3_platform.partitioners.time_based import NO_HOUR, TimePaths, find_hour_starts
+from kafka_s3_platform.partitioners.partitioners import NO_HOUR, TimePaths, find_hour_starts
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_partitions.csv"
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe"])

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.local.settings import HOST, StackSettings, name_variable
-from kafka_s3_platform.partitioners.shared_folders import explain_shared_folder
+from kafka_s3_platform.partitioners.folders import explain_shared_folder
 
 
 def list_warnings(config: ConnectorConfig, stack: StackSettings) -> Iterator[str]:

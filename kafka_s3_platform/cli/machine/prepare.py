@@ -12,7 +12,7 @@ import click
 
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.java.quick_start import remove_others
+from kafka_s3_platform.java.runtime import remove_others
 from kafka_s3_platform.spark.session import find_class_data
 
 TRAINING = f"from {__package__}.training import run_spark; run_spark()"

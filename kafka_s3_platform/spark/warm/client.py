@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_s3_platform.errors import SparkUnavailableError
-from kafka_s3_platform.spark.runner import Attempt, GroupingRunner, R, T, TaskOutcome, run_in_threads
-from kafka_s3_platform.spark.warm.identity import identify_process
-from kafka_s3_platform.spark.warm.task import pickle_task
+from kafka_s3_platform.spark.runner import Attempt, GroupingRunner, R, T, TaskOutcome, pickle_task, run_in_threads
 from kafka_s3_platform.spark.warm.wire import (
     SILENCE_SECONDS,
     FrameKind,
@@ -21,6 +19,7 @@ from kafka_s3_platform.spark.warm.wire import (
     find_folder,
     find_log,
     find_socket,
+    identify_process,
     refuse_foreign_folder,
 )
 

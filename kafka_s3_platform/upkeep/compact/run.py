@@ -18,9 +18,8 @@ from kafka_s3_platform.errors import ConfigError, PlatformError, SupersededError
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.segments.target import Bucket
-from kafka_s3_platform.spark.groups import deal_out
 from kafka_s3_platform.spark.progress import Progress
-from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.spark.runner import TaskRunner, deal_out
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, collect_object_keys
 from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.lease import Lease, release_leases, released_on_failure

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, PlatformError, StoreUnavailableError, SupersededError
-from kafka_s3_platform.spark import groups
+from kafka_s3_platform.spark import runner
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact import merge
@@ -160,7 +160,7 @@ def test_a_merge_that_fails_in_a_group_for_a_while_is_tried_again_alone(
         return do(task, attempt)
 
     monkeypatch.setattr(merge, "merge_segments", fail_once)
-    monkeypatch.setattr(groups, "GROUP_COST", 10**9)
+    monkeypatch.setattr(runner, "GROUP_COST", 10**9)
     one_place = config.model_copy(update={"tasks_max": 1})
     assert not errors_of(compact_days(requests(one_place), InProcessRunner()))
     assert tried.count(tried[0]) == 2
