@@ -20,7 +20,7 @@ MIN_LINES = 120
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_010, 12),
     "archive": (3_420, 16),
-    "avro": (2_540, 14),
+    "avro": (2_540, 12),
     "cli": (4_210, 39),
     "config": (9_100, 47),
     "converters": (4_070, 22),
@@ -31,7 +31,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "kafka": (5_640, 35),
     "layouts": (820, 5),
     "local": (1_150, 8),
-    "model": (2_800, 21),
+    "model": (2_800, 18),
     "monitoring": (1_590, 12),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
@@ -41,7 +41,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "spark": (1_470, 8),
     "status": (1_560, 9),
     "store": (4_670, 17),
-    "transforms": (1_930, 13),
+    "transforms": (1_930, 9),
     "upkeep": (2_810, 14),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""

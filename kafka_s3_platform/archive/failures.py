@@ -19,8 +19,8 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import LETTER_ADVICE, RecordFailure
+from kafka_s3_platform.model.gaps import FOR_EVER, UNREADABLE, Unreadable, Unresolved
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.unresolved import FOR_EVER, UNREADABLE, Unreadable, Unresolved
 
 if TYPE_CHECKING:
     from kafka_s3_platform.archive.task import FailedScan

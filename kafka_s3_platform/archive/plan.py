@@ -18,7 +18,7 @@ from kafka_s3_platform.errors import OffsetGapError, PlatformError
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, Untold
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange
 from kafka_s3_platform.model.state import IndexState

@@ -6,10 +6,9 @@ from datetime import datetime
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.model.segment import Segment, SegmentTotals
-from kafka_s3_platform.model.unresolved import Unresolved
 
 
 @dataclass(frozen=True)

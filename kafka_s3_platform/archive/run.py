@@ -23,12 +23,12 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
+from kafka_s3_platform.model.gaps import parse_retention_ms
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import EpochMark
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, to_epoch_ms
-from kafka_s3_platform.model.unresolved import parse_retention_ms
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import TaskRunner, deal_out
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot

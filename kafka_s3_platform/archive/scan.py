@@ -24,11 +24,10 @@ from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.record_reader import ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, subtract_offsets
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import EpochMark, Scan, Segment
-from kafka_s3_platform.model.unresolved import subtract_offsets
 from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore

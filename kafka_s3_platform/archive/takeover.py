@@ -32,7 +32,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets, refuse_active_group
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.clock import StoreClock

@@ -17,11 +17,10 @@ from kafka_s3_platform.errors import (
     RegistryUnavailableError,
     SupersededError,
 )
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import EpochMark, Scan, Segment
-from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.segments.target import SegmentTarget
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.upload import Provenance

@@ -1,4 +1,4 @@
-"""Reading positions of many records in one stretch of bytes, moved all at once."""
+"""Moves reading positions through Avro data: of many records in one stretch of bytes at once, or of a single one."""
 
 from collections.abc import Iterator
 
@@ -196,3 +196,38 @@ def make_cursor(source: npt.NDArray[np.uint8], pos: Int64s, stop: Int64s) -> Rec
     data[: len(source)] = source
     words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     return RecordCursor(data, words, pos, stop)
+
+
+class InvalidDatumError(Exception):
+    """The bytes are not a datum."""
+
+
+def read_branch_index(data: memoryview, pos: int, count: int) -> tuple[int, int]:
+    """Read the index at `pos`, below `count`. Return it and the position behind it.
+
+    Raises InvalidDatumError.
+    """
+    index, pos = read_long(data, pos, INT_BYTES)
+    if not 0 <= index < count:
+        raise InvalidDatumError
+    return index, pos
+
+
+def read_long(data: memoryview, pos: int, max_bytes: int) -> tuple[int, int]:
+    """Read the zigzag number at `pos`. Return it and the position behind it. Raises InvalidDatumError."""
+    value = 0
+    for place, byte in enumerate(data[pos : pos + max_bytes]):
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            if max_bytes == INT_BYTES and value >> 32:
+                break
+            value &= 0xFFFFFFFFFFFFFFFF
+            return value >> 1 ^ -(value & 1), pos + place + 1
+    raise InvalidDatumError
+
+
+def check_end(data: memoryview, pos: int) -> int:
+    """Return `pos`. Raise InvalidDatumError if it lies behind the end of the record."""
+    if pos > len(data):
+        raise InvalidDatumError
+    return pos

@@ -9,8 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_s3_platform.avro.cursor import INT_BYTES, LONG_BYTES, Bools, RecordCursor, is_invalid_utf8
-from kafka_s3_platform.avro.record_bytes import InvalidDatumError, check_end, read_branch_index, read_long
+from kafka_s3_platform.avro.cursor import (
+    INT_BYTES,
+    LONG_BYTES,
+    Bools,
+    InvalidDatumError,
+    RecordCursor,
+    check_end,
+    is_invalid_utf8,
+    read_branch_index,
+    read_long,
+)
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.limits import NAME_BYTES
 

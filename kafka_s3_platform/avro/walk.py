@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.avro.cursor import INT_BYTES, LONG_BYTES, Bools, RecordCursor, split_column
+from kafka_s3_platform.avro.cursor import INT_BYTES, LONG_BYTES, Bools, InvalidDatumError, RecordCursor, split_column
 from kafka_s3_platform.avro.nodes import (
     MAX_VALUES,
     BlocksNode,
@@ -34,7 +34,6 @@ from kafka_s3_platform.avro.nodes import (
     fill_null_rows,
     walk_record,
 )
-from kafka_s3_platform.avro.record_bytes import InvalidDatumError
 from kafka_s3_platform.avro.schema import NAMED, qualify_name, read_full_name, read_namespace
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.model.limits import MAX_RECORD_VALUES

@@ -1,15 +1,24 @@
-"""Confluent's wire format: a magic byte 0, the schema's id in four bytes (big-endian), then the data.
+"""Reads and writes the ids of schemas before values and in headers.
 
-Source: Confluent Schema Registry's documentation, "Formats, Serializers, and Deserializers", section "Wire format".
+Confluent's wire format has a magic byte 0, the schema's id in four bytes (big-endian), then the data. Source: Confluent
+Schema Registry's documentation, "Formats, Serializers, and Deserializers", section "Wire format".
+
+A header may name the schema instead: then keys and values hold bare data. Confluent's HeaderSchemaIdSerializer
+(Confluent Platform 8.1) writes a magic byte 1 and the 16 bytes of the schema's GUID. All of its readers also take a
+magic byte 0 and an id of four bytes. For Protobuf, the message indexes follow. Source:
+`confluent_kafka.schema_registry.serde.SchemaId`.
+
 """
 
+import uuid
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_s3_platform.model.connect import Int64s, Positions
+from kafka_s3_platform.model.connect import Int64s, Positions, Side
 
 PREFIX_BYTES = 5
 NO_ID = -1
@@ -90,3 +99,40 @@ def explain_unframed(row: bytes) -> str:
     if len(row) < PREFIX_BYTES:
         return f"has {len(row)} bytes; a magic byte and a schema id are {PREFIX_BYTES} already"
     return f"begins with the byte {row[0]:#04x}, not with the magic byte 0 before a schema id"
+
+
+SCHEMA_HEADERS: Mapping[Side, str] = {"key": "__key_schema_id", "value": "__value_schema_id"}
+
+
+def read_schema_names(headers: pa.ListArray, side: Side) -> pa.BinaryArray | None:
+    """Read each record's header of this side's schema, null if there is none. None if all are.
+
+    It is empty if the header is null, or if its first and its last one differ: some readers take one, some the other.
+    """
+    flat = pc.list_flatten(headers)
+    keys, values = flat.flatten()
+    mask = pc.equal(keys, SCHEMA_HEADERS[side])
+    if not pc.any(mask).as_py():
+        return None
+    values = pc.fill_null(values.filter(mask), b"")
+    rows, firsts = np.unique(pc.list_parent_indices(headers).filter(mask).to_numpy(), return_index=True)
+    first, last = (values.take(pa.array(at)) for at in (firsts, np.append(firsts[1:], len(values)) - 1))
+    places = np.full(len(headers), -1)
+    places[rows] = np.arange(len(rows))
+    return pc.if_else(pc.equal(first, last), first, b"").take(pa.array(places, mask=places < 0))
+
+
+def parse_schema_name(text: bytes) -> tuple[str | int, bytes]:
+    """Return the GUID or the id in such a header, and the bytes behind. ValueError: it names neither."""
+    if text[:1] == b"\1" and len(text) >= 17:
+        return str(uuid.UUID(bytes=text[1:17])), text[17:]
+    if text[:1] == b"\0" and len(text) >= PREFIX_BYTES:
+        return int.from_bytes(text[1:PREFIX_BYTES], "big"), text[PREFIX_BYTES:]
+    raise ValueError(f"has {len(text)} bytes, neither 1 and a GUID of 16 bytes nor 0 and an id of 4 bytes")
+
+
+def encode_schema_name(name: str | int, rest: bytes) -> bytes:
+    """Return the header's bytes. With an id, they are also the prefix of the wire format."""
+    if isinstance(name, int):
+        return b"\0" + name.to_bytes(PREFIX_BYTES - 1, "big") + rest
+    return b"\1" + uuid.UUID(name).bytes + rest

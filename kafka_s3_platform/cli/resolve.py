@@ -13,8 +13,8 @@ from kafka_s3_platform.archive.failures import describe_time_left, format_skip_c
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
+from kafka_s3_platform.model.gaps import Unresolved
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, list_unresolved
 from kafka_s3_platform.upkeep.resolve import resolve_offsets as decide
 

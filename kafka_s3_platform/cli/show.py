@@ -12,7 +12,7 @@ from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.output import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.model.gap import count_reasons
+from kafka_s3_platform.model.gaps import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.upkeep.compact.days import DaySummary, summarize_days
 from kafka_s3_platform.upkeep.hour_states import MARKS, GridDay, StatedHour, make_hour_grid

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.avro.header_ids import encode_schema_name
 from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.avro.schema import collect_definitions, encode_null, make_self_contained, narrow_to_field
 from kafka_s3_platform.avro.walk import Datum, check_bodies, read_columns
-from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, explain_unframed, read_schema_ids
+from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, encode_schema_name, explain_unframed, read_schema_ids
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin
 from kafka_s3_platform.converters.registry import RegistrySchema, open_registry

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.avro.header_ids import SCHEMA_HEADERS, encode_schema_name, parse_schema_name, read_schema_names
+from kafka_s3_platform.avro.wire import SCHEMA_HEADERS, encode_schema_name, parse_schema_name, read_schema_names
 from kafka_s3_platform.config.classes import CONVERTER_NAMES
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.converters import new_converter

@@ -10,7 +10,7 @@ import dagster as dg
 from kafka_s3_platform.archive.request import ArchiveReport, HourReport
 from kafka_s3_platform.config.keys.environment import EnvironmentVariable, read_page_url
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.text import count_noun, format_size
 

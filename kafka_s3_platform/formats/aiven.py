@@ -38,10 +38,10 @@ from kafka_s3_platform.formats.reading import (
 )
 from kafka_s3_platform.formats.sink_lines import decode_text_bytes, encode_header_value
 from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.json_values import read_number
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
-from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
 UNKNOWN_OFFSET = -1
 HEADERS = RECORD_SCHEMA.field("headers").type

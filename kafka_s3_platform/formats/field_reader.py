@@ -11,8 +11,8 @@ from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.formats.reading import BatchReader, ReadBatch
 from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
+from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import MISSING, Int64s
-from kafka_s3_platform.model.record import NO_TIMESTAMP
 
 _MOST = 2**63 - 1
 

@@ -33,9 +33,9 @@ from kafka_s3_platform.formats.reading import (
     read_pieces,
 )
 from kafka_s3_platform.formats.sink_lines import encode_header_value
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
-from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 
 _HEADERS = RECORD_SCHEMA.field("headers").type
 _UNKNOWN_OFFSET = -1

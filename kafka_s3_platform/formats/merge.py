@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.batches import cut_batches, read_offset_column
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA, cut_batches, read_offset_column
 
 
 @dataclass(frozen=True, slots=True)

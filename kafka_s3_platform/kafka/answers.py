@@ -15,8 +15,8 @@ from typing import Generic, Literal, NewType, TypeVar
 from confluent_kafka import OFFSET_INVALID
 
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, TransientError
+from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.record import NO_TIMESTAMP
 
 LogStart = NewType("LogStart", int)
 """The first offset that a log still holds."""

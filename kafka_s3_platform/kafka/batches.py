@@ -10,8 +10,8 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.model.batches import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.offsets import TopicPartition
-from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 
 _HEADERS = RECORD_SCHEMA.field("headers").type
 

@@ -44,9 +44,8 @@ from kafka_s3_platform.kafka.message_stream import (
 from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import UNREADABLE, Gap, Unreadable
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
-from kafka_s3_platform.model.unresolved import UNREADABLE, Unreadable
 
 # Python handles signals only between two calls of librdkafka, so no call waits longer than this.
 POLL_SECONDS = 0.1

@@ -31,10 +31,9 @@ from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import ENTAILED
 from kafka_s3_platform.kafka.produce.producer import LARGEST_MESSAGE, POLL_SECONDS, find_sent_codec
 from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, read_milliseconds
-from kafka_s3_platform.model.batches import read_offset_column
+from kafka_s3_platform.model.batches import RECORD_SCHEMA, read_offset_column
 from kafka_s3_platform.model.connect import LETTER_ADVICE, LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
-from kafka_s3_platform.model.record import RECORD_SCHEMA
-from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
+from kafka_s3_platform.model.gaps import FOR_EVER, parse_retention_ms
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from confluent_kafka import Message
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.batches import read_offset_column
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unreadable
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
-from kafka_s3_platform.model.unresolved import Unreadable
 
 
 @dataclass(slots=True)

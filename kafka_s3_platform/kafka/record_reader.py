@@ -6,9 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unreadable
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.unresolved import Unreadable
 
 
 @dataclass(frozen=True, slots=True)

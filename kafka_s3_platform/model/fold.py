@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
-from kafka_s3_platform.model.folded import Fold, FoldedHours, FoldedLook, FoldedScan
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import HourRange, Scan
+from kafka_s3_platform.model.segment import Fold, FoldedHours, FoldedLook, FoldedScan, HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 

@@ -13,11 +13,10 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from kafka_s3_platform.model.folded import find_folded_month, list_months
-from kafka_s3_platform.model.gap import Gap, GapReason, count_reasons
+from kafka_s3_platform.model.gaps import UNREADABLE, Gap, GapReason, count_reasons
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.segment import find_folded_month, list_months
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.model.unresolved import UNREADABLE
 
 if TYPE_CHECKING:
     from kafka_s3_platform.model.state import IndexState

@@ -12,9 +12,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from kafka_s3_platform.model.folded import Fold, find_folded_month, list_folded_hours, list_months
 from kafka_s3_platform.model.frontier import Frontier, Looks
-from kafka_s3_platform.model.gap import Gap, GapReason
+from kafka_s3_platform.model.gaps import Gap, GapReason, Unresolved, subtract_offsets
 from kafka_s3_platform.model.judge import Judge
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.schema import ArchivedSchema
@@ -23,13 +22,16 @@ from kafka_s3_platform.model.segment import (
     Compaction,
     Condemned,
     EpochMark,
+    Fold,
     HourRange,
     Reservation,
     Scan,
     Segment,
     TopicGeneration,
+    find_folded_month,
+    list_folded_hours,
+    list_months,
 )
-from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
 
 Range: TypeAlias = tuple[int | None, int | None]
 """Where an hour begins and ends in a kafka partition. None: unknown."""

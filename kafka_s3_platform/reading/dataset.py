@@ -31,8 +31,8 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.formats.damage import build_limit_error
 from kafka_s3_platform.formats.envelope.parquet import ROW_GROUP_BYTES, ROW_GROUP_RECORDS, EnvelopeReader, name_damage
 from kafka_s3_platform.formats.parquet.pages import TAIL_BYTES, RowGroup, RowGroupPages
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.limits import ReadLimits
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.model.times import EPOCH, ONE_MS

@@ -26,8 +26,8 @@ from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
 from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import KeyReader, Refusal
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Side
-from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.sources.contents import Contents
 from kafka_s3_platform.sources.judge import is_own_document

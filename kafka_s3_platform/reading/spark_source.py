@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType  # noqa: TID253
 
 from kafka_s3_platform.config.files import FOLDER_VARIABLE
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, find_objects
 from kafka_s3_platform.reading.values import ValueDecoder
 from kafka_s3_platform.store.row_filter import SegmentFilter

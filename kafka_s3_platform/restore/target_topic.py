@@ -11,8 +11,8 @@ from kafka_s3_platform.config.keys.transforms.steps import routes_records
 from kafka_s3_platform.config.settings import TransformSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import compile_java_regex, replace_whole_match
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.transforms import new_chain
 
 TOPIC = "{topic}"

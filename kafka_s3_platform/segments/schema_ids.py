@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kafka_s3_platform.avro.header_ids import parse_schema_name, read_schema_names
-from kafka_s3_platform.avro.wire import NO_ID, read_schema_ids
+from kafka_s3_platform.avro.wire import NO_ID, parse_schema_name, read_schema_ids, read_schema_names
 from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.registry import Registry, open_registry

@@ -32,10 +32,9 @@ from kafka_s3_platform.formats.sink_lines import (
     decode_base64_header,
     encode_foreign_header,
 )
-from kafka_s3_platform.model.batches import read_offset_column
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA, read_offset_column
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Payload
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
-from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, ObjectSet, is_written_here
 from kafka_s3_platform.store.objects import ObjectStore
 

@@ -18,9 +18,9 @@ from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.formats.reading import ReadBatch
+from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.offsets import MAX_OFFSET
-from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.sources.contents import (
     HOLD_BYTES,
     BlockSelection,

@@ -14,9 +14,9 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings, SourceSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.model.times import HOUR_MS
 from kafka_s3_platform.sources.objects import MAX_LINES, BadObject, ForeignObject, ObjectGroup
 

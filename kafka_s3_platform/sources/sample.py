@@ -14,8 +14,8 @@ from kafka_s3_platform.formats.writers import find_extension
 from kafka_s3_platform.layouts.new_layout import new_key_reader, new_segment_layout
 from kafka_s3_platform.layouts.segment_key import SegmentKey, list_parts
 from kafka_s3_platform.layouts.template import complete_template
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Payload
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.times import HOUR_MS
 from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner

@@ -18,10 +18,10 @@ from kafka_s3_platform.archive.plan import (
 from kafka_s3_platform.errors import BrokerUnavailableError, ClockError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.answers import OffsetAtTime
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gaps import FOR_EVER, parse_retention_ms
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, HOUR_MS, to_epoch_ms
-from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 from kafka_s3_platform.status.topic import ArchivedTopic, find_newest_closed_hour, fingerprint_inputs
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.gap import count_reasons
+from kafka_s3_platform.model.gaps import count_reasons
 from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, TopicHealth
 from kafka_s3_platform.model.silence import NO_ANSWER, Silence
 from kafka_s3_platform.status.backlog import Archived, Backlog

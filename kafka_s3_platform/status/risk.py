@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from kafka_s3_platform.archive.failures import SHOWN
 from kafka_s3_platform.config.settings import ArchiveSettings
+from kafka_s3_platform.model.gaps import FOR_EVER, parse_retention_ms
 from kafka_s3_platform.model.health import Level, Risk
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.model.unresolved import FOR_EVER, parse_retention_ms
 from kafka_s3_platform.status.backlog import Backlog
 from kafka_s3_platform.text import count_noun
 

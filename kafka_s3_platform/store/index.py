@@ -25,8 +25,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IndexConflictError, IndexDamagedError, StoreUnavailableError
 from kafka_s3_platform.lazy import lazy_property
-from kafka_s3_platform.model.folded import Fold
-from kafka_s3_platform.model.segment import Segment, StoredChunk
+from kafka_s3_platform.model.segment import Fold, Segment, StoredChunk
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import is_expired
 from kafka_s3_platform.store.errors import PreconditionError

@@ -16,14 +16,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.model.folded import Fold, FoldedHours, FoldedLook, FoldedScan
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform.model.segment import (
     CommittedOffset,
     Compaction,
     Condemned,
+    Fold,
+    FoldedHours,
+    FoldedLook,
+    FoldedScan,
     HourRange,
     Reservation,
     Scan,
@@ -33,7 +36,6 @@ from kafka_s3_platform.model.segment import (
     TopicGeneration,
 )
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.unresolved import Unresolved
 
 _LOOK = ("log_start_offset", "last_stable_offset", "high_watermark")
 _RANGE = ("start_offset", "end_offset")

@@ -11,7 +11,7 @@ from typing import NewType, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.segment import Chunk, Compaction, Reservation
 from kafka_s3_platform.store.index_rows import STATE_PERIOD, find_kind
 

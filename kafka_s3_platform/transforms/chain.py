@@ -1,10 +1,13 @@
 """Runs the steps of `transforms` in order, each one for the records selected by its predicate."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_s3_platform.config.keys.transforms.steps import (
     find_java_class,
@@ -13,19 +16,67 @@ from kafka_s3_platform.config.keys.transforms.steps import (
     parse_options,
 )
 from kafka_s3_platform.config.plugins import MAPPER, load_class
-from kafka_s3_platform.config.settings import TransformSettings
+from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
 from kafka_s3_platform.model.connect import ConnectBatch, Mask, Outcome, RecordFailure, Side, Transform
-from kafka_s3_platform.transforms.cast import Cast
+from kafka_s3_platform.transforms.cast import Cast, TimestampConverter
 from kafka_s3_platform.transforms.edits import Edit
-from kafka_s3_platform.transforms.fields import ExtractField, HoistField, InsertField, ReplaceField, ValueToKey
+from kafka_s3_platform.transforms.fields import (
+    ExtractField,
+    HoistField,
+    InsertField,
+    MaskField,
+    ReplaceField,
+    SetSchemaMetadata,
+    ValueToKey,
+)
 from kafka_s3_platform.transforms.flatten import Flatten
-from kafka_s3_platform.transforms.headers import DropHeaders, HeaderFrom, InsertHeader
+from kafka_s3_platform.transforms.headers import BatchHeaders, DropHeaders, HeaderFrom, InsertHeader
 from kafka_s3_platform.transforms.mappers import MapperStep
-from kafka_s3_platform.transforms.mask_field import MaskField
-from kafka_s3_platform.transforms.metadata import SetSchemaMetadata
-from kafka_s3_platform.transforms.predicates import Predicate, new_predicate
 from kafka_s3_platform.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter
-from kafka_s3_platform.transforms.timestamps import TimestampConverter
+
+Predicate = Callable[[ConnectBatch], Mask]
+
+
+def new_predicate(settings: PredicateSettings) -> Predicate:
+    """Compile the predicate to a mask of records."""
+    return _PREDICATES[settings.type](parse_options(settings))
+
+
+def _match_topic_name(values: Mapping[str, Any]) -> Predicate:
+    pattern: re.Pattern[str] = values["pattern"]
+
+    def mask(batch: ConnectBatch) -> Mask:
+        # Each distinct topic is matched once.
+        topics = pc.dictionary_encode(batch.records.column("topic"))
+        matched = np.array([pattern.fullmatch(topic) is not None for topic in topics.dictionary.to_pylist()], bool)
+        selected: Mask = matched[topics.indices.to_numpy()]
+        return selected
+
+    return mask
+
+
+def _match_header_key(values: Mapping[str, Any]) -> Predicate:
+    name: str = values["name"]
+
+    def mask(batch: ConnectBatch) -> Mask:
+        headers = BatchHeaders.of(batch.records)
+        is_named = pc.equal(headers.keys, pa.scalar(name)).to_numpy(zero_copy_only=False)
+        with_name = np.zeros(batch.num_rows, bool)
+        with_name[headers.rows[is_named]] = True
+        return with_name
+
+    return mask
+
+
+def _match_tombstone(_: Mapping[str, Any]) -> Predicate:
+    return lambda batch: batch.value.is_null
+
+
+_PREDICATES: Mapping[str, Callable[[Mapping[str, Any]], Predicate]] = {
+    "TopicNameMatches": _match_topic_name,
+    "HasHeaderKey": _match_header_key,
+    "RecordIsTombstone": _match_tombstone,
+}
 
 
 class TransformStep(Protocol):

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from kafka_s3_platform.avro.plain_json import compile_plain_json
 from kafka_s3_platform.avro.structs import Avro
 from kafka_s3_platform.java.numbers import format_json, format_text
+from kafka_s3_platform.model.batches import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Schema, Side
-from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.transforms.cast import compile_cast
 from kafka_s3_platform.transforms.edits import Edit, Plan, replace_payload
 from kafka_s3_platform.transforms.fields import collect_defaults, fill_nulls, require_map

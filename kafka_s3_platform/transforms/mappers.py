@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.plugins import choose_cause, mask_options
 from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import (
     NO_SCHEMA,
     ConnectBatch,
@@ -23,7 +24,6 @@ from kafka_s3_platform.model.connect import (
     Side,
 )
 from kafka_s3_platform.model.json_values import require_exact
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.transforms.edits import RowNumbers, replace_payload
 from kafka_s3_platform.transforms.headers import HEADERS, replace_column
 

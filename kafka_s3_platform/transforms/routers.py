@@ -16,6 +16,7 @@ from kafka_s3_platform.config.keys.transforms.options import split_json_path
 from kafka_s3_platform.config.keys.values import is_topic_name
 from kafka_s3_platform.java.regex import replace_whole_match
 from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
+from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import (
     DATA_EXCEPTION,
     ConnectBatch,
@@ -26,7 +27,6 @@ from kafka_s3_platform.model.connect import (
     strip_branch,
 )
 from kafka_s3_platform.model.json_values import require_exact
-from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.transforms.headers import replace_column
 
 _SHOWN = 100

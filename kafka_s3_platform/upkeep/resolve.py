@@ -18,11 +18,10 @@ from kafka_s3_platform.errors import BusyError, OpenTransactionError, PermanentE
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved, subtract_offsets
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import TopicGeneration
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.model.unresolved import Unresolved, subtract_offsets
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.row_filter import match_unresolved

@@ -19,11 +19,10 @@ from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import Int64s
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.offsets import RangeSet
 from kafka_s3_platform.model.segment import Segment, StoredObject, cluster_overlaps
 from kafka_s3_platform.model.times import HOUR, shift_time
-from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.spark.progress import Progress
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex

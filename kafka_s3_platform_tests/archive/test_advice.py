@@ -29,7 +29,7 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
     UnresolvedOffsetsError,
 )
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index_commit import Change

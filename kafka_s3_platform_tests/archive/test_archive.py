@@ -25,7 +25,7 @@ from kafka_s3_platform.errors import (
     StoreUnavailableError,
 )
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change

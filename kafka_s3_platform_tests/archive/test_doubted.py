@@ -13,7 +13,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime
 from kafka_s3_platform.kafka.known_offsets import Wanted
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.store.index import TopicIndex

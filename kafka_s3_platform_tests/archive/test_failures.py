@@ -14,7 +14,7 @@ from kafka_s3_platform.errors import (
     PlatformError,
     UnresolvedOffsetsError,
 )
-from kafka_s3_platform.model.unresolved import Unresolved
+from kafka_s3_platform.model.gaps import Unresolved
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 MS = round(NOON.timestamp() * 1000)

@@ -13,7 +13,7 @@ from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, 
 from kafka_s3_platform.kafka.admin import TopicDescription
 from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import EpochMark, Scan, TopicGeneration
 from kafka_s3_platform.model.state import IndexState

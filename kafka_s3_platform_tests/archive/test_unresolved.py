@@ -16,7 +16,7 @@ from kafka_s3_platform.errors import BrokerUnavailableError, OffsetGapError, Unr
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Answers, LogEnds
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.spark.runner import Attempt

@@ -6,8 +6,8 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.avro.header_ids import encode_schema_name, parse_schema_name, read_schema_names
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.avro.wire import encode_schema_name, parse_schema_name, read_schema_names
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 
 Headers = list[tuple[str, bytes | None]]
 NAMES = st.sampled_from(["__value_schema_id", "__key_schema_id", "__value_schema", ""])

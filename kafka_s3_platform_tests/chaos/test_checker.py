@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.segment import HourRange, Segment
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore

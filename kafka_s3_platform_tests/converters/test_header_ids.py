@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.serialization import MessageField
 
-from kafka_s3_platform.avro.header_ids import read_schema_names
+from kafka_s3_platform.avro.wire import read_schema_names
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.header_ids import RecordConverter

@@ -26,8 +26,8 @@ from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.formats.connect import came, decoded, payload, written_with_sidecars
 from kafka_s3_platform_tests.formats.envelope.test_json_and_avro import plain
 from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS

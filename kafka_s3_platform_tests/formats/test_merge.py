@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
-from kafka_s3_platform.model.batches import BATCH_OFFSETS, cut_batches
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import BATCH_OFFSETS, RECORD_SCHEMA, cut_batches
 
 
 def records(offsets: Sequence[int], value_bytes: int = 4) -> pa.RecordBatch:

@@ -23,8 +23,8 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.formats.json.read import JsonReader
 from kafka_s3_platform.formats.lenses import LensesReader, NamedPlace
 from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.limits import NO_KEYS
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.model.times import EPOCH

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.parquet import FORMAT, FORMAT_KEY, EnvelopeWriter
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform_tests.hostile.measure import measured
 from kafka_s3_platform_tests.hostile.readers import open_for_arrow
 from kafka_s3_platform_tests.hostile.test_attacks import MEGABYTES, SECONDS

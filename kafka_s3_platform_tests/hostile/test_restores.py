@@ -22,7 +22,7 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.conftest import Lab

@@ -25,10 +25,9 @@ from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.kafka.throttle import Throttle
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.model.batches import BATCH_BYTES, BATCH_OFFSETS
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.batches import BATCH_BYTES, BATCH_OFFSETS, RECORD_SCHEMA
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import (

@@ -14,8 +14,8 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.record_reader import ReadEnd, RecordReader
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 
 def produce(kafka: KafkaSettings, topic: str, values: Iterable[bytes | None], kafka_partition: int = 0) -> None:

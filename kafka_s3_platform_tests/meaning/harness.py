@@ -23,9 +23,9 @@ from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.formats.kept_offsets import METADATA, KeptOffsets
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.model.fold import FEWEST_HOURS, Folding, fold_state
-from kafka_s3_platform.model.folded import FoldedHours, find_folded_month
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import RangeSet
-from kafka_s3_platform.model.segment import HourRange, Scan, TopicGeneration
+from kafka_s3_platform.model.segment import FoldedHours, HourRange, Scan, TopicGeneration, find_folded_month
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
-from kafka_s3_platform.model.unresolved import Unresolved
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NONE = timedelta(0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import EpochMark, HourRange, Reservation, Scan, TopicGeneration
 from kafka_s3_platform.model.state import IndexState

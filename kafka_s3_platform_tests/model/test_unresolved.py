@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_s3_platform.model.unresolved import parse_retention_ms
+from kafka_s3_platform.model.gaps import parse_retention_ms
 
 
 @pytest.mark.parametrize(

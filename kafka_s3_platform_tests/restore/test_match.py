@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.verify.offset_mapping import MappingWriter
 

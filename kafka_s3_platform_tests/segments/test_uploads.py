@@ -13,8 +13,8 @@ import pytest
 from kafka_s3_platform.config.settings import LayoutSettings, StoreSettings
 from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments import writers as module
 from kafka_s3_platform.segments.segment_writer import SegmentWriter

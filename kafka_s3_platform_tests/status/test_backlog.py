@@ -15,13 +15,12 @@ from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ClockError, LogTruncatedError
 from kafka_s3_platform.kafka.answers import Answers, OffsetAtTime, RecordOffset
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.health import Level
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import to_epoch_ms
-from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.status.backlog import MAX_HOURS, Backlog, split_contiguous
 from kafka_s3_platform.status.risk import find_risk
 from kafka_s3_platform_tests.support import HOUR, NOON, connector

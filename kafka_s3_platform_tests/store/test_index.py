@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, IndexConflictError, MissingBucketError, StoreUnavailableError
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Reservation, Scan, Segment, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms

@@ -7,14 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.model.folded import FoldedHours, FoldedLook, FoldedScan
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap, Unresolved
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform.model.segment import (
     CommittedOffset,
     Compaction,
     Condemned,
+    FoldedHours,
+    FoldedLook,
+    FoldedScan,
     HourRange,
     Reservation,
     Scan,
@@ -23,7 +25,6 @@ from kafka_s3_platform.model.segment import (
     TopicAcl,
     TopicGeneration,
 )
-from kafka_s3_platform.model.unresolved import Unresolved
 from kafka_s3_platform.store.index_rows import (
     DECODE_ERRORS,
     KINDS,

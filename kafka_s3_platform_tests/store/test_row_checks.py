@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex

@@ -13,7 +13,7 @@ from kafka_s3_platform.errors import (
     TopicRecreatedError,
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.gap import Gap
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import Reservation, Scan
 from kafka_s3_platform.store.index import TopicIndex

@@ -11,8 +11,8 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
 from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters

@@ -38,11 +38,10 @@ from kafka_s3_platform.kafka.offset_admin import FoundTopic
 from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
 from kafka_s3_platform.model import fold as fold_module
 from kafka_s3_platform.model.fold import fold_state
-from kafka_s3_platform.model.folded import find_folded_month
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.segment import HourRange, Scan, Segment
+from kafka_s3_platform.model.segment import HourRange, Scan, Segment, find_folded_month
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.clock import StoreTime
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot, TopicIndex

@@ -14,7 +14,7 @@ import dagster as dg
 from kafka_s3_platform.archive.failures import count_offsets, describe_time_left
 from kafka_s3_platform.defs.metadata import make_metadata_table
 from kafka_s3_platform.defs.topic import TopicAssets
-from kafka_s3_platform.model.gap import count_reasons
+from kafka_s3_platform.model.gaps import count_reasons
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.status.topic import find_newest_closed_hour
 from kafka_s3_platform.store.index import IndexSnapshot

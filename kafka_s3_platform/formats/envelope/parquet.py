@@ -24,10 +24,9 @@ from kafka_s3_platform.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.formats.parquet.pages import open_checked
 from kafka_s3_platform.formats.parquet.row_groups import RowGroups
 from kafka_s3_platform.formats.sink import Sink
-from kafka_s3_platform.model.batches import count_record_bytes
+from kafka_s3_platform.model.batches import RECORD_SCHEMA, count_record_bytes
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 
 FORMAT_KEY = "kafka-s3-platform.format"
 FORMAT = "envelope/1"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 
 
 def list_rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from kafka_s3_platform.kafka.fetch.kernels import Bytes, fill_rows
 from kafka_s3_platform.kafka.fetch.log_batches import _LOG_APPEND_TIME, LogBatch, OpenedBatch
+from kafka_s3_platform.model.batches import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.offsets import TopicPartition
-from kafka_s3_platform.model.record import HEADER, NO_TIMESTAMP, RECORD_SCHEMA
 
 _HEADERS = RECORD_SCHEMA.field("headers").type
 

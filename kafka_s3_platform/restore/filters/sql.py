@@ -5,8 +5,8 @@ from typing import final
 import pyarrow as pa
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import cut_reason
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.filters import deciding
 from kafka_s3_platform.restore.filters.deciding import DecidingProcess, FailedError
 

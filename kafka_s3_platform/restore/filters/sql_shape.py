@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 
 FUNCTIONS = {
     "operators": (

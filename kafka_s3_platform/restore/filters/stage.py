@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.config.plugins import load_function
 from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import Int64s
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform.restore.filters import deciding
 from kafka_s3_platform.restore.filters.deciding import DecidingProcess, FailedError
 from kafka_s3_platform.restore.filters.sql import SqlCondition

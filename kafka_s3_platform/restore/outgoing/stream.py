@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.keys.transforms.steps import keeps_content
 from kafka_s3_platform.config.settings import RecordSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, RecordError
+from kafka_s3_platform.model.batches import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Transform, strip_branch
 from kafka_s3_platform.model.notes import Notes
-from kafka_s3_platform.model.record import HEADER, RECORD_SCHEMA
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.restore.outgoing.values import Rewritten
 from kafka_s3_platform.restore.request import OnError, Outgoing

@@ -9,8 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.avro.header_ids import SCHEMA_HEADERS, encode_schema_name, parse_schema_name, read_schema_names
-from kafka_s3_platform.avro.wire import map_schema_ids, read_schema_ids
+from kafka_s3_platform.avro.wire import (
+    SCHEMA_HEADERS,
+    encode_schema_name,
+    map_schema_ids,
+    parse_schema_name,
+    read_schema_ids,
+    read_schema_names,
+)
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings
 from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder

@@ -5,9 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import IntegrityError, RecordError
-from kafka_s3_platform.model.batches import count_record_bytes
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, count_record_bytes
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.record import NO_TIMESTAMP
 from kafka_s3_platform.restore.outgoing.sent import SentSettings, new_outgoing_stream
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
 from kafka_s3_platform.restore.preflight.target import PreflightFinding, make_doubt, make_refusal

@@ -17,7 +17,7 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transforms.steps import keeps_content
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
-from kafka_s3_platform.model.gap import GapReason
+from kafka_s3_platform.model.gaps import GapReason
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState

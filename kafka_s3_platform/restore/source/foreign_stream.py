@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, RecordSettings, StoreSettings
 from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, make_codes
 from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
-from kafka_s3_platform.model.record import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.restore.source.base import Encoder
 from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
 from kafka_s3_platform.sources.objects import BadObject, ObjectGroup, has_record_times

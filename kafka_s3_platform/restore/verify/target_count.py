@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.replay.spec import ReplayTask
 from kafka_s3_platform.restore.replay.target_log import TargetLog, explain_open_transaction, find_target_log
 from kafka_s3_platform.restore.request import TargetReport

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.model.fold import Folding, fold_state
-from kafka_s3_platform.model.folded import FoldedHours, FoldedLook, FoldedScan, find_folded_month
+from kafka_s3_platform.model.segment import FoldedHours, FoldedLook, FoldedScan, find_folded_month
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot

@@ -23,8 +23,8 @@ from kafka_s3_platform.formats import reading
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader, encode_varints
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.formats.connect import payload, written
 from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS
 from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, rows_of, with_bytes_under_nulls

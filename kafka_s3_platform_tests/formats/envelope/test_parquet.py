@@ -17,8 +17,8 @@ from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.envelope import parquet as envelope
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, rows_of, with_bytes_under_nulls
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "envelope-1.parquet"

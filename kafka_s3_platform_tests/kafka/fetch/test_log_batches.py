@@ -19,8 +19,8 @@ from kafka_s3_platform.kafka.fetch.log_batches import (
     parse_batches,
     select_committed,
 )
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.offsets import TopicPartition
-from kafka_s3_platform.model.record import RECORD_SCHEMA
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.wire import NO_PRODUCER, WireRecord
 

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
-from kafka_s3_platform.model.record import RECORD_SCHEMA
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.restore.outgoing.values import Rewritten, Values, ValueSettings, new_values
