@@ -27,7 +27,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "defs": (6_640, 47),
     "formats": (6_330, 58),
     "instance": (1_450, 13),
-    "java": (980, 6),
+    "java": (980, 7),
     "kafka": (5_640, 35),
     "layouts": (820, 5),
     "local": (1_150, 8),

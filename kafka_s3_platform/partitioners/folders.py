@@ -22,7 +22,7 @@ from babel import Locale
 
 from kafka_s3_platform.config.plugins import FOLDERS, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.java.joda import compile_path_format
+from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.times import EPOCH, ONE_MS, TIME_BASED
 
 Window = tuple[int, int]

@@ -13,14 +13,8 @@ import pyarrow as pa
 from kafka_s3_platform.config.plugins import PARTITIONER, load_class, name_fault
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.java.joda import (
-    MAX_MS,
-    MIN_MS,
-    compile_path_format,
-    convert_local_times,
-    factorize_values,
-    find_utc_offsets,
-)
+from kafka_s3_platform.java.joda import MAX_MS, MIN_MS, convert_local_times, factorize_values, find_utc_offsets
+from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.connect import (
     MISSING,
     ConnectBatch,

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.java.joda import compile_path_format
+from kafka_s3_platform.java.joda_format import compile_path_format
 
 JODA = Path(__file__).parent.parent / "golden" / "joda_texts.csv"
 NEW_YEARS_EVE = datetime(2012, 12, 31, 5, 6, 7, tzinfo=timezone.utc)

@@ -59,6 +59,12 @@ RUN_RETENTION_DAYS = EnvironmentVariable(
     "Days after which the sensor `retention` deletes a run from Dagster's storage; `0`: never"
     " ([storage](dagster-storage.md#how-long-it-is-kept)).",
 )
+SENSOR_SECONDS = EnvironmentVariable(
+    "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS",
+    "60",
+    CODE,
+    "Dagster's own: how long a tick of a sensor may take. The sensor that replays new objects lists for 2/3 of it.",
+)
 DAGSTER_URL = EnvironmentVariable(
     "KAFKA_S3_DAGSTER_URL",
     "",
@@ -150,6 +156,7 @@ VARIABLES = (
     SPARK_CONF,
     WARM_SPARK,
     RUN_RETENTION_DAYS,
+    SENSOR_SECONDS,
     DAGSTER_URL,
     DOCS_URL,
     ALERT_WEBHOOK_URL,

@@ -46,7 +46,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
-from kafka_s3_platform.java.joda import compile_path_format
+from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, TIME_BASED
 
 Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]

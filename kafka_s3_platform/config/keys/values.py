@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.plugins import Kind, load_class
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.java.joda import compile_path_format
+from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.java.regex import compile_java_regex
 from kafka_s3_platform.model.object_key import explain_bad_folders
 
