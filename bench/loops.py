@@ -25,7 +25,7 @@ from kafka_s3_platform.kafka.fetch.log_batches import LogBatch, open_batch
 from kafka_s3_platform.kafka.produce.producer import ReplayProducer
 from kafka_s3_platform.kafka.produce.rows import build_rows
 from kafka_s3_platform.model.offsets import TopicPartition
-from kafka_s3_platform.restore.match import SubsequenceMatch
+from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
 
 TOPIC = TopicPartition("bench", 0)
 RECORDS = 16_384

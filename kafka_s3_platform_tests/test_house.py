@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (1_590, 12),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
-    "restore": (11_640, 76),
+    "restore": (11_460, 52),
     "segments": (830, 5),
     "sources": (2_750, 11),
     "spark": (1_470, 8),

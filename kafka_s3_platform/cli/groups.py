@@ -14,10 +14,8 @@ from kafka_s3_platform.config.files import FOLDER_VARIABLE, find_connectors_fold
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
-from kafka_s3_platform.restore.groups.commit import apply_translation, check_translation, roll_back_groups
-from kafka_s3_platform.restore.groups.rollback import Rollback
-from kafka_s3_platform.restore.groups.translation import Translation
+from kafka_s3_platform.restore.group_commit import Rollback, apply_translation, check_translation, roll_back_groups
+from kafka_s3_platform.restore.group_offsets import Translation, read_finished_restore, translate_groups
 from kafka_s3_platform.restore.request import RestoreReport
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 

@@ -1,16 +1,18 @@
-"""Send and verify a stored plan of any source, and store the report.
+"""Send and verify a stored plan of any source, log the progress, and store the report.
 
-One Spark task sends streams of a restore one after the other, and meanwhile reads back earlier ones.
+One Spark task sends streams of a restore one after the other, and meanwhile reads back earlier ones. The driver reads
+their checkpoints in the bucket for the progress that it logs.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from itertools import chain
+from threading import Event, Thread
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -18,8 +20,6 @@ from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.preflight.goal import Goal
 from kafka_s3_platform.restore.replay import target_log
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
-from kafka_s3_platform.restore.replay.progress import CheckpointWatch
-from kafka_s3_platform.restore.replay.rates import share_out_limit
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.report_page import save_page
@@ -28,14 +28,92 @@ from kafka_s3_platform.restore.source.base import RecordStream
 from kafka_s3_platform.restore.verify.read_back import VerifiedStream, verify_stream
 from kafka_s3_platform.restore.verify.target_count import group_by_target
 from kafka_s3_platform.restore.verify.verification import Verification, Verified
-from kafka_s3_platform.spark.progress import Progress
+from kafka_s3_platform.spark.progress import Progress, Snapshot, log_progress, tell_watchers
 from kafka_s3_platform.spark.runner import STREAM_COST, Attempt, TaskRunner, deal_out
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)
 
+PROGRESS_SECONDS = 10.0
+
+
+Measure = Callable[[Sequence[Position | None]], int]
+"""Measures progress from the positions in the checkpoints."""
+
 OWN_END_SECONDS = 2.0
 """Longest wait for the ends of our own transactions in the log. Transactions of others are awaited at the end."""
+
+
+class CheckpointWatch:
+    """Logs records, rate and time left every `PROGRESS_SECONDS` while it is entered.
+
+    `expected` is a number of records, or an upper bound. If the number is unknown, `expected` is whatever `passed`
+    measures, such as bytes of objects.
+    """
+
+    def __init__(
+        self, store: ObjectStore, what: str, keys: Sequence[str], expected: int, passed: Measure | None = None
+    ) -> None:
+        self._store = store
+        self._what = what
+        self._keys = keys
+        self._expected = expected
+        self._passed = passed
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="restore-progress", daemon=True)
+        self._started = time.monotonic()
+        self._first: tuple[int, int] | None = None
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        # Read at once: the first reading only finds the start of counting.
+        wait = 0.0
+        while not self._ended.wait(wait):
+            wait = PROGRESS_SECONDS
+            try:
+                self._log(read_positions(self._store, self._keys))
+            except PlatformError as err:
+                logger.debug("%s: no progress to tell: %s", self._what, err)
+
+    def _log(self, reached: Sequence[Position | None]) -> None:
+        records = sum(p.record_count for p in reached if p is not None)
+        done = records if self._passed is None else self._passed(reached)
+        # Records of an earlier run do not count for the speed of this one, so the first reading logs nothing.
+        if self._first is None:
+            self._first = (records, done)
+            self._started = time.monotonic()
+            return
+        seconds = max(time.monotonic() - self._started, 1e-3)
+        rates = [(now - before) / seconds for now, before in zip((records, done), self._first, strict=True)]
+        remaining = f"about {(self._expected - done) / rates[1]:,.0f} s left" if rates[1] else "time left unknown yet"
+        of = f"of at most {self._expected:,} records" if self._passed is None else "records"
+        if self._passed is not None and self._expected:
+            remaining = f"{done / self._expected:.0%} of the objects' bytes, {remaining}"
+        text = f"{records:,} {of}, {rates[0]:,.0f} records/s, {remaining}"
+        tell_watchers(Snapshot(self._what, done, self._expected, text))
+        log_progress(logger, f"{self._what}: {text}")
+
+
+def share_out_limit(limit: float | None, sizes: Sequence[int], at_once: int) -> list[float | None]:
+    """Return each task's share of `limit`. The shares of any `at_once` tasks never exceed the limit together.
+
+    If all tasks run at once, the shares are proportional to their sizes: all tasks end together, and the whole limit is
+    used to the end. Otherwise the shares are equal: tasks follow each other, and only the last ones leave some unused.
+    """
+    if limit is None:
+        return [None] * len(sizes)
+    total = sum(sizes)
+    if len(sizes) > at_once or not total:
+        return [limit / max(1, min(at_once, len(sizes)))] * len(sizes)
+    # A task of size 0 may still have records, since sizes are estimates. At a rate of 0 it would never end.
+    weights = [max(size, 1) for size in sizes]
+    return [limit * weight / sum(weights) for weight in weights]
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,23 @@
 """The objects described by the file of an S3 source connector, as the source of a restore. No index has them.
 
 There is one stream for each topic and source kafka partition. A plan has the objects in the bucket at its time. Later
-objects need another restore id.
+objects need another restore id. Their records are tried before anything is created or sent, and counted in a dry run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.errors import ConfigError, RecordError
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
+from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, count_record_bytes
+from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
-from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, check_decoding
+from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, SentSettings, check_decoding, new_outgoing_stream
 from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
 from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_sent, save_sent
-from kafka_s3_platform.restore.preflight.foreign_times import check_times
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.preflight.target import (
     PreflightFinding,
@@ -24,25 +27,158 @@ from kafka_s3_platform.restore.preflight.target import (
     make_remark,
 )
 from kafka_s3_platform.restore.preflight.thaw import describe_cold
-from kafka_s3_platform.restore.preflight.trial import TrialTask, count_foreign, try_first_records
-from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
+from kafka_s3_platform.restore.request import OnError, Outgoing, RestoreRequest
 from kafka_s3_platform.restore.restore_source import NewPlan
 from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.foreign_plan import (
     ForeignPlan,
+    SentObjects,
     check_foreign_plan,
     collect_foreign_terms,
     make_foreign_plan,
     make_foreign_targets,
 )
-from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask
+from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.restore.source.selection import find_offset_bound
-from kafka_s3_platform.restore.source.sent_before import SentObjects
 from kafka_s3_platform.restore.source.terms import check_terms
 from kafka_s3_platform.restore.target_topic import Rename
-from kafka_s3_platform.sources.report import explain_missing
-from kafka_s3_platform.spark.runner import TaskRunner
+from kafka_s3_platform.sources.objects import ForeignObject, has_record_times, is_covered
+from kafka_s3_platform.sources.report import explain_doubt, explain_missing
+from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
+
+MOST_BYTES = 67_108_864
+"""The largest object to read completely only to try its first records."""
+
+
+def check_times(
+    config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[Window]
+) -> Iterator[PreflightFinding]:
+    """Refuse a time window over objects without record times, and doubt one that they exceed."""
+    if not times or has_record_times(config):
+        return
+    without_time = sorted(o.key for o in objects if o.window is None)
+    if without_time:
+        yield make_refusal(
+            f"the times of records in {len(without_time):,} objects, such as {without_time[0]}, are unknown: neither "
+            f"they nor their names have any. A window of time (hours, days, from, to) would restore all of them. "
+            f"Choose by offsets, or leave the window out, which restores everything"
+        )
+    partial = sorted(o.key for o in objects if o.window is not None and not is_covered(o.window, times))
+    if partial:
+        yield make_doubt(
+            f"{len(partial):,} objects, such as {partial[0]}, are only partly in the window of time, and are taken "
+            f"whole: their records have no times"
+        )
+
+
+@dataclass(frozen=True)
+class TrialTask:
+    """A stream, and how its records would be changed before they are sent."""
+
+    stream: ForeignStreamTask
+    sent: SentSettings
+
+    def outgoing(self, on_error: OnError | None = None) -> OutgoingStream:
+        """Make the stream that encodes its records for sending. It registers no schema."""
+        values = self.sent.values and replace(self.sent.values, registers=False)
+        behavior = on_error or self.sent.behavior_on_error
+        return new_outgoing_stream(self.stream, replace(self.sent, values=values, behavior_on_error=behavior))
+
+
+@dataclass(frozen=True)
+class ForeignCount:
+    """Records of a stream in the windows, before filters and transforms. Bytes are as read.
+
+    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
+    """
+
+    topic: str
+    newest: int
+    record_count: int
+    record_bytes: int
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+    gaps: tuple[str, ...]
+    skipped_count: int
+    gap_count: int
+
+
+def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
+    """Read all objects of a task, and encode their records for sending.
+
+    Raises:
+        IntegrityError: an object is bad, and `behavior.on.error` is `fail`.
+        RecordError: a record cannot be written, and `behavior.on.error` is `fail`.
+    """
+    records = WantedRecords(task.stream, ObjectStore(task.stream.store))
+    outgoing = task.outgoing()
+    count = size = 0
+    newest = NO_TIMESTAMP
+    for batch in records:
+        newest = max(newest, int(batch.timestamps.max()))
+        count = count + batch.num_rows
+        size = size + int(count_record_bytes(batch.records).sum())
+        if task.stream.is_decoded:
+            outgoing.encoded(type_strings(batch, task.stream.config.records))
+    notes = (*records.notes, *outgoing.notes)
+    return ForeignCount(
+        task.stream.topic,
+        newest,
+        count,
+        size,
+        records.skipped,
+        notes,
+        records.gaps,
+        records.skipped_count,
+        records.gap_count,
+    )
+
+
+def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
+    """Find topics with first records that cannot be written, or contradict the connector's file.
+
+    For each topic, the first stream with a small first object is tried. A restore that `is_begun` has passed the trial
+    of writing before.
+    """
+    looked_at = set[str]()
+    for task in tasks:
+        if task.stream.topic in looked_at or not _is_soon_read(task.stream):
+            continue
+        looked_at.add(task.stream.topic)
+        # Bad objects are reported by the run that reads all of them.
+        with suppress(IntegrityError):
+            first = next(iter(WantedRecords(task.stream, store)), None)
+            if first is not None and (doubt := explain_doubt(task.stream.config, first.value.objects)):
+                yield make_doubt(f"{task.stream.topic}: {doubt}")
+            if is_begun:
+                continue
+            if first is not None and (why := _try_writing(task, type_strings(first, task.stream.config.records))):
+                yield make_refusal(why)
+
+
+def _is_soon_read(stream: ForeignStreamTask) -> bool:
+    first = stream.group.sets[0].objects
+    return stream.is_decoded and sum(o.size for o in first) <= MOST_BYTES and not any(o.is_cold for o in first)
+
+
+def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
+    # First with failures ignored: if every record fails, the converter is the wrong one.
+    lenient = task.outgoing("ignore")
+    lenient.encoded(batch)
+    failure = lenient.first_failure
+    if failure is None:
+        return ""
+    if lenient.failed_count == batch.num_rows:
+        return (
+            f"none of the first {batch.num_rows:,} records of {task.stream.topic} can be written: {failure.message}. "
+            f"Leaving such records out would leave all of them out: name another converter"
+        )
+    try:
+        task.outgoing().encoded(batch)
+    except RecordError as err:
+        return str(err)
+    return ""
 
 
 @dataclass(frozen=True)

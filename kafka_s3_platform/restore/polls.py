@@ -16,8 +16,13 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.documents import parse_document
 from kafka_s3_platform.restore.preflight.begin import read_stored_report
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.foreign_plan import ForeignPlan, check_listing, collect_foreign_terms
-from kafka_s3_platform.restore.source.sent_before import SentObjects, Unsent
+from kafka_s3_platform.restore.source.foreign_plan import (
+    ForeignPlan,
+    SentObjects,
+    Unsent,
+    check_listing,
+    collect_foreign_terms,
+)
 from kafka_s3_platform.restore.source.terms import RecordFacts, RequestFacts, TransformFacts, collect_request_terms
 from kafka_s3_platform.sources.objects import ForeignObject
 from kafka_s3_platform.sources.scan import scan_objects

@@ -14,8 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from kafka_s3_platform.restore.replay.checkpoint import save_document
-from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport
-from kafka_s3_platform.restore.verdict import judge_report
+from kafka_s3_platform.restore.request import KafkaPartitionReport, RestoreReport, judge_report
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 

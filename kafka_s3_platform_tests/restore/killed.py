@@ -2,7 +2,7 @@
 
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.replay import at_least_once
+from kafka_s3_platform.restore.replay import task
 from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
@@ -11,7 +11,7 @@ from kafka_s3_platform_tests.support import InProcessRunner
 
 def run_restore(asked: RestoreRequest | ForeignSource, checkpoint_records: int, transaction_records: int) -> None:
     """The numbers: after how many records it notes how far it came, and how many a transaction has."""
-    at_least_once.CHECKPOINT_RECORDS = checkpoint_records
+    task.CHECKPOINT_RECORDS = checkpoint_records
     marker.TRANSACTION_RECORDS = transaction_records
     if isinstance(asked, ForeignSource):
         restore(asked, InProcessRunner())

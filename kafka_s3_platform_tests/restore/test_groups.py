@@ -15,11 +15,21 @@ from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import CommittedOffset
-from kafka_s3_platform.restore.groups.archived import count_restored, drop_repeats, find_absent, find_doubled
-from kafka_s3_platform.restore.groups.restored import NO_DOUBT, NO_RUNS, Doubt, Restored
-from kafka_s3_platform.restore.groups.rollback import GroupBefore, Rollback
-from kafka_s3_platform.restore.groups.translation import Precision, TranslatedOffset, translate_offsets
-from kafka_s3_platform.restore.verify.offset_mapping import MappingWriter
+from kafka_s3_platform.restore.group_commit import GroupBefore, Rollback
+from kafka_s3_platform.restore.group_offsets import (
+    NO_DOUBT,
+    NO_RUNS,
+    Doubt,
+    Precision,
+    Restored,
+    TranslatedOffset,
+    count_restored,
+    drop_repeats,
+    find_absent,
+    find_doubled,
+    translate_offsets,
+)
+from kafka_s3_platform.restore.verify.read_back import MappingWriter
 from kafka_s3_platform_tests.store.test_index import segment
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -12,12 +12,10 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.errors import BusyError, IntegrityError, PermanentError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
+from kafka_s3_platform.restore import group_commit
 from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.groups import commit
-from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
-from kafka_s3_platform.restore.groups.commit import apply_translation, roll_back_groups
-from kafka_s3_platform.restore.groups.rollback import Rollback
-from kafka_s3_platform.restore.groups.translation import Precision, Translation
+from kafka_s3_platform.restore.group_commit import Rollback, apply_translation, roll_back_groups
+from kafka_s3_platform.restore.group_offsets import Precision, Translation, read_finished_restore, translate_groups
 from kafka_s3_platform.restore.replay.transactions import Transactions
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.restore.run import restore
@@ -367,7 +365,7 @@ def test_offsets_that_somebody_else_commits_as_well_are_applied_again_when_that_
         publish_offsets(admin, *given)
         publish_offsets(admin, group, target, {0: 1})
 
-    monkeypatch.setattr(commit, "publish_offsets", published)
+    monkeypatch.setattr(group_commit, "publish_offsets", published)
     with ClusterAdmin(config.kafka) as admin:
         with pytest.raises(IntegrityError, match="Stop that, and apply again"):
             apply_translation(admin, translation(config), lambda _: None)

@@ -13,12 +13,12 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.documents import RestoreDocuments, parse_table
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.groups.archived import read_runs
+from kafka_s3_platform.restore.group_offsets import read_runs
 from kafka_s3_platform.restore.replay.checkpoint import read_positions
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.source.sent_before import SentObjects
-from kafka_s3_platform.restore.verify.offset_mapping import MAPPING_SCHEMA
+from kafka_s3_platform.restore.source.foreign_plan import SentObjects
+from kafka_s3_platform.restore.verify.read_back import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.hostile.containers import footer_of

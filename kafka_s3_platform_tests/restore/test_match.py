@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.restore.match import SubsequenceMatch
-from kafka_s3_platform.restore.verify.offset_mapping import MappingWriter
+from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
+from kafka_s3_platform.restore.verify.read_back import MappingWriter
 
 Row = tuple[bytes | None, bytes | None, list[dict[str, object]] | None, int]
 

@@ -11,8 +11,13 @@ import pytest
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.report_page import render_page, save_page
-from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut, RestoreReport, TargetReport
-from kafka_s3_platform.restore.verdict import check_something_restored
+from kafka_s3_platform.restore.request import (
+    KafkaPartitionReport,
+    LeftOut,
+    RestoreReport,
+    TargetReport,
+    check_something_restored,
+)
 from kafka_s3_platform.store.objects import ObjectStore
 
 VOID = {"meta", "rect", "br", "col"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.restore.outgoing.sent import SentSettings
-from kafka_s3_platform.restore.preflight.trial import TrialTask, try_first_records
+from kafka_s3_platform.restore.foreign_source import TrialTask, try_first_records
+from kafka_s3_platform.restore.outgoing.stream import SentSettings
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask

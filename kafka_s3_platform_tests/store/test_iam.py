@@ -18,7 +18,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
+from kafka_s3_platform.restore.group_offsets import read_finished_restore, translate_groups
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic

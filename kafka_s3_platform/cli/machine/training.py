@@ -7,7 +7,7 @@ from numba.core.dispatcher import Dispatcher
 
 from kafka_s3_platform.kafka.fetch import kernels
 from kafka_s3_platform.model import json_values
-from kafka_s3_platform.restore.outgoing import key_hash
+from kafka_s3_platform.restore.outgoing import partitioning
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 
 
@@ -23,11 +23,11 @@ def run_kernels() -> list[Kernel]:
     """Call, or import, each function that numba compiles."""
     texts = pa.array([b"[]"], pa.binary())
     json_values.find_maybe_deeper(texts, 0)
-    key_hash.hash_murmur2(texts)
-    key_hash.hash_crc32(texts)
+    partitioning.hash_murmur2(texts)
+    partitioning.hash_crc32(texts)
     return [
         Kernel(name, was_cached=bool(function.stats.cache_hits) and not function.stats.cache_misses)
-        for module in (kernels, json_values, key_hash)
+        for module in (kernels, json_values, partitioning)
         for name, function in vars(module).items()
         if isinstance(function, Dispatcher)
     ]

@@ -95,7 +95,7 @@ def yield_outcome(
     metadata: Metadata,
 ) -> Iterator[RestoreEvent]:
     """Yield the events of a restore. If nothing of what was there was restored, the run fails after an observation."""
-    from kafka_s3_platform.restore.verdict import check_something_restored, judge_report
+    from kafka_s3_platform.restore.request import check_something_restored, judge_report
 
     verdict = judge_report(report)
     if report.dry_run or verdict.kind == "bad":
@@ -166,7 +166,7 @@ def read_restore_request(
 def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
     """Make metadata of what was restored: by kafka partition, with offsets at the source and at the target."""
     from kafka_s3_platform.restore.report_page import list_set_terms
-    from kafka_s3_platform.restore.verdict import judge_report, list_missing
+    from kafka_s3_platform.restore.request import judge_report, list_missing
 
     columns = [
         *(["topic"] if any(p.topic for p in report.kafka_partitions) else []),

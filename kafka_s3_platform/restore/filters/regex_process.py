@@ -5,7 +5,7 @@ import sys
 
 import pyarrow as pa
 
-from kafka_s3_platform.restore.filters.frames import Decide, serve_decisions, write_stream
+from kafka_s3_platform.restore.filters.deciding import Decide, serve_decisions, write_stream
 
 
 def compile_expression(text: str) -> Decide:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.outgoing.sent import SentSettings
+from kafka_s3_platform.restore.outgoing.stream import SentSettings
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.begin import check_target
 from kafka_s3_platform.restore.preflight.checks import Target, check_target_configs, observe_target

@@ -1,4 +1,4 @@
-"""One stream of a restore and its target: the input of a task, and its result."""
+"""One stream of a restore and its target: the input of a task, what it leaves out, and its result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,12 +10,12 @@ from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.restore.documents import StreamDocuments
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE
-from kafka_s3_platform.restore.outgoing.sent import SentSettings, SentStream
+from kafka_s3_platform.restore.outgoing.stream import SentSettings, SentStream
 from kafka_s3_platform.restore.replay.checkpoint import Position
 from kafka_s3_platform.restore.replay.transactions import make_marker_name
 from kafka_s3_platform.restore.request import Delivery
 from kafka_s3_platform.restore.source.base import RecordStream
-from kafka_s3_platform.restore.source.left_out import read_left_out
+from kafka_s3_platform.restore.source.left_out import read_left_out, save_left_out
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -175,3 +175,15 @@ def _split_portions(task: ReplayTask, batch: pa.RecordBatch) -> Iterator[pa.Reco
     length = max(1, int(step))
     for start in range(0, batch.num_rows, length):
         yield batch.slice(start, length)
+
+
+def decide_left_out(task: ReplayTask, store: ObjectStore, sent_below: int) -> None:
+    """Read the whole stream to find the bad objects to leave out, unless an earlier try did so.
+
+    Raises:
+        IntegrityError: the target may hold records of a bad object, since it holds those below `sent_below`.
+    """
+    if task.sent.behavior_on_error == "fail" or task.left_out(store) is not None:
+        return
+    bad = task.stream.bad_objects(store)
+    save_left_out(task.beside(store), task.documents.left_out, task.plan_digest, bad, sent_below)

@@ -13,8 +13,8 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import make_span
-from kafka_s3_platform.restore.match import SubsequenceMatch
 from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS
+from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, StreamTask

@@ -18,10 +18,14 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PermanentError
 from kafka_s3_platform.restore.filters.regex_process import compile_expression
-from kafka_s3_platform.restore.filters.sql import SqlCondition
-from kafka_s3_platform.restore.filters.sql_process import Condition
-from kafka_s3_platform.restore.filters.sql_shape import UnusableError
-from kafka_s3_platform.restore.filters.stage import FilteredStream, check_filter, filter_batches, is_filtered
+from kafka_s3_platform.restore.filters.sql_process import Condition, UnusableError
+from kafka_s3_platform.restore.filters.stage import (
+    FilteredStream,
+    SqlCondition,
+    check_filter,
+    filter_batches,
+    is_filtered,
+)
 from kafka_s3_platform.restore.request import RecordFilter
 from kafka_s3_platform_tests.restore.records import SOME_KEY, STREAMS, batch_of, offsets_of, rows_of, stream_of
 

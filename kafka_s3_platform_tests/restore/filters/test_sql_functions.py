@@ -7,14 +7,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from kafka_s3_platform.restore.filters.sql_process import open_duckdb
-from kafka_s3_platform.restore.filters.sql_shape import (
+from kafka_s3_platform.restore.filters.sql_process import (
     ALLOWED,
     FUNCTIONS,
     SPECIAL,
     UnusableError,
     check_shape,
     find_reasons,
+    open_duckdb,
     parse_select,
 )
 

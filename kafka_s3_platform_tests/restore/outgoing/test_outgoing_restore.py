@@ -21,9 +21,8 @@ from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest, judge_report
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verdict import judge_report
 from kafka_s3_platform_tests.archive.test_sink import avro, framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.targets import Archive

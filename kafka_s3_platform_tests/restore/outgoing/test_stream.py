@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
 from kafka_s3_platform.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
-from kafka_s3_platform.restore.outgoing.key_hash import hash_crc32, hash_murmur2
+from kafka_s3_platform.restore.outgoing.partitioning import hash_crc32, hash_murmur2
 from kafka_s3_platform.restore.outgoing.stream import PROVENANCE_HEADERS, OutgoingStream
 from kafka_s3_platform.restore.outgoing.values import Rewritten
 from kafka_s3_platform.restore.request import Outgoing

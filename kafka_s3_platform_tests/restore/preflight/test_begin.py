@@ -9,7 +9,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.errors import BrokerUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
+from kafka_s3_platform.restore.group_offsets import read_finished_restore, translate_groups
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic

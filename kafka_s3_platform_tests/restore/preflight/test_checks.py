@@ -18,7 +18,7 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterDescription, TopicDescription
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.restore.preflight.archive_checks import check_archive
+from kafka_s3_platform.restore.archive_source import check_archive
 from kafka_s3_platform.restore.preflight.checks import OTHER_CLUSTER_SECONDS, Target, inspect_target
 from kafka_s3_platform.restore.preflight.target import TargetConfigs
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest

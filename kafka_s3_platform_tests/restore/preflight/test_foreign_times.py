@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.restore.preflight.foreign_times import check_times
+from kafka_s3_platform.restore.foreign_source import check_times
 from kafka_s3_platform.restore.preflight.target import (
     FOREVER_MS,
     PreflightFinding,

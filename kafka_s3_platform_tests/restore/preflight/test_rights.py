@@ -24,8 +24,8 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.foreign_source import ForeignSource
-from kafka_s3_platform.restore.groups.archived import read_finished_restore, translate_groups
-from kafka_s3_platform.restore.groups.commit import apply_translation, roll_back_groups
+from kafka_s3_platform.restore.group_commit import apply_translation, roll_back_groups
+from kafka_s3_platform.restore.group_offsets import read_finished_restore, translate_groups
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.restore.replay.rates import share_out_limit
+from kafka_s3_platform.restore.execution import share_out_limit
 
 
 @given(st.floats(0.001, 1e9), st.lists(st.integers(0, 10**12), min_size=1, max_size=20), st.integers(1, 20))

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from kafka_s3_platform.restore.replay.read_ahead import ReadAhead
+from kafka_s3_platform.restore.replay.task import ReadAhead
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.produce.pace import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
 from kafka_s3_platform.model.batches import read_offset_column
-from kafka_s3_platform.restore.outgoing.pieces import USUAL_OVERHEAD, split_to_room
-from kafka_s3_platform.restore.outgoing.sent import SentBatch
+from kafka_s3_platform.restore.outgoing.stream import SentBatch
+from kafka_s3_platform.restore.replay.transactions import USUAL_OVERHEAD, split_to_room
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 from kafka_s3_platform_tests.restore.test_restore import restored

@@ -17,11 +17,10 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from kafka_s3_platform.config.settings import KafkaSettings, RegistrySettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.restore.groups.archived import read_finished_restore
-from kafka_s3_platform.restore.replay import progress as watch
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter
+from kafka_s3_platform.restore import execution
+from kafka_s3_platform.restore.group_offsets import read_finished_restore
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, judge_report
 from kafka_s3_platform.restore.target_topic import Regex
-from kafka_s3_platform.restore.verdict import judge_report
 from kafka_s3_platform_tests.archive.test_sink import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
@@ -156,7 +155,7 @@ def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
 ) -> None:
     for first in range(0, 400, 20):
         put(topic_name, first, numbered(first, 20))
-    monkeypatch.setattr(watch, "EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(execution, "PROGRESS_SECONDS", 0.5)
     caplog.set_level(logging.INFO)
     restored(load(LINES, JSON), (), "{topic}-copy", restore_id="r", records_per_second=60, delivery="at_least_once")
     told = [

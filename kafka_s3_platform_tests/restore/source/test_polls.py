@@ -10,9 +10,14 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import PredicateSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.polls import Polls, read_sent, save_sent
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.sent_before import SentObjects
-from kafka_s3_platform.restore.verdict import check_something_restored, judge_report, list_missing
+from kafka_s3_platform.restore.request import (
+    Outgoing,
+    RecordFilter,
+    check_something_restored,
+    judge_report,
+    list_missing,
+)
+from kafka_s3_platform.restore.source.foreign_plan import SentObjects
 from kafka_s3_platform.sources.objects import MAX_LINES
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore

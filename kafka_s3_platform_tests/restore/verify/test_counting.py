@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, TransformSettings
-from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.archive_source import ArchiveSource, SelectedCount, count_exactly
 from kafka_s3_platform.restore.filters.stage import FilteredStream
-from kafka_s3_platform.restore.preflight.archive_checks import SelectedCount, count_exactly
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan

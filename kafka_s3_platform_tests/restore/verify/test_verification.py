@@ -30,9 +30,16 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.replay import target_log
 from kafka_s3_platform.restore.report_page import render_page
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest, TargetReport
+from kafka_s3_platform.restore.request import (
+    Outgoing,
+    RecordFilter,
+    RestoreReport,
+    RestoreRequest,
+    TargetReport,
+    Verdict,
+    judge_report,
+)
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform.restore.verdict import Verdict, judge_report
 from kafka_s3_platform.restore.verify.read_back import Reached
 from kafka_s3_platform.restore.verify.verification import is_as_it_was
 from kafka_s3_platform.store.objects import ObjectStore
