@@ -7,12 +7,12 @@ from uuid import uuid4
 
 from kafka_s3_platform.archive.reserve import ReservedPlan
 from kafka_s3_platform.archive.task import ScanResult
-from kafka_s3_platform.archive.topics import try_topics
 from kafka_s3_platform.errors import IntegrityError, PlatformError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.gaps import Gap, Unresolved, subtract_offsets
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.model.silence import try_topics
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas, list_registries
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot

@@ -19,7 +19,6 @@ from kafka_s3_platform.archive.observation import (
 )
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
 from kafka_s3_platform.archive.request import ArchiveRequest
-from kafka_s3_platform.archive.topics import try_topics
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError
 from kafka_s3_platform.java.regex import compile_java_regex
@@ -29,6 +28,7 @@ from kafka_s3_platform.kafka.groups import Committed, list_groups, read_committe
 from kafka_s3_platform.kafka.known_offsets import KnownOffsets
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import CommittedOffset, HourRange, Reservation
+from kafka_s3_platform.model.silence import try_topics
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.spark.runner import TaskRunner

@@ -3,7 +3,13 @@
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    IndexConflictError,
+    MissingBucketError,
+    PlatformError,
+    StoreUnavailableError,
+)
 
 NO_ANSWER = (BrokerUnavailableError, StoreUnavailableError)
 
@@ -12,6 +18,9 @@ MAX_UNANSWERED = 2
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
+
+SHARED_ERRORS = (IndexConflictError, MissingBucketError, StoreUnavailableError)
+"""Errors that every other topic would get too: they end the run. All topics of a run share a store and an index."""
 
 
 class Silence:
@@ -57,3 +66,8 @@ def try_each(
             failures[key] = err
             silence.note(err)
     return answers, failures
+
+
+def try_topics(topics: Iterable[str], ask: Callable[[str], R]) -> tuple[dict[str, R], dict[str, PlatformError]]:
+    """Return the answers of `ask` for each topic, and the errors of the others. Raises errors that all topics share."""
+    return try_each(topics, ask, SHARED_ERRORS)

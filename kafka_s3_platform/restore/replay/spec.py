@@ -8,14 +8,13 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.model.batches import count_record_bytes
-from kafka_s3_platform.restore.documents import StreamDocuments
+from kafka_s3_platform.restore.documents import StreamDocuments, read_left_out, save_left_out
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE
 from kafka_s3_platform.restore.outgoing.stream import SentSettings, SentStream
 from kafka_s3_platform.restore.replay.checkpoint import Position
 from kafka_s3_platform.restore.replay.transactions import make_marker_name
 from kafka_s3_platform.restore.request import Delivery
 from kafka_s3_platform.restore.source.base import RecordStream
-from kafka_s3_platform.restore.source.left_out import read_left_out, save_left_out
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 

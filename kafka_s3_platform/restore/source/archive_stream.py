@@ -16,10 +16,10 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, filter_wi
 from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
+from kafka_s3_platform.restore.documents import DECIDED, MENDED
 from kafka_s3_platform.restore.request import OnError, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, PlannedObject
 from kafka_s3_platform.restore.source.base import Encoder
-from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
 from kafka_s3_platform.restore.source.selection import Selection
 from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore

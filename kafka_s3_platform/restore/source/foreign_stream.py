@@ -13,8 +13,8 @@ from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, mak
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
+from kafka_s3_platform.restore.documents import DECIDED, MENDED
 from kafka_s3_platform.restore.source.base import Encoder
-from kafka_s3_platform.restore.source.left_out import DECIDED, MENDED
 from kafka_s3_platform.sources.objects import BadObject, ObjectGroup, has_record_times
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore

@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.archive.topics import try_topics
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.segment import Compaction, Segment, cluster_overlaps
+from kafka_s3_platform.model.silence import try_topics
 from kafka_s3_platform.model.times import DAY_MS
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot

@@ -12,10 +12,10 @@ from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.archive.topics import SHARED, try_topics
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, PlatformError, SupersededError, TransientError
 from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.model.silence import SHARED_ERRORS, try_topics
 from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.segments.target import Bucket
 from kafka_s3_platform.spark.progress import Progress
@@ -270,7 +270,7 @@ class _Run:
     def _note(self, task: MergeTask, outcome: MergeResult | FailedMerge) -> None:
         done = self._days[task.topic_day]
         if isinstance(outcome, FailedMerge):
-            if isinstance(outcome.error, SHARED):
+            if isinstance(outcome.error, SHARED_ERRORS):
                 raise outcome.error
             logger.warning("%s, day %s: %s", *task.topic_day, outcome.error)
             done.error = done.error or outcome.error

@@ -10,12 +10,12 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.documents import read_left_out, save_left_out
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, make_archive_stream
-from kafka_s3_platform.restore.source.left_out import read_left_out, save_left_out
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import records_of
