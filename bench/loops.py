@@ -20,10 +20,8 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.converters.json_text import flatten_texts
 from kafka_s3_platform.formats.digest import RecordDigest
 from kafka_s3_platform.formats.json.write import end_raw_lines
-from kafka_s3_platform.kafka.fetch.arrow_columns import build_record_batch
-from kafka_s3_platform.kafka.fetch.log_batches import LogBatch, open_batch
-from kafka_s3_platform.kafka.produce.producer import ReplayProducer
-from kafka_s3_platform.kafka.produce.rows import build_rows
+from kafka_s3_platform.kafka.fetch.log_batches import LogBatch, build_record_batch, open_batch
+from kafka_s3_platform.kafka.producer import ReplayProducer, build_rows
 from kafka_s3_platform.model.offsets import TopicPartition
 from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
 

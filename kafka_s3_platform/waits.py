@@ -1,8 +1,11 @@
-"""Knows what this process waits for, so that somebody can tell a person."""
+"""Waits for calls that may never return, and knows what this process waits for, so that somebody can tell a person."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Thread
+from threading import enumerate as list_threads
+from typing import Any, final
 
 _waits: dict[object, tuple[float, str]] = {}
 
@@ -22,3 +25,36 @@ def list_waits(seconds: float) -> list[str]:
     """Return what is waited for, by any thread, for so long or longer: what is waited for longest comes first."""
     now = time.monotonic()
     return [what for since, what in sorted(_waits.copy().values()) if now - since >= seconds]
+
+
+_NAME = "kafka-waiting"
+
+
+@final
+class Waiting:
+    """Makes a call in a daemon thread, which does not keep the process alive."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self._function = function
+        self._given = arguments
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name=_NAME, daemon=True)
+        self._thread.start()
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait at most `seconds`. Return whether the call ended; raise its error if it raised one."""
+        self._thread.join(seconds)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._function(*self._given)
+        except BaseException as err:  # noqa: BLE001 - raised where it is waited for
+            self._error = err
+
+
+def is_any_waiting() -> bool:
+    """Return True if a call has not returned yet, though nobody may wait for it any more."""
+    return any(thread.name == _NAME for thread in list_threads())

@@ -18,7 +18,7 @@ MIN_LINES = 120
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_010, 12),
+    ".": (1_040, 12),
     "archive": (3_420, 15),
     "avro": (2_540, 12),
     "cli": (4_210, 39),
@@ -28,7 +28,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "formats": (6_330, 58),
     "instance": (1_450, 13),
     "java": (980, 7),
-    "kafka": (5_640, 35),
+    "kafka": (5_560, 21),
     "layouts": (820, 5),
     "local": (1_150, 8),
     "model": (2_800, 18),

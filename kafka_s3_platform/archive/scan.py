@@ -22,8 +22,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue
 from kafka_s3_platform.kafka.new_reader import new_reader
-from kafka_s3_platform.kafka.record_reader import ReadEnd
-from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.record_reader import ReadEnd, Throttle
 from kafka_s3_platform.model.gaps import Gap, subtract_offsets
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet

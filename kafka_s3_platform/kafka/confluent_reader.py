@@ -20,7 +20,6 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import LogEnd, LogStart, check_log_bounds
-from kafka_s3_platform.kafka.batches import convert_messages, make_unkept_error
 from kafka_s3_platform.kafka.client import Reasons, fetch_metadata, open_consumer
 from kafka_s3_platform.kafka.failures import (
     AUTO_OFFSET_RESET,
@@ -31,18 +30,19 @@ from kafka_s3_platform.kafka.failures import (
     UNKNOWN_LOCALLY,
     WRONG_STATE,
 )
-from kafka_s3_platform.kafka.message_stream import (
+from kafka_s3_platform.kafka.messages import (
     MessageStream,
     RangeTally,
+    convert_messages,
     find_end_epoch,
     find_proof,
     get_offset,
     identify_record,
     make_disorder_error,
+    make_unkept_error,
     split_runs,
 )
-from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
-from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gaps import UNREADABLE, Gap, Unreadable
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition

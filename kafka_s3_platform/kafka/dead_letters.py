@@ -29,8 +29,14 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.client import Reasons, open_producer
 from kafka_s3_platform.kafka.failures import ENTAILED
-from kafka_s3_platform.kafka.produce.producer import LARGEST_MESSAGE, POLL_SECONDS, find_sent_codec
-from kafka_s3_platform.kafka.produce.rows import ProducedRow, build_rows, read_milliseconds
+from kafka_s3_platform.kafka.producer import (
+    LARGEST_MESSAGE,
+    POLL_SECONDS,
+    ProducedRow,
+    build_rows,
+    find_sent_codec,
+    read_milliseconds,
+)
 from kafka_s3_platform.model.batches import RECORD_SCHEMA, read_offset_column
 from kafka_s3_platform.model.connect import LETTER_ADVICE, LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
 from kafka_s3_platform.model.gaps import FOR_EVER, parse_retention_ms

@@ -4,8 +4,7 @@ import logging
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.record_reader import ClosableReader
-from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.record_reader import ClosableReader, Throttle
 
 logger = logging.getLogger(__name__)
 

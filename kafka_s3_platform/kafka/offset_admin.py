@@ -1,10 +1,11 @@
 """Questions to a cluster about topics and offsets: the bounds of logs, and the records of times.
 
 Every question is asked of many topics at once. A question about one topic is the same with one topic.
+
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,7 +18,6 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PlatformError
-from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS, AdminCalls
 from kafka_s3_platform.kafka.answers import (
     Answers,
     LogEnds,
@@ -30,9 +30,51 @@ from kafka_s3_platform.kafka.answers import (
     check_log_ends,
     check_time_offset,
 )
+from kafka_s3_platform.kafka.client import TIMEOUT_SECONDS, AdminCalls
 from kafka_s3_platform.kafka.failures import NO_LEADER
-from kafka_s3_platform.kafka.offset_search import TimeOffsets, search_offsets
 from kafka_s3_platform.model.frontier import Frontier
+
+TimeOffsets = Mapping[int, RecordOffset | None]
+"""Timestamp in epoch ms -> the first record at or after it, as one answer of a broker says."""
+
+OffsetSearch = Generator[Sequence[int], Answers[int, TimeOffsets], Answers[int, TimeOffsets]]
+"""Yields the timestamps to ask about next, receives the answers by kafka partition, and returns those to all."""
+
+
+def search_offsets(times: Sequence[int]) -> OffsetSearch:
+    """Search the offsets of `times`, ascending, in all kafka partitions of one topic.
+
+    o(t) never falls as t grows, so between two timestamps with equal answers nothing is asked: long spans of empty
+    hours cost few questions. The searches of many topics take their steps together, and share their requests.
+    """
+    answers = yield [*times[:1], *times[1:][-1:]]
+    spans = [(0, len(times) - 1)] if times else []
+    while spans and answers.results:
+        answers = _fill_spans(times, spans, answers)
+        one_answer = next(iter(answers.results.values()))
+        # Where both ends of a span differ, its middle is asked: a step between them is found in few questions.
+        halves = [(low, (low + high) // 2, high) for low, high in spans if not one_answer.keys() >= {*times[low:high]}]
+        if not halves:
+            break
+        middles = yield [times[middle] for _, middle, _ in halves]
+        answers = answers.zip(middles).checked(lambda _, both: {**both[0], **both[1]})
+        spans = []
+        for low, middle, high in halves:
+            spans += [(low, middle), (middle, high)]
+    return answers
+
+
+def _fill_spans(
+    times: Sequence[int], spans: Iterable[tuple[int, int]], answers: Answers[int, TimeOffsets]
+) -> Answers[int, TimeOffsets]:
+    """Fill in the answers inside spans with equal answers at both ends in every kafka partition."""
+    offsets_by_time = answers.results.values()
+    inside: dict[int, int] = {}
+    for low, high in spans:
+        if all(offsets[times[low]] == offsets[times[high]] for offsets in offsets_by_time):
+            inside |= dict.fromkeys(times[low + 1 : high], times[low])
+    return answers.checked(lambda _, offsets: {**offsets, **{t: offsets[at] for t, at in inside.items()}})
+
 
 LEADERS_SECONDS = 5.0
 """How long leaders are remembered: planning may ask for each of a thousand kafka partitions alone."""

@@ -9,10 +9,10 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import StoreUnavailableError
-from kafka_s3_platform.kafka.produce.waiting import Waiting
 from kafka_s3_platform.monitoring.hours_page import HoursOfTopic
 from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.upkeep.hour_states import list_grid_days, make_hour_grid
+from kafka_s3_platform.waits import Waiting
 
 READ_SECONDS = 20.0
 """For so long a page waits for the store."""

@@ -11,11 +11,11 @@ from kafka_s3_platform.config.files import find_connector, find_connectors_folde
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.history import NoInstanceError, RunHistories
-from kafka_s3_platform.kafka.produce.waiting import Waiting
 from kafka_s3_platform.model.health import ConnectorHealth, RunHistory
 from kafka_s3_platform.monitoring.restores import RestoreProgress
 from kafka_s3_platform.status.connectors import look_at_connectors
 from kafka_s3_platform.text import escape_unprintable
+from kafka_s3_platform.waits import Waiting
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from kafka_s3_platform.kafka.produce.rows import count_timestamp_zero
+from kafka_s3_platform.kafka.producer import count_timestamp_zero
 from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.restore.filters.stage import check_filter, filter_batches
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping, map_schemas

@@ -13,7 +13,7 @@ from itertools import chain
 
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.produce.transactional_producer import try_transactions
+from kafka_s3_platform.kafka.transactional_producer import try_transactions
 from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.execution import Execution
 from kafka_s3_platform.restore.outgoing.stream import changes_count

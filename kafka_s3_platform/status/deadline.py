@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError
-from kafka_s3_platform.kafka.produce.waiting import Waiting
+from kafka_s3_platform.waits import Waiting
 
 P = ParamSpec("P")
 R = TypeVar("R")

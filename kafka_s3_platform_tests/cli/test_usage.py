@@ -5,7 +5,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.kafka import admin_calls
+from kafka_s3_platform.kafka import client
 from kafka_s3_platform.kafka.offset_admin import OffsetAdmin
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_connector
 
@@ -63,7 +63,7 @@ def test_a_command_says_whom_it_waits_for_and_soon_that_nothing_listens_there(
     kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_connector(kafka_s3_without_spark, "t")
-    monkeypatch.setattr(admin_calls, "GRACE_SECONDS", 2.0)  # the default is 5 s, and ends with the same error
+    monkeypatch.setattr(client, "GRACE_SECONDS", 2.0)  # the default is 5 s, and ends with the same error
     begun = time.monotonic()
     found = kafka_s3_without_spark("archive", "c", "--until-now")
     assert time.monotonic() - begun < 15

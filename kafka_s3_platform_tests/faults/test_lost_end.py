@@ -13,12 +13,10 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import IntegrityError, OpenTransactionError, PreflightError
-from kafka_s3_platform.kafka import group_offset
+from kafka_s3_platform.kafka import groups, transactional_producer
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import Committed
-from kafka_s3_platform.kafka.produce import pace
-from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.groups import Committed, GroupOffset
+from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model import batches
 from kafka_s3_platform.restore.archive_source import ArchiveSource
@@ -47,10 +45,10 @@ def _small_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH_OFFSETS", BATCH)
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
     # Whole batches are sent at once, so that it is known where transactions end.
-    monkeypatch.setattr(pace, "FIRST_BYTES", 2**30)
+    monkeypatch.setattr(transactional_producer, "FIRST_BYTES", 2**30)
     monkeypatch.setattr(target_log, "STABLE_SECONDS", 4.0)
-    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 5.0)
-    monkeypatch.setattr(group_offset, "CALL_SECONDS", 2.0)
+    monkeypatch.setattr(groups, "ANSWER_SECONDS", 5.0)
+    monkeypatch.setattr(groups, "CALL_SECONDS", 2.0)
 
 
 def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreRequest:

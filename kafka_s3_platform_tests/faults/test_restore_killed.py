@@ -17,9 +17,9 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.resources import start_session
 from kafka_s3_platform.errors import BrokerUnavailableError, PlatformError, TransientError
+from kafka_s3_platform.kafka import producer, transactional_producer
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.client import Reasons, open_producer
-from kafka_s3_platform.kafka.produce import producer, transactional_producer
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.restore.archive_source import ArchiveSource

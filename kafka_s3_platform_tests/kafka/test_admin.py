@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, MissingTopicError, PermanentError
-from kafka_s3_platform.kafka import admin_calls
+from kafka_s3_platform.kafka import client as admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Untold
 from kafka_s3_platform.model.segment import TopicAcl

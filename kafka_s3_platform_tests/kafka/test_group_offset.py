@@ -7,10 +7,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import AuthorizationError, BrokerUnavailableError, TransientError
-from kafka_s3_platform.kafka import group_offset
+from kafka_s3_platform.kafka import groups
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import Committed, publish_offsets
+from kafka_s3_platform.kafka.groups import Committed, GroupOffset, publish_offsets
 from kafka_s3_platform_tests.conftest import CreateTopic
 
 
@@ -56,8 +55,8 @@ class Answering:
 def test_an_error_and_what_is_no_offset_are_not_taken_for_nothing_committed(
     monkeypatch: pytest.MonkeyPatch, offset: int, code: int | None, kind: type[Exception], said: str
 ) -> None:
-    monkeypatch.setattr(group_offset, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(group_offset, "open_consumer", lambda *_: Answering(offset, code))
+    monkeypatch.setattr(groups, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(groups, "open_consumer", lambda *_: Answering(offset, code))
     with (
         GroupOffset(KafkaSettings(bootstrap_servers="127.0.0.1:1"), "g", "t", 3) as group,
         pytest.raises(kind, match=f"group g has committed of t-3: .*{said}"),

@@ -23,7 +23,7 @@ from kafka_s3_platform.kafka.client import open_consumer
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
-from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.record_reader import Throttle
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.batches import BATCH_BYTES, BATCH_OFFSETS, RECORD_SCHEMA
 from kafka_s3_platform.model.gaps import Gap

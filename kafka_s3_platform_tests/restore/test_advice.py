@@ -27,7 +27,7 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
-from kafka_s3_platform.kafka.produce.producer import ReplayProducer
+from kafka_s3_platform.kafka.producer import ReplayProducer
 from kafka_s3_platform.restore import run
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams

@@ -37,7 +37,7 @@ from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import KafkaSettings, Settings, StoreSettings
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.defs.failures import RETRIES_TAG
-from kafka_s3_platform.kafka import admin_calls
+from kafka_s3_platform.kafka import client
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus
@@ -254,7 +254,7 @@ def written(world: World, stack_settings: StackSettings, tmp_path_factory: pytes
 
 def _do_all(found: Written) -> Written:
     logging.getLogger("kafka_s3_platform").setLevel(logging.DEBUG)
-    admin_calls.GRACE_SECONDS = 1.0
+    client.GRACE_SECONDS = 1.0
     with (
         arguments_of_children(found.arguments),
         apart(found, "broker down", *BROKER_DOWN),

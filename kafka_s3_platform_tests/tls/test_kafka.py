@@ -10,9 +10,9 @@ from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, PlatformError, TransientError
-from kafka_s3_platform.kafka import admin_calls
+from kafka_s3_platform.kafka import client as admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.admin_calls import TIMEOUT_SECONDS
+from kafka_s3_platform.kafka.client import TIMEOUT_SECONDS
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader

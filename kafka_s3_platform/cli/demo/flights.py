@@ -21,7 +21,7 @@ from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.failures import FATAL, raise_kafka_error
-from kafka_s3_platform.kafka.produce.producer import POLL_SECONDS, SETTLE_SECONDS
+from kafka_s3_platform.kafka.producer import POLL_SECONDS, SETTLE_SECONDS
 from kafka_s3_platform.model.offsets import make_span
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.defs.alerts.message import Message
 from kafka_s3_platform.defs.alerts.settings import AlertSettings
 from kafka_s3_platform.errors import TransientError
-from kafka_s3_platform.kafka.produce.waiting import Waiting
+from kafka_s3_platform.waits import Waiting
 
 SEND_SECONDS = 10.0
 """For so long a message may be under way. Then it is taken for not delivered."""

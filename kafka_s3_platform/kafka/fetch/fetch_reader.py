@@ -20,25 +20,23 @@ from confluent_kafka import KafkaError
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, TransientError
-from kafka_s3_platform.kafka.batches import make_unkept_error
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader, limit_answers
 from kafka_s3_platform.kafka.failures import ERROR_CLASSES
-from kafka_s3_platform.kafka.fetch.arrow_columns import build_record_batch
-from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError, is_supported
+from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, FetchAnswer, UnsupportedError, is_supported
 from kafka_s3_platform.kafka.fetch.log_batches import (
     Aborted,
     LogBatch,
     OpenedBatch,
     OutOfOrderError,
+    build_record_batch,
     cut_at_fault,
     leaps_beyond,
     open_batch,
     parse_batches,
     select_committed,
 )
-from kafka_s3_platform.kafka.fetch.protocol import FetchAnswer
-from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd
-from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.messages import make_unkept_error
+from kafka_s3_platform.kafka.record_reader import EpochEnd, RangeRead, ReadEnd, Throttle
 from kafka_s3_platform.model.batches import count_record_bytes, cut_batches
 from kafka_s3_platform.model.gaps import UNREADABLE, Gap, Unreadable
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition

@@ -8,8 +8,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
-from kafka_s3_platform.kafka.advice import LOWER_TIMEOUT
-from kafka_s3_platform.kafka.produce.transactional_producer import read_transaction_timeout_ms
+from kafka_s3_platform.kafka.failures import LOWER_TIMEOUT
+from kafka_s3_platform.kafka.transactional_producer import read_transaction_timeout_ms
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.target import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kafka_s3_platform.kafka.admin import ACL_OPERATIONS, ACL_PERMISSIONS
-from kafka_s3_platform.kafka.produce.producer import find_sent_codec
+from kafka_s3_platform.kafka.producer import find_sent_codec
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.model.times import EPOCH, ONE_MS, to_epoch_ms
 from kafka_s3_platform.restore.preflight.keeping import (

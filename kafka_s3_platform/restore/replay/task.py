@@ -19,14 +19,11 @@ from typing import Generic, TypeVar
 
 from kafka_s3_platform.errors import PlatformError, PreflightError, SupersededError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import has_pending_offset
+from kafka_s3_platform.kafka.groups import GroupOffset, has_pending_offset
 from kafka_s3_platform.kafka.new_reader import new_reader
-from kafka_s3_platform.kafka.produce.deliveries import Delivered
-from kafka_s3_platform.kafka.produce.producer import ReplayProducer
-from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.kafka.record_reader import RecordReader
-from kafka_s3_platform.kafka.throttle import Throttle
+from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer
+from kafka_s3_platform.kafka.record_reader import RecordReader, Throttle
+from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange

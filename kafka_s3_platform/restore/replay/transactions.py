@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import Committed
-from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.groups import Committed, GroupOffset
+from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.model.batches import count_record_bytes, read_offset_column
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.restore.outgoing.stream import SentBatch

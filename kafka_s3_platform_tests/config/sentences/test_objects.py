@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.kafka.produce.producer import ReplayProducer
-from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.kafka.producer import ReplayProducer
+from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.scan import scan_objects

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError
-from kafka_s3_platform.kafka.fetch import protocol as wire
+from kafka_s3_platform.kafka.fetch import connection as wire
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange, TopicPartition

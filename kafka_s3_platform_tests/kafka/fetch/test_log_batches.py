@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.kafka.fetch import log_batches as record_batches
-from kafka_s3_platform.kafka.fetch.arrow_columns import build_record_batch
 from kafka_s3_platform.kafka.fetch.log_batches import (
     LogBatch,
+    build_record_batch,
     cut_at_fault,
     leaps_beyond,
     open_batch,

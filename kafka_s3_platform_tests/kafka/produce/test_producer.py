@@ -8,9 +8,7 @@ from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.kafka.produce.deliveries import Delivered
-from kafka_s3_platform.kafka.produce.producer import ReplayProducer
-from kafka_s3_platform.kafka.produce.rows import count_timestamp_zero
+from kafka_s3_platform.kafka.producer import Delivered, ReplayProducer, count_timestamp_zero
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already

@@ -8,10 +8,9 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PreflightError, SupersededError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import Committed
-from kafka_s3_platform.kafka.produce.transactional_producer import TransactionalReplayProducer
-from kafka_s3_platform.kafka.produce.waiting import Waiting
+from kafka_s3_platform.kafka.groups import Committed, GroupOffset
+from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
+from kafka_s3_platform.waits import Waiting
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, until
 

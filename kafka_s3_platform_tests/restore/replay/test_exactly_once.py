@@ -13,8 +13,7 @@ from confluent_kafka import Producer
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, PreflightError, SupersededError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.group_offset import GroupOffset
-from kafka_s3_platform.kafka.groups import Committed, publish_offsets
+from kafka_s3_platform.kafka.groups import Committed, GroupOffset, publish_offsets
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.replay import transactions as marker

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.produce.pace import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
+from kafka_s3_platform.kafka.transactional_producer import FIRST_BYTES, MOST_BYTES_PER_SECOND, Pace
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.restore.outgoing.stream import SentBatch
 from kafka_s3_platform.restore.replay.transactions import USUAL_OVERHEAD, split_to_room
