@@ -45,8 +45,18 @@ class Windows:
         return self.definition.get_partition_key_for_timestamp(moment.timestamp())
 
     def starts(self, partition_keys: Iterable[str]) -> set[datetime]:
-        """Return the starts of the keys' windows from `first` on. Earlier keys remain from an earlier start day."""
-        return {start for key in partition_keys if (start := self.start(key)) >= self.first}
+        """Return the starts of the keys' windows from `first` on. Earlier keys remain from an earlier start day.
+
+        Whoever reaches Dagster's UI may report any text as materialized. A text without a window counts for nothing.
+        """
+        starts = map(self._find_start, partition_keys)
+        return {start for start in starts if start is not None and start >= self.first}
+
+    def _find_start(self, text: str) -> datetime | None:
+        try:
+            return self.start(text)
+        except (ValueError, OverflowError):
+            return None
 
     @cached_property
     def first(self) -> datetime:

@@ -9,7 +9,7 @@ import dagster as dg
 
 from kafka_s3_platform.defs.alerts.incidents import Finding
 from kafka_s3_platform.defs.archive.checks import ERROR
-from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK, SILENT_METADATA
+from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK, SILENT_METADATA, read_reported_time
 from kafka_s3_platform.defs.file_checks import FILES_KEY
 from kafka_s3_platform.instance.tables import list_failed_checks
 
@@ -38,14 +38,14 @@ def read_failed_checks(instance: dg.DagsterInstance, known: Collection[dg.AssetC
     for evaluation, at in list_failed_checks(instance):
         if evaluation.severity == ERROR and evaluation.asset_check_key in known:
             silent = evaluation.metadata.get(SILENT_METADATA)
-            lost_at = evaluation.metadata.get(LOST_METADATA)
+            lost_at = read_reported_time(evaluation.metadata, LOST_METADATA)
             found.append(
                 FailedCheck(
                     evaluation.asset_check_key,
                     datetime.fromtimestamp(at, timezone.utc),
                     evaluation.description or "",
                     "" if silent is None else str(silent.value),
-                    math.inf if lost_at is None else float(str(lost_at.value)),
+                    math.inf if lost_at is None else lost_at.timestamp(),
                 )
             )
     return sorted(found, key=lambda check: check.key.to_user_string())

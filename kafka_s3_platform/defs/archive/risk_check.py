@@ -5,9 +5,10 @@ risk. It can be run by hand, too.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
+from typing import Any
 
 import dagster as dg
 
@@ -70,6 +71,14 @@ def read_hours_at_risk(
             start, end = (datetime.fromtimestamp(float(str(time)), timezone.utc) for time in times)
             hours_by_topic[by_key[key]] = start, end
     return hours_by_topic
+
+
+def read_reported_time(metadata: Mapping[str, dg.MetadataValue[Any]], name: str) -> datetime | None:
+    """Return a time of a result, None if it has none: whoever reaches Dagster's UI may report any result."""
+    try:
+        return datetime.fromtimestamp(float(str(metadata[name].value)), timezone.utc)
+    except (LookupError, ValueError, OverflowError, OSError):
+        return None
 
 
 def _show_time(moment: datetime) -> dg.TimestampMetadataValue:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -48,13 +49,17 @@ def deployment(folder: Path, instance: dg.DagsterInstance) -> Deployment:
 def expect_loss(deployment: Deployment, minutes: float) -> None:
     """What the lag sensor says of a topic whose records Kafka deletes in so many minutes."""
     lost_at = datetime.now(timezone.utc) + timedelta(minutes=minutes)
+    report_risk(deployment, f"Kafka keeps the oldest for {minutes} min more", dg.MetadataValue.timestamp(lost_at))
+
+
+def report_risk(deployment: Deployment, says: str, lost_at: dg.MetadataValue[Any]) -> None:
     deployment.instance.report_runless_asset_event(
         dg.AssetCheckEvaluation(
             asset_key=dg.AssetKey(["c", "kafka", "t0"]),
             check_name=RISK_CHECK,
             passed=False,
-            description=f"Kafka keeps the oldest for {minutes} min more",
-            metadata={LOST_METADATA: dg.MetadataValue.timestamp(lost_at)},
+            description=says,
+            metadata={LOST_METADATA: lost_at},
             severity=dg.AssetCheckSeverity.ERROR,
         )
     )
@@ -117,6 +122,12 @@ def test_a_check_that_fails_is_one_incident_of_all_its_topics(deployment: Deploy
     evaluate(deployment, "t6", passed=False)
     assert told(deployment, hook) == [("began", CHECK, ["t6"])], "another incident"
     assert hook.taken[-1]["id"] != alert["id"]
+
+
+def test_a_result_that_anybody_reported_keeps_no_alert_of_others(deployment: Deployment, hook: Webhook) -> None:
+    report_risk(deployment, "forged", dg.MetadataValue.text("soon"))
+    evaluate(deployment, "t0", passed=False)
+    assert sorted(title for _, title, _ in told(deployment, hook)) == [CHECK, "connector c: topics are at risk"]
 
 
 def test_an_incident_is_told_again_each_time_half_of_the_time_until_the_loss_is_over(
