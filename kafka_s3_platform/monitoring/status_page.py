@@ -217,18 +217,19 @@ def _render_tiles(connectors: Sequence[ConnectorHealth]) -> Markup:
     proofs = [topic.proof.at for topic in topics if topic.proof is not None]
     if not totals and not proofs:
         return _NOTHING
-    unknown = f", of {len(topics) - len(totals):,} topics not known" if len(totals) < len(topics) else ""
+    missing = len(topics) - len(totals)
+    unknown = f", but for {count_noun(missing, 'topic')} not known" if totals and missing else ""
     days = sum(t.day_segments for t in totals)
-    objects = f"in {sum(t.segments for t in totals) - days:,} objects of hours, {days:,} of days"
+    objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} daily objects"
     histories = [connector.history for connector in connectors if connector.history is not None]
     runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
     tiles = (
-        (f"{sum(t.records for t in totals):,}", f"records archived{unknown}"),
-        (f"{sum(t.yesterday_records for t in totals):,}", "of them of yesterday (UTC)"),
-        (format_size(sum(t.segment_bytes for t in totals)), objects),
+        (f"{sum(t.records for t in totals):,}" if totals else UNKNOWN, f"records archived{unknown}"),
+        (f"{sum(t.yesterday_records for t in totals):,}" if totals else UNKNOWN, "of them of yesterday (UTC)"),
+        (format_size(sum(t.segment_bytes for t in totals)) if totals else UNKNOWN, objects if totals else "in objects"),
         (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
         (f"{len(proofs):,} of {len(topics):,}" if histories else UNKNOWN, "topics were proven to come back"),
-        (f"{min(proofs):%Y-%m-%d}" if proofs else "never" if histories else UNKNOWN, "the oldest of their last proofs"),
+        (f"{min(proofs):%Y-%m-%d}" if proofs else "never" if histories else UNKNOWN, "oldest of their last proofs"),
     )
     each = Markup('<div class="tile"><b>{}</b><span>{}</span></div>\n')
     return Markup('<div class="tiles">\n{}</div>\n').format(_NOTHING.join(each.format(*tile) for tile in tiles))

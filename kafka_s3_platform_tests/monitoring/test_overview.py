@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.errors import ErrorCode
-from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, RunHistory, RunningRestore, TopicHealth
+from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Proof, RunHistory, RunningRestore, TopicHealth
 from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import Seen
 from kafka_s3_platform.monitoring.metrics import render_metrics
@@ -154,8 +154,20 @@ def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab:
     page = render_status_page(Seen(tuple(found)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
     assert "<b>3</b><span>records archived</span>" in page
     assert "<b>2</b><span>of them of yesterday (UTC)</span>" in page
-    assert "in 2 objects of hours, 0 of days" in page
+    assert "in 2 hourly and 0 daily objects" in page
     assert "<b>0 of 0</b><span>runs of the last 24 hours failed</span>" in page
+
+
+def test_what_the_archive_holds_is_not_told_as_nothing_while_no_index_is_read() -> None:
+    silent = TopicHealth("t", store_error="no answer", proof=Proof(NOON, "restore", 7))
+    history = RunHistory(proofs={"t": Proof(NOON, "restore", 7)})
+    page = render_status_page(
+        Seen((ConnectorHealth("c", NOON, (silent,), history=history),)),
+        PageLinks("http://dagster", None, "/hours"),
+        NOON,
+        30.0,
+    )
+    assert page.count("<b>not known</b>") == 3, "of records, those of yesterday, and bytes"
 
 
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
