@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -58,11 +59,15 @@ def load_named(names: Sequence[str]) -> tuple[list[ConnectorConfig], list[Connec
 
 
 class Overviews:
-    """Looks at connectors and at their runs, again and again. What a look has learned makes the next one cheap."""
+    """Looks at connectors and at their runs, again and again. What a look has learned makes the next one cheap.
 
-    def __init__(self, seconds: float, *, counts_totals: bool = False) -> None:
+    One that `watches` also counts what is archived, and gives topics that it has not looked at before their first
+    minutes.
+    """
+
+    def __init__(self, seconds: float, *, watches: bool = False) -> None:
         self._seconds = seconds
-        self._counts_totals = counts_totals
+        self._first_looks: defaultdict[tuple[str, str], datetime] | None = defaultdict() if watches else None
         self._histories = RunHistories()
         self._progress = RestoreProgress()
         self._reading: _Reading | None = None
@@ -79,12 +84,15 @@ class Overviews:
 
         With `declared`, the names of all files that load, other connectors of which Dagster has heard were removed.
         """
+        if self._first_looks is not None:
+            began = datetime.now(timezone.utc)
+            self._first_looks.default_factory = lambda: began
         if self._reading is None or not self._reading.is_under_way():
             names = [config.name for config in configs]
             self._reading = _Reading(lambda: self._histories.read(names))
             self._read_names = frozenset(names)
         reading = self._reading
-        found = look_at_connectors(configs, self._seconds, counts_totals=self._counts_totals)
+        found = look_at_connectors(configs, self._seconds, self._first_looks)
         why = reading.wait(self._seconds)
         histories = {} if why else self._add_progress(configs, reading.found)
         # of others, only their topics are known

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -42,18 +42,26 @@ AT_ONCE = 8
 """Connectors that are looked at at a time."""
 
 
+FirstLooks = Mapping[tuple[str, str], datetime]
+"""When somebody who looks again and again looked at a topic for the first time, now at the latest, by connector and
+topic."""
+
+
 def look_at_connectors(
-    configs: Sequence[ConnectorConfig], seconds: float, *, counts_totals: bool = False
+    configs: Sequence[ConnectorConfig], seconds: float, first_looks: FirstLooks | None = None
 ) -> list[ConnectorHealth]:
     """Look at connectors, some at a time: one whose cluster does not answer holds up no other."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
-        return [*pool.map(lambda config: look_at_connector(config, seconds, counts_totals=counts_totals), configs)]
+        return [*pool.map(lambda config: look_at_connector(config, seconds, first_looks), configs)]
 
 
-def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals: bool = False) -> ConnectorHealth:
+def look_at_connector(
+    config: ConnectorConfig, seconds: float, first_looks: FirstLooks | None = None
+) -> ConnectorHealth:
     """Look at all topics of a connector, for about so many seconds. What does not answer is told as unknown.
 
-    Of a source connector nothing is to be found. With `counts_totals`, what is archived is counted too.
+    Of a source connector nothing is to be found. Whoever looks again and again gives `first_looks`. Then what is
+    archived is counted, too.
     """
     health = ConnectorHealth(config.name, datetime.now(timezone.utc))
     if config.source is not None:
@@ -64,7 +72,7 @@ def look_at_connector(config: ConnectorConfig, seconds: float, *, counts_totals:
         resolved = _give_topics(config, folder, deadline)
         gone = find_gone_topics(resolved, folder)
         topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone]
-        return _look_at_topics(health, topics, deadline, counts_totals) if topics else health
+        return _look_at_topics(health, topics, deadline, first_looks) if topics else health
     except (PlatformError, OSError) as err:
         is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
         return replace(health, error=str(err), is_kafka_up=is_kafka_up)
@@ -86,13 +94,13 @@ def _give_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> C
 
 
 def _look_at_topics(
-    health: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, counts_totals: bool
+    health: ConnectorHealth, topics: Sequence[ArchivedTopic], deadline: Deadline, first_looks: FirstLooks | None
 ) -> ConnectorHealth:
     with (
         closing(IndexLook("health", topics)) as index,
         ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
     ):
-        topics_look = _Look(topics, index, admin, deadline, counts_totals)
+        topics_look = _Look(topics, index, admin, deadline, first_looks)
         looked = tuple(topics_look.find(topic) for topic in topics)
     return replace(health, topics=looked, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
 
@@ -109,11 +117,11 @@ class _Look:
         index: IndexLook,
         admin: ClusterAdmin,
         deadline: Deadline,
-        counts_totals: bool,
+        first_looks: FirstLooks | None,
     ) -> None:
         self._index = index
         self._deadline = deadline
-        self._counts_totals = counts_totals
+        self._first_looks = first_looks
         self._totals: dict[str, ArchivedTotals] = {}
         self._backlogs = Backlogs(topics, admin, self._read_archived, deadline)
         self._archived: dict[str, Archived] = {}
@@ -142,7 +150,10 @@ class _Look:
         health = TopicHealth(topic.topic, kafka_error=kafka_error, store_error=store_error, totals=totals)
         if archived is not None:
             health = _add_archived(health, topic, archived)
-        return health if backlog is None else _add_backlog(health, backlog)
+        if backlog is None:
+            return health
+        first_look = None if self._first_looks is None else self._first_looks[topic.config.name, topic.topic]
+        return _add_backlog(health, backlog, first_look)
 
     def _tell_silent_store(self, err: StoreUnavailableError) -> str:
         """Return the first such error of the look for all topics: they share the index, and one reason is enough."""
@@ -175,7 +186,7 @@ class _Look:
     def _read_archived(self, topic: ArchivedTopic) -> Archived:
         try:
             archived = read_archived(topic, self._index, is_known=True)
-            totals = self._index.read(topic, _count_totals) if self._counts_totals else None
+            totals = self._index.read(topic, _count_totals) if self._first_looks is not None else None
         except PlatformError as err:
             self._store_errors[topic.topic] = err
             raise
@@ -223,10 +234,10 @@ def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived)
     return replace(health, newest_complete=complete, unresolved_offsets=unresolved)
 
 
-def _add_backlog(health: TopicHealth, backlog: Backlog) -> TopicHealth:
+def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | None) -> TopicHealth:
     """Add what is not archived. Where something does not answer, nothing is said that it could change."""
     try:
-        risk = find_risk(backlog)
+        risk = find_risk(backlog, first_look)
         retention_left = find_retention_left(backlog)
         oldest = _find_oldest_incomplete(backlog)
     except PlatformError as err:

@@ -16,15 +16,15 @@ FIRST_MINUTES = timedelta(minutes=30)
 """For so long from its first look on, the hours of a topic that were there before are late, and no alarm."""
 
 
-def find_risk(backlog: Backlog, first_tick: datetime | None = None) -> Risk:
+def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
     """Compare the time until retention, and the age of the oldest hour that is not complete, with the thresholds.
 
     A topic that is not archived until somebody decides fails at once. Raises PlatformError where Kafka does not answer.
-    A topic is new in the FIRST_MINUTES after the first look at its log that its index has, or after `first_tick`, the
-    sensor's first one of it, if its index has none. The platform archives the old hours of a new topic by itself.
+    A topic is new in the FIRST_MINUTES after the first look at its log that its index has. If it has none, after
+    `first_look`, that of whoever looks again and again. The platform archives the old hours of a new topic by itself.
     """
     retention_left = find_retention_left(backlog)
-    began = min((frontier.observed_at for frontier in backlog.state.all_looks), default=first_tick)
+    began = min((frontier.observed_at for frontier in backlog.state.all_looks), default=first_look)
     new_until = None if began is None else began + FIRST_MINUTES
     risks = [*_find_retention_risk(backlog, retention_left), *_find_age_risk(backlog, new_until)]
     if backlog.failures:

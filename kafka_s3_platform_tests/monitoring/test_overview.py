@@ -10,8 +10,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ErrorCode
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Proof, RunHistory, RunningRestore, TopicHealth
+from kafka_s3_platform.monitoring.checks import make_checks, run_checks
 from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import Seen
 from kafka_s3_platform.monitoring.metrics import render_metrics
@@ -51,7 +53,7 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, lab: Lab) -> None:
     )
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.add_run(run)
-    overviews = Overviews(20.0, counts_totals=True)
+    overviews = Overviews(20.0, watches=True)
     looks: list[ConnectorHealth] = []
 
     def look() -> None:
@@ -82,7 +84,7 @@ def test_a_store_that_hangs_holds_up_no_other(home: Path, lab: Lab) -> None:
         assert hangs.history is not None, hangs.history_error
         assert hangs.history.restores == (RunningRestore(restoring.run_id, restoring.run_id),), "Dagster answers"
         # the store is still waited for
-        [found] = Overviews(5.0, counts_totals=True).take([config])
+        [found] = Overviews(5.0, watches=True).take([config])
         assert found.is_known
 
 
@@ -134,7 +136,7 @@ def test_an_opened_table_is_in_the_address_of_the_page() -> None:
 def test_what_is_merged_into_days_is_counted_once(home: Path, lab: Lab) -> None:
     hours = [NOON + n * HOUR for n in range(3)]
     config = lab.archive([Sent(b"v" * 10, timestamp=hour) for hour in hours], allowed_lateness_ms=0)
-    overviews = Overviews(20.0, counts_totals=True)
+    overviews = Overviews(20.0, watches=True)
     [before] = [topic.totals for each in overviews.take([config]) for topic in each.topics]
     compact_day(CompactRequest(config, config.topics[0], NOON.date(), "merge"), InProcessRunner())
     [after] = [topic.totals for each in overviews.take([config]) for topic in each.topics]
@@ -148,7 +150,7 @@ def test_what_is_merged_into_days_is_counted_once(home: Path, lab: Lab) -> None:
 def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab: Lab) -> None:
     yesterday = datetime.now(timezone.utc) - timedelta(days=1)
     config = lab.archive([Sent(timestamp=yesterday), Sent(timestamp=yesterday), Sent(timestamp=NOON)])
-    found = Overviews(20.0, counts_totals=True).take([config])
+    found = Overviews(20.0, watches=True).take([config])
     [totals] = [topic.totals for each in found for topic in each.topics if topic.totals]
     assert (totals.records, totals.yesterday_records) == (3, 2)
     page = render_status_page(Seen(tuple(found)), PageLinks("http://dagster", None, "/hours"), NOON, 30.0)
@@ -168,6 +170,24 @@ def test_what_the_archive_holds_is_not_told_as_nothing_while_no_index_is_read() 
         30.0,
     )
     assert page.count("<b>not known</b>") == 3, "of records, those of yesterday, and bytes"
+
+
+def test_late_hours_of_a_topic_that_is_new_here_are_a_failure_after_half_an_hour(
+    home: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = (datetime.now(timezone.utc) - timedelta(hours=20)).replace(minute=0, second=0, microsecond=0)
+    config = lab.fill([Sent(timestamp=hour)], start_hour=hour)
+    overviews = Overviews(20.0, watches=True)
+    new, later = (list_failures(overviews, config, minutes, monkeypatch) for minutes in (30, 0))
+    assert (new, ["The oldest" in failure for failure in later]) == ([], [True])
+    assert list_failures(Overviews(20.0), config, 30, monkeypatch) == later, "a command has watched nothing"
+
+
+def list_failures(
+    overviews: Overviews, config: ConnectorConfig, first_minutes: int, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    monkeypatch.setattr("kafka_s3_platform.status.risk.FIRST_MINUTES", timedelta(minutes=first_minutes))
+    return [reason.says for reason in run_checks(make_checks(None, ()), overviews.take([config]))]
 
 
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:

@@ -84,7 +84,7 @@ def serve(
     paths = ServerPaths(page_path, health_path, metrics_path)
     if len({page_path, health_path, metrics_path}) < 3:
         raise ConfigError(f"two of the paths {page_path}, {health_path} and {metrics_path} are the same")
-    overviews = Overviews(LOOK_SECONDS, counts_totals=True)
+    overviews = Overviews(LOOK_SECONDS, watches=True)
 
     def read_health() -> list[ConnectorHealth]:
         configs, broken = load_all()
