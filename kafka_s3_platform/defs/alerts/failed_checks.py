@@ -1,6 +1,7 @@
 """Which checks fail: topics of one connector together, and all connectors whose cluster or store is silent together."""
 
 import math
+import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -12,6 +13,9 @@ from kafka_s3_platform.defs.archive.checks import ERROR
 from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK, SILENT_METADATA, read_reported_time
 from kafka_s3_platform.defs.file_checks import FILES_KEY
 from kafka_s3_platform.instance.tables import list_failed_checks
+
+MOST_TITLE = 200
+"""Characters of an error in a title: it is the subject of a mail."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
             title = f"{first.silent} does not answer"
             finding = Finding(key, "outage", title, None, connectors, since, first.says, _OUTAGE, is_healing=True)
         elif first.key.asset_key == FILES_KEY:
-            title = "a connector file does not load, the others do"
+            # the first line names the file, the second one may be its first error
+            lines = "\n".join(first.says.splitlines()[:2])
+            title = f"a connector file does not load: {textwrap.shorten(lines, MOST_TITLE, placeholder=' ...')}"
             finding = Finding(key, "check", title, None, (), since, first.says, _FILE, is_healing=False)
         else:
             is_risk = first.key.name == RISK_CHECK
@@ -102,7 +108,7 @@ _OUTAGE = (
     "See why it does not answer. Nothing else has to be done: what is due is archived when it answers again, for as "
     "long as Kafka keeps it."
 )
-_FILE = "Correct the file. `kafka-s3 check FILE` explains it. What its connector archived before stays."
+_FILE = "Correct the file; the others load. `kafka-s3 check FILE` explains it. What its connector archived stays."
 _AT_RISK = "See docs/operating.md#what-is-at-risk: what hinders archiving comes first."
 _OTHER = (
     "The page of the check in Dagster has more. `kafka-s3 resolve {0}` lists offsets that could not be archived, and "

@@ -268,9 +268,11 @@ def test_a_broken_connector_file_is_told_and_its_connector_is_no_longer_watched(
     deployment.tick("connector_files")
     assert told(deployment, hook) == [("began", CHECK, ["t0"])]
     write(folder, "c", "t0", **{"flush.sise": "3"})
+    reason = "1 key refused: flush.sise: unknown key; did you mean flush.size?"
+    broken = f"[KS-CONFIG] {folder / 'c.json'}: {reason}"
     deployment.tick("connector_files")
     assert told(deployment, hook) == [
-        ("began", "a connector file does not load, the others do", []),
+        ("began", f"a connector file does not load: {broken}", []),
         ("gone", CHECK, ["t0"]),
     ]
     assert "did you mean flush.size?" in hook.taken[1]["error"]
@@ -278,7 +280,7 @@ def test_a_broken_connector_file_is_told_and_its_connector_is_no_longer_watched(
     deployment.tick("connector_files")
     assert told(deployment, hook) == [
         ("began", CHECK, ["t0"]),
-        ("over", "a connector file does not load, the others do", []),
+        ("over", f"a connector file does not load: {broken}", []),
     ]
 
 
