@@ -32,7 +32,12 @@ def test_a_late_topic_is_at_risk_until_it_is_archived(kafka_s3_without_spark: Ka
     assert timedelta(hours=4) < timedelta(seconds=topic["oldest_incomplete_age_seconds"]) < timedelta(hours=5)
     assert "ended 4 h" in topic["at_risk_says"]
     said = kafka_s3_without_spark("health", "c").stdout.splitlines()
-    assert said[1].split()[:4] == ["c", config.topics[0], "soon", "2"]
+    assert (said[0], said[2].split()[:2], said[2].split()[-1]) == (
+        "hours of UTC",
+        ["soon", "2"],
+        f"c/{config.topics[0]}",
+    )
+    assert [len(line) <= 84 + len(f"c/{config.topics[0]}") for line in said[1:3]] == [True, True]
     assert f"c/{config.topics[0]}: {topic['at_risk_says']}" in said
 
     archived(config)

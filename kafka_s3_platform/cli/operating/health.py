@@ -14,21 +14,13 @@ from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, To
 from kafka_s3_platform.model.times import HOUR
 from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
-from kafka_s3_platform.status.risk import describe_time
 from kafka_s3_platform.text import count_noun
 
 LOOK_SECONDS = 30.0
-_HEAD = (
-    "CONNECTOR",
-    "TOPIC",
-    "AT RISK",
-    "LAG",
-    "NEWEST COMPLETE HOUR (UTC)",
-    "OLDEST NOT COMPLETE",
-    "LAST PROVEN",
-    "LAST ERROR",
-)
-_NUMBERS = (3,)
+_HEAD = ("AT RISK", "LAG", "NEWEST COMPLETE", "OLDEST NOT COMPLETE", "PROVEN", "LAST ERROR", "CONNECTOR/TOPIC")
+"""The name, which may have 249 characters, comes last: it makes no other row longer."""
+
+_NUMBERS = (1,)
 UNKNOWN = "not known"
 
 
@@ -39,8 +31,8 @@ UNKNOWN = "not known"
 def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
     """Say what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
 
-    AT RISK is the check `at_risk` of the topic, looked at now. Hours are UTC; an age is counted from the hour's end.
-    Exit status 1 if something is at risk, or is not known. Reads only, and starts neither Spark nor a run.
+    AT RISK is the check `at_risk` of the topic, looked at now. Exit status 1 if something is at risk, or is not known.
+    Reads only, and starts neither Spark nor a run.
     """
     configs, failures = load_named(connectors) if connectors else load_all()
     found = Overviews(LOOK_SECONDS).take(
@@ -103,6 +95,7 @@ def _format_lines(found: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
     if not found:
         yield "there are no connectors that archive"
         return
+    yield "hours of UTC"
     yield from align_columns([_HEAD, *(row for each in found for row in _format_rows(each))], _NUMBERS)
     yield from (concern.text for concern in list_concerns(found))
     for each in found:
@@ -114,19 +107,18 @@ def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
     failures = found.history.failures if found.history else ()
     error = _format_error(found, next(iter(failures), None))
     if found.error:
-        yield (found.connector, "", UNKNOWN, "", "", "", "", error)
+        yield (UNKNOWN, "", "", "", "", error, found.connector)
     elif not found.topics and not found.is_removed:
-        yield (found.connector, "no topic", "", "", "", "", "", error)
+        yield ("no topic", "", "", "", "", error, found.connector)
     for topic in found.topics:
         yield (
-            found.connector,
-            topic.topic,
             UNKNOWN if topic.risk is None else topic.risk.level.answer,
             UNKNOWN if topic.lag is None else f"{topic.lag:,}",
             _format_newest(topic),
-            _format_oldest(topic, found.looked_at),
+            _format_oldest(topic),
             UNKNOWN if found.history is None else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
             _format_error(found, found.history.find_failure(topic.topic) if found.history else None),
+            f"{found.connector}/{topic.topic}",
         )
 
 
@@ -136,10 +128,9 @@ def _format_newest(topic: TopicHealth) -> str:
     return "none" if topic.is_index_known else UNKNOWN
 
 
-def _format_oldest(topic: TopicHealth, now: datetime) -> str:
-    oldest = topic.oldest_incomplete
-    if oldest is not None:
-        return f"{oldest:%Y-%m-%d %H:%M}, {describe_time((now - oldest - HOUR).total_seconds())} old"
+def _format_oldest(topic: TopicHealth) -> str:
+    if topic.oldest_incomplete is not None:
+        return f"{topic.oldest_incomplete:%Y-%m-%d %H:%M}"
     return "none" if topic.is_known else UNKNOWN
 
 
@@ -148,7 +139,7 @@ def _format_error(found: ConnectorHealth, failed: FailedRun | None) -> str:
         return UNKNOWN
     if failed is None:
         return "none"
-    return f"{failed.kind}, {failed.ended_at:%m-%d %H:%M}{', over' if failed.is_over else ''}"
+    return f"{failed.kind}{', over' if failed.is_over else ''}"
 
 
 def _explain(found: ConnectorHealth) -> Iterator[str]:
@@ -163,7 +154,8 @@ def _explain(found: ConnectorHealth) -> Iterator[str]:
     for failed in found.history.failures if found.history else ():
         if not failed.is_over:
             place = format_place(found.connector, failed.topics)
-            yield f"{place}: run {failed.run_id} ({failed.kind}) failed: {failed.message}"
+            ended = f"{failed.ended_at:%Y-%m-%d %H:%M} UTC"
+            yield f"{place}: run {failed.run_id} ({failed.kind}) failed at {ended}: {failed.message}"
 
 
 def _judge(found: Sequence[ConnectorHealth]) -> Verdict:
