@@ -66,9 +66,8 @@ def read_hours_at_risk(
         if record.event is None or record.event.dagster_event is None:
             continue
         metadata = record.event.dagster_event.asset_check_evaluation_data.metadata
-        times = [metadata[name].value for name in _HOURS_METADATA if name in metadata]
-        if len(times) == len(_HOURS_METADATA):
-            start, end = (datetime.fromtimestamp(float(str(time)), timezone.utc) for time in times)
+        start, end = (read_reported_time(metadata, name) for name in _HOURS_METADATA)
+        if start and end:
             hours_by_topic[by_key[key]] = start, end
     return hours_by_topic
 
