@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (1_600, 12),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
-    "restore": (11_460, 51),
+    "restore": (11_360, 51),
     "segments": (830, 5),
     "sources": (2_750, 11),
     "spark": (1_470, 8),

@@ -178,7 +178,7 @@ def count_selected(task: PassingCountTask, attempt: Attempt) -> SelectedCount:  
         count = count + batch.num_rows
         size = size + int(sizes.sum())
         largest = max(largest, int(sizes.max()))
-    return SelectedCount(task.stream.kafka_partition, count, size, largest, stream.skipped)
+    return SelectedCount(task.stream.kafka_partition, count, size, largest, stream.facts.skipped)
 
 
 def check_counts(

@@ -121,18 +121,10 @@ def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: A
         size = size + int(count_record_bytes(batch.records).sum())
         if task.stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
-    notes = (*records.notes, *outgoing.notes)
-    return ForeignCount(
-        task.stream.topic,
-        newest,
-        count,
-        size,
-        records.skipped,
-        notes,
-        records.gaps,
-        records.skipped_count,
-        records.gap_count,
-    )
+    facts = records.facts
+    notes = (*facts.notes, *outgoing.notes)
+    about = (facts.skipped, notes, facts.gaps, facts.skipped_count, facts.gap_count)
+    return ForeignCount(task.stream.topic, newest, count, size, *about)
 
 
 def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:

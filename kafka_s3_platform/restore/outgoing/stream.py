@@ -6,7 +6,7 @@ Sending, resuming and verifying all run this. The same archive and settings give
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from kafka_s3_platform.restore.filters.stage import FilteredStream
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.restore.outgoing.values import Rewritten, ValueSettings, new_values
 from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.base import RecordStream
+from kafka_s3_platform.restore.source.base import ReadFacts, RecordStream
 from kafka_s3_platform.restore.source.foreign_stream import fill_timestamps, join_same_offsets
 from kafka_s3_platform.restore.target_topic import apply_routers, routes_by_record, routes_by_topic
 from kafka_s3_platform.store.objects import ObjectStore
@@ -382,34 +382,10 @@ class SentStream:
             yield from (part for _, part in batch.parts)
 
     @property
-    def out_of_range_count(self) -> int:
-        """Number of records with out-of-range timestamps so far."""
-        return self._source.out_of_range_count
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """Bad objects left out so far, and bad records in objects of another sink."""
-        return self._source.skipped
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """Offsets between two objects of another sink, but in none, so far."""
-        return self._source.gaps
-
-    @property
-    def skipped_count(self) -> int:
-        """Number of the bad objects and records. `skipped` may be shortened."""
-        return self._source.skipped_count
-
-    @property
-    def gap_count(self) -> int:
-        """Number of the gaps. `gaps` may be shortened."""
-        return self._source.gap_count
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about the records so far: of another sink's records, and of failed ones."""
-        return (*self._source.notes, *self._outgoing.notes)
+    def facts(self) -> ReadFacts:
+        """Facts of the records read so far. The notes are also of failed ones."""
+        facts = self._source.facts
+        return replace(facts, notes=(*facts.notes, *self._outgoing.notes))
 
     @property
     def left_out(self) -> LeftOut:

@@ -19,7 +19,7 @@ from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.restore.documents import DECIDED, MENDED
 from kafka_s3_platform.restore.request import OnError, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, PlannedObject
-from kafka_s3_platform.restore.source.base import Encoder
+from kafka_s3_platform.restore.source.base import Encoder, ReadFacts
 from kafka_s3_platform.restore.source.selection import Selection
 from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
@@ -130,10 +130,9 @@ class ArchivedStream:
     """Record batches of the selection, ascending by offset, from source offset `start_offset` on.
 
     Every object must be the planned one (entity tag and size), and its pages must pass their checksums. A completely
-    read object must have the digest and the number of records in the index. `out_of_range_count` counts records with
-    out-of-range timestamps in the last iteration.
+    read object must have the digest and the number of records in the index.
 
-    A bad object named by the task is left out entirely, and named in `skipped`. Before the decision, and if
+    A bad object named by the task is left out entirely, and named in `facts`. Before the decision, and if
     `behavior.on.error` is `ignore` or `log`, each object is read twice: once to its end before its first record is
     sent.
 
@@ -142,26 +141,24 @@ class ArchivedStream:
         IntegrityError: an object is missing, replaced or damaged, and is not left out.
     """
 
-    gaps: tuple[str, ...] = ()
-    """Always empty: the plan has the gaps, because the index knows them."""
-    gap_count: int = 0
-    notes: tuple[str, ...] = ()
-
     def __init__(self, task: StreamTask, store: ObjectStore, start_offset: int = 0) -> None:
         self._task = task
         self._store = store
         self._start = start_offset
-        self.out_of_range_count = 0
-        self.skipped: tuple[str, ...] = ()
+        self._out_of_range_count = 0
+        self._skipped: tuple[str, ...] = ()
 
     @property
-    def skipped_count(self) -> int:
-        """Number of bad objects left out."""
-        return len(self.skipped)
+    def facts(self) -> ReadFacts:
+        """The objects left out, and the records with out-of-range timestamps, in the last iteration.
+
+        The plan has the gaps, because the index knows them.
+        """
+        return ReadFacts(self._out_of_range_count, self._skipped, len(self._skipped))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self.out_of_range_count = 0
-        self.skipped = ()
+        self._out_of_range_count = 0
+        self._skipped = ()
         remaining = [o for o in self._task.objects if o.end_offset > self._start]
         return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining])
 
@@ -170,10 +167,10 @@ class ArchivedStream:
         if decided is None and self._task.behavior_on_error != "fail":
             decided = {bad.key: bad.why for bad in self._bad(item)}
         if decided is not None and item.key in decided:
-            self.skipped = (*self.skipped, decided[item.key])
+            self._skipped = (*self._skipped, decided[item.key])
             return
         for batch in self._records(item, self._start):
-            self.out_of_range_count += batch.num_rows if item.out_of_range else 0
+            self._out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
     def bad_objects(self) -> Iterator[BadObject]:

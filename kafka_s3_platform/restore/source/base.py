@@ -159,40 +159,29 @@ class Encoder(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ReadFacts:
+    """Facts of a stream's records up to where it was read.
+
+    `skipped` has a sentence for each bad object and bad record left out, `gaps` one for offsets between two objects but
+    in none, `notes` others about facts that are unknown. The first two may be shortened: the counts are whole.
+    """
+
+    out_of_range_count: int = 0
+    skipped: tuple[str, ...] = ()
+    skipped_count: int = 0
+    gaps: tuple[str, ...] = ()
+    gap_count: int = 0
+    notes: tuple[str, ...] = ()
+
+
 class SourceRecords(Protocol):
-    """The wanted records of one stream. The properties describe the records read so far."""
+    """The wanted records of one stream, and the facts of those read so far."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
     @property
-    def out_of_range_count(self) -> int:
-        """Records with out-of-range timestamps."""
-        ...
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """A sentence for each bad object, and each bad record, left out."""
-        ...
-
-    @property
-    def skipped_count(self) -> int:
-        """Number of these. `skipped` may be shortened."""
-        ...
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """Offsets between two objects, but in none."""
-        ...
-
-    @property
-    def gap_count(self) -> int:
-        """Number of these. `gaps` may be shortened."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about unknown facts of the records."""
-        ...
+    def facts(self) -> ReadFacts: ...
 
 
 class RecordStream(Protocol):

@@ -14,7 +14,7 @@ from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
 from kafka_s3_platform.restore.documents import DECIDED, MENDED
-from kafka_s3_platform.restore.source.base import Encoder
+from kafka_s3_platform.restore.source.base import Encoder, ReadFacts
 from kafka_s3_platform.sources.objects import BadObject, ObjectGroup, has_record_times
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore
@@ -158,30 +158,17 @@ class WantedRecords:
         return tuple(self._stream.report.bad_objects.values())
 
     @property
-    def skipped(self) -> tuple[str, ...]:
-        """Bad objects and records left out so far."""
-        return (*self._stream.report.skipped_objects, *self._stream.report.skipped_records)
-
-    @property
-    def skipped_count(self) -> int:
-        """Number of these. `skipped` may be shortened."""
-        return self._stream.report.skipped_object_count + self._stream.report.skipped_record_count
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """Offsets between two objects, but in none, so far."""
-        return tuple(self._stream.report.gaps)
-
-    @property
-    def gap_count(self) -> int:
-        """Number of these. `gaps` may be shortened."""
-        return self._stream.report.gap_count
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about the records so far."""
-        report = replace(self._stream.report, skipped_objects=[], skipped_records=[])
-        return tuple(report.notes(self._task.config))
+    def facts(self) -> ReadFacts:
+        """What was left out and is missing so far, and sentences about the records."""
+        report = self._stream.report
+        notes = replace(report, skipped_objects=[], skipped_records=[]).notes(self._task.config)
+        return ReadFacts(
+            skipped=(*report.skipped_objects, *report.skipped_records),
+            skipped_count=report.skipped_object_count + report.skipped_record_count,
+            gaps=tuple(report.gaps),
+            gap_count=report.gap_count,
+            notes=tuple(notes),
+        )
 
     def _is_wanted(self, batch: ConnectBatch) -> npt.NDArray[np.bool_]:
         """Mark the wanted records.
@@ -199,14 +186,12 @@ class WantedRecords:
 
 
 class ForeignRecords:
-    """Wanted records as bytes. `encoder` encodes decoded ones. `out_of_range_count` is 0: they have no such folder.
+    """Wanted records as bytes. `encoder` encodes decoded ones.
 
     Raises (when iterated):
         IntegrityError: see `WantedRecords`.
         PreflightError: a record has an unsendable timestamp, and the request does not allow it.
     """
-
-    out_of_range_count = 0
 
     def __init__(self, task: ForeignStreamTask, encoder: Encoder, store: ObjectStore, start_offset: int) -> None:
         self._task = task
@@ -225,29 +210,9 @@ class ForeignRecords:
                 yield records
 
     @property
-    def skipped(self) -> tuple[str, ...]:
-        """As `WantedRecords` has it."""
-        return self._records.skipped
-
-    @property
-    def skipped_count(self) -> int:
-        """As `WantedRecords` has it."""
-        return self._records.skipped_count
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """As `WantedRecords` has it."""
-        return self._records.gaps
-
-    @property
-    def gap_count(self) -> int:
-        """As `WantedRecords` has it."""
-        return self._records.gap_count
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """As `WantedRecords` has it."""
-        return self._records.notes
+    def facts(self) -> ReadFacts:
+        """As `WantedRecords` has them."""
+        return self._records.facts
 
     def _check_times(self, batch: ConnectBatch) -> None:
         unsendable = np.flatnonzero(batch.timestamps == NOW)

@@ -18,6 +18,7 @@ from kafka_s3_platform.restore.replay.checkpoint import save_document
 from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
 from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch, explain_open_transaction, find_target_log
 from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut, TargetReport
+from kafka_s3_platform.restore.source.base import ReadFacts
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -188,22 +189,13 @@ class _Tally:
         self._digest = RecordDigest()
         self._first: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
-        self._out_of_range = 0
+        self._facts = ReadFacts()
         self._left_out = LeftOut()
-        self._skipped: tuple[str, ...] = ()
-        self._notes: tuple[str, ...] = ()
-        self._gaps: tuple[str, ...] = ()
-        self._skipped_count = self._gap_count = 0
 
     def note(self, stream: SentStream) -> None:
         """Keep the stream's own report after it is read to its end. It is the same after every reading."""
-        self._out_of_range = stream.out_of_range_count
+        self._facts = stream.facts
         self._left_out = stream.left_out
-        self._skipped = stream.skipped
-        self._notes = stream.notes
-        self._gaps = stream.gaps
-        self._skipped_count = stream.skipped_count
-        self._gap_count = stream.gap_count
 
     def add(self, source: pa.RecordBatch, target: pa.RecordBatch, *, mapped: bool) -> None:
         if mapped:
@@ -227,7 +219,6 @@ class _Tally:
             kafka_partition=task.kafka_partition,
             record_count=self.count,
             record_bytes=self._digest.record_bytes,
-            out_of_range_count=self._out_of_range,
             first_source_offset=first[0],
             last_source_offset=last[0],
             first_target_offset=at_target[0],
@@ -238,9 +229,5 @@ class _Tally:
             mapping_key=task.documents.mapping if self.count and task.keeps_number else None,
             left_out=self._left_out,
             topic=task.named_topic,
-            skipped=self._skipped,
-            notes=self._notes,
-            gaps=self._gaps,
-            skipped_count=self._skipped_count,
-            gap_count=self._gap_count,
+            **vars(self._facts),
         )

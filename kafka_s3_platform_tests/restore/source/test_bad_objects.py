@@ -175,7 +175,7 @@ def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: Con
         read_left_out(store, key, "another")
     from_second = ArchivedStream(replace(task, left_out=decided), store, 1000)
     assert sum(b.num_rows for b in from_second) == 1000
-    assert from_second.skipped == tuple(decided.values())
+    assert from_second.facts.skipped == tuple(decided.values())
 
 
 def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: ConnectorConfig) -> None:
