@@ -27,9 +27,11 @@ from kafka_s3_platform.defs.runs import is_changing
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (
     ConfigError,
+    ErrorCode,
     PermanentError,
     PlatformError,
     TransientError,
+    find_code,
 )
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.instance.request_tags import FIRST_WINDOW_TAG, LAST_WINDOW_TAG
@@ -266,9 +268,8 @@ def _make_errors(
     description = failure.description if failure else None
     run = instance.get_run_by_id(result.run_id)
     kind = run.tags.get(FAILURE_TAG, "") if run else ""
-    name = str(failure.metadata["error"].value) if failure and "error" in failure.metadata else ""
     text = description or (data.error.to_string() if data.error else "failed")
-    return dict.fromkeys(keys, _make_error(result.run_id, name, kind, text))
+    return dict.fromkeys(keys, _make_error(result.run_id, kind, text))
 
 
 def _raise_interrupt(result: dg.ExecuteInProcessResult) -> None:
@@ -279,9 +280,11 @@ def _raise_interrupt(result: dg.ExecuteInProcessResult) -> None:
         raise RunInterruptedError(f"run {result.run_id} was interrupted, and what it had committed stays")
 
 
-def _make_error(run_id: str, error: str, kind: str, message: str) -> PlatformError:
-    """Make an error of the class for the command's exit status."""
+def _make_error(run_id: str, kind: str, message: str) -> PlatformError:
+    """Make an error of the class for the command's exit status, and for whether other topics are tried."""
     text = f"run {run_id}: {message}"
     if kind != "transient":
         return PermanentError(text)
-    return next((cls for cls in NO_ANSWER if cls.__name__ == error), TransientError)(text)
+    code = find_code(message)
+    server = "" if code is None or code is ErrorCode.KAFKA_TRANSACTION else code.rpartition("-")[0]
+    return next((cls for cls in NO_ANSWER if cls.code.startswith(f"{server}-")), TransientError)(text)

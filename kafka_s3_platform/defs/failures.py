@@ -133,10 +133,7 @@ def make_assets_failure(
     if len(kinds) < selected or set(kinds.values()) != {kind}:
         tags |= make_failed_tags(kinds)
     context.instance.add_run_tags(context.run.run_id, tags)
-    by_asset = {
-        key.to_user_string(): {"error": type(err).__name__, "kind": kinds[key], "message": str(err)}
-        for key, err in failures.items()
-    }
+    by_asset = {key.to_user_string(): {"kind": kinds[key], "message": str(err)} for key, err in failures.items()}
     text = _describe_failures(failures, selected)
     metadata = _make_metadata(next(iter(failures.values())), kind, stays)
     return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(by_asset)}, allow_retries=False)
@@ -148,7 +145,7 @@ def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str |
     docs = find_page_url(DOCS_URL) or "http://127.0.0.1:9000/docs"
     runbook = dg.UrlMetadataValue(f"{docs}/runbook.md#{code.anchor}")
     remains = {"what_stays": stays} if stays else {}
-    return {"error": type(err).__name__, "kind": kind, "runbook": runbook, **remains}
+    return {"kind": kind, "runbook": runbook, **remains}
 
 
 FAILURES = "failures"

@@ -132,7 +132,7 @@ class RunHistories:
         self._last: dict[tuple[str, str], _Run] = {}
         self._failed: dict[tuple[str, str, str], _Run] = {}
         self._succeeded: dict[tuple[str, str, str], _Run] = {}
-        self._errors: dict[str, tuple[str, str]] = {}
+        self._errors: dict[str, str] = {}
         self._of_day: dict[tuple[str, str], _Run] = {}
         self._proofs = Proofs()
 
@@ -224,10 +224,9 @@ class RunHistories:
         self._errors = {run_id: self._errors.get(run_id) or read_run_error(self._instance, run_id) for run_id in runs}
         failed_runs: dict[str, list[FailedRun]] = {name: [] for name in connectors}
         for (connector, run), still in topics.items():
-            error, message = self._errors[run.run_id]
             names = tuple(sorted(filter(None, still or run.failed)))
             if connector in failed_runs:
-                failed = FailedRun(run.run_id, run.kind, run.ended_at, error, message, not still, names)
+                failed = FailedRun(run.run_id, run.kind, run.ended_at, self._errors[run.run_id], not still, names)
                 failed_runs[connector].append(failed)
         return {name: sorted(runs, key=lambda run: run.ended_at, reverse=True) for name, runs in failed_runs.items()}
 

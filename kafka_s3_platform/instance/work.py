@@ -116,25 +116,24 @@ def find_failed_assets(run: dg.DagsterRun, touched: Collection[str]) -> dict[str
     return {digest: kind for kind, digests in failed.items() for digest in digests if digest in touched}
 
 
-def read_run_error(instance: dg.DagsterInstance, run_id: str) -> tuple[str, str]:
-    """Return the class of a run's error, empty if it is none of ours, and its message."""
+def read_run_error(instance: dg.DagsterInstance, run_id: str) -> str:
+    """Return the message of a run's error."""
     types = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
     for record in instance.get_records_for_run(run_id, of_type=types, limit=10).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.is_step_failure:
             return _describe_step(event)
         if event is not None and event.message:
-            return "", event.message
-    return "", "the run failed; Dagster's UI shows why"
+            return event.message
+    return "the run failed; Dagster's UI shows why"
 
 
-def _describe_step(event: dg.DagsterEvent) -> tuple[str, str]:
+def _describe_step(event: dg.DagsterEvent) -> str:
     data = event.step_failure_data
     failure = data.user_failure_data
-    name = str(failure.metadata["error"].value) if failure and "error" in failure.metadata else ""
     if failure and failure.description:
-        return name, failure.description
+        return failure.description
     if data.error is not None:
         # the last line of an error of Python is the error
-        return name, re.sub(r"\s+", " ", data.error.message.strip()) or "failed"
-    return name, "failed"
+        return re.sub(r"\s+", " ", data.error.message.strip()) or "failed"
+    return "failed"

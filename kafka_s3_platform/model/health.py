@@ -104,7 +104,7 @@ class TopicHealth:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run that failed. `error` is the name of the error's class, empty if it is none of ours.
+    """A run that failed.
 
     `kind` is the run's work: `archive`, `compact`, `restore`, `verify` or `upkeep`. `is_over`: later runs of that
     kind succeeded for all `topics` that failed. If not, `topics` are the others. They are empty if the work has none.
@@ -113,7 +113,6 @@ class FailedRun:
     run_id: str
     kind: str
     ended_at: datetime
-    error: str
     message: str
     is_over: bool
     topics: tuple[str, ...] = ()

@@ -214,7 +214,7 @@ def test_a_restore_takes_windows_limits_and_what_is_thawed(
     restored = parsed(kafka_s3("restore", "c", *to_target, *window, "--json"))
     assert restored["records"] == 1, "kafka partition 0 has none from offset 2 on in the window"
     assert [len(records_of(kafka_settings, f"{topic}.restored", p)) for p in (0, 1)] == [0, 1]
-    assert restored["asked"]["from_time"] == "2026-01-01T12:30:00+00:00"
+    assert restored["terms"]["from_time"] == "2026-01-01T12:30:00+00:00"
 
 
 def test_without_json_people_are_told_the_same(kafka_s3_process: KafkaS3, topic: str) -> None:

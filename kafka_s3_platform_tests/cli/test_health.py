@@ -81,7 +81,8 @@ def test_the_run_that_failed_last_is_told_with_its_error(
         failed = run(absent, "archive__c", topic_of(absent).key("hourly"), [hour], instance=instance)
     [connector] = json.loads(kafka_s3_without_spark("health", "--json").stdout)["connectors"]
     [error] = connector["errors"]
-    assert (error["run_id"], error["kind"], error["error"]) == (failed.run_id, "archive", "MissingTopicError")
+    assert (error["run_id"], error["kind"]) == (failed.run_id, "archive")
+    assert "MissingTopicError" not in json.dumps(error), "no name of Python's"
     assert absent.topics[0] in error["message"]
     assert (error["code"], error["is_over"], error["topics"]) == ("KS-KAFKA-TOPIC", False, [*absent.topics])
 

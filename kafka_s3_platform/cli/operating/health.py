@@ -83,7 +83,6 @@ def _make_error(failed: FailedRun) -> dict[str, Any]:
         "run_id": failed.run_id,
         "kind": failed.kind,
         "ended_at": failed.ended_at.isoformat(),
-        "error": failed.error or None,
         "code": find_code(failed.message),
         "message": failed.message,
         "topics": failed.topics,

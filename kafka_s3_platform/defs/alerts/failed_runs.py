@@ -99,7 +99,7 @@ def find_failing(instance: dg.DagsterInstance, ended: EndedRuns, subjects: Subje
             connector,
             tuple(sorted(filter(None, (names[digest] for run in runs for digest in _split(run.failing))))),
             min(run.ended_at for run in runs),
-            read_run_error(instance, last.run_id)[1],
+            read_run_error(instance, last.run_id),
             _HEALING if healing else (_NOBODY_ASKS if kind not in ASKED_AGAIN else _PERMANENT),
             healing,
             last.run_id,

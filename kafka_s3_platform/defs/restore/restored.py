@@ -189,7 +189,7 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
         "complete": dg.MetadataValue.bool(not list_missing(report) and not report.doubts),
         "records": dg.MetadataValue.int(report.record_count),
         "size": dg.MetadataValue.text(f"{format_size(report.record_bytes)} of keys, values and headers"),
-        "asked": dg.MetadataValue.json(list_set_terms(report.terms)),
+        "terms": dg.MetadataValue.json(list_set_terms(report.terms)),
         "to_topic": dg.MetadataValue.text(report.to_topic),
         "restore_id": dg.MetadataValue.text(report.restore_id),
         "record_bytes": dg.MetadataValue.int(report.record_bytes),

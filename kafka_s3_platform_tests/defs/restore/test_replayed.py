@@ -132,7 +132,7 @@ def test_nothing_is_sent_where_the_backfill_or_the_first_run_is_deleted(
         job, run_config=run_config, tags={RETRIES_TAG: "0"}, root_run_id=gone, parent_run_id=gone
     )
     assert not execute_run(InMemoryJob(job), again, instance, raise_on_error=False).success
-    assert f"run {gone}, which this one executes again, is deleted" in read_run_error(instance, again.run_id)[1]
+    assert f"run {gone}, which this one executes again, is deleted" in read_run_error(instance, again.run_id)
     with ClusterAdmin(config.kafka) as admin:
         assert not [topic for topic in admin.topics() if topic.startswith(f"{config.topics[0]}.replay-")]
 

@@ -76,7 +76,7 @@ def test_the_hours_in_the_form_are_restored_and_the_page_says_which_and_no_hour_
     assert set(reported) == {None}
     [metadata] = reported[None]
     starts = [NOON, NOON + 2 * HOUR]
-    assert metadata["asked"]["windows"] == [[start.isoformat(), (start + HOUR).isoformat()] for start in starts]
+    assert metadata["terms"]["windows"] == [[start.isoformat(), (start + HOUR).isoformat()] for start in starts]
     assert (metadata["records"], metadata["verified"], metadata["restore_id"]) == (4, True, found.run_id)
     [row] = metadata["kafka_partitions"]
     assert (row["first_source_offset"], row["first_target_offset"], row["last_target_offset"]) == (0, 0, 3)
