@@ -7,8 +7,7 @@ from pathlib import Path
 from kafka_s3_platform.config.codecs import CODECS, Codec
 from kafka_s3_platform.config.dialects import DIALECTS
 from kafka_s3_platform.config.formats import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
-from kafka_s3_platform.config.keys.all import ALL_KEYS, OWN_KEYS
-from kafka_s3_platform.config.keys.clients.properties import (
+from kafka_s3_platform.config.keys.clients import (
     ALL_SCOPES,
     CLIENT_PROPERTIES,
     PAIRED_PROPERTIES,
@@ -20,12 +19,13 @@ from kafka_s3_platform.config.keys.converters import OPTION_KEYS
 from kafka_s3_platform.config.keys.environment import VARIABLES
 from kafka_s3_platform.config.keys.general import GENERAL_KEYS
 from kafka_s3_platform.config.keys.layout import PATH_KEYS, ROTATION_KEYS
-from kafka_s3_platform.config.keys.lenses import LENSES_KEYS
 from kafka_s3_platform.config.keys.output import FORMAT_KEYS
 from kafka_s3_platform.config.keys.records import RECORD_KEYS
 from kafka_s3_platform.config.keys.source import SOURCE_KEYS
 from kafka_s3_platform.config.keys.store import STORE_KEYS
 from kafka_s3_platform.config.keys.table import Key, Support
+from kafka_s3_platform.config.lenses import LENSES_KEYS
+from kafka_s3_platform.config.mapping import ALL_KEYS, OWN_KEYS
 from kafka_s3_platform.config.worker import WORKER_HONOURED_KEYS, WORKER_WITHOUT_MEANING_KEYS
 
 DOCUMENTS = (Path("docs/connector-files.md"), Path("docs/formats.md"), Path("docs/deploying.md"))

@@ -15,7 +15,7 @@ from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.keys.general import CLASS
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 from kafka_s3_platform.config.keys.table import find_nearest
-from kafka_s3_platform.config.keys.transforms.steps import route_topic
+from kafka_s3_platform.config.keys.transforms import route_topic
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
 from kafka_s3_platform.config.parse import ConnectorFile, find_property_lines, read_connector_file

@@ -1,18 +1,216 @@
-"""Translates the keys of Lenses' S3 connectors, above all their KCQL, into the keys of the other connectors.
+"""The keys of Lenses' S3 connectors, translated into those of the other connectors, above all their KCQL.
 
-Source: Lenses' stream-reactor, `kafka-connect-aws-s3` and `kafka-connect-cloud-common`.
+Source: Lenses' stream-reactor, `S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`, and of
+`kafka-connect-query-language` ConnectorLexer.g4 and ConnectorParser.g4.
+
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.dialects import LENSES, LENSES_SOURCE
 from kafka_s3_platform.config.formats import LENSES_WORDS
-from kafka_s3_platform.config.kcql import Statement, parse_statements
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import substitute_variables
+from kafka_s3_platform.config.keys.table import (
+    REQUIRED,
+    Key,
+    declare_alias,
+    declare_honoured,
+    declare_refused,
+    declare_without_meaning,
+)
+
+_PIECE = re.compile(r"`[^`]+`|'[^'\r\n]*'|[=,();]|[^\s=,();`']+|\S")
+_QUOTED = re.compile(r"`([^`]+)`|'([^']*)'", re.DOTALL)
+_CLAUSES = ("PARTITIONBY", "NOPARTITION", "STOREAS", "PROPERTIES", "BATCH", "LIMIT")
+_FORM = (
+    "INSERT INTO <target> SELECT * FROM <source> [BATCH = n] [PARTITIONBY ... | NOPARTITION] [STOREAS format]"
+    " [LIMIT n] [PROPERTIES('name'=value, ...)]"
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`INSERT INTO target SELECT * FROM source`. `partition_by` None: the default folders. Empty: no folders."""
+
+    target: str
+    source: str
+    format: str = "JSON"
+    partition_by: tuple[str, ...] | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_statements(text: str) -> list[Statement]:
+    """Return the statements of a text. Semicolons separate them.
+
+    Raises:
+        ValueError: the text holds no statement, or an unknown one.
+    """
+    pieces = _PIECE.findall(text)
+    ends = [at for at, piece in enumerate(pieces) if piece == ";"]
+    parts = [pieces[start:end] for start, end in zip([0, *(at + 1 for at in ends)], [*ends, len(pieces)], strict=True)]
+    statements = [_parse_statement(part) for part in parts if part]
+    if not statements:
+        raise ValueError(f"holds no statement; write {_FORM}")
+    return statements
+
+
+def _parse_statement(pieces: Sequence[str]) -> Statement:
+    words = [piece.upper() for piece in pieces]
+    if words[:2] != ["INSERT", "INTO"] or "SELECT" not in words or "FROM" not in words[words.index("SELECT") :]:
+        raise ValueError(f"{' '.join(pieces)!r} is not understood; write {_FORM}")
+    select = words.index("SELECT")
+    start = words.index("FROM", select) + 1
+    if words[select + 1 : start - 1] != ["*"]:
+        raise ValueError(f"only SELECT * is understood, not {' '.join(pieces[select : start - 1])!r}")
+    end = next((at for at in range(start, len(words)) if words[at] in _CLAUSES), len(words))
+    target, source = _join_name(pieces[2:select]), _join_name(pieces[start:end])
+    return Statement(target, source, **_parse_clauses(pieces[end:]))
+
+
+def _join_name(pieces: Sequence[str]) -> str:
+    """Return a bucket and prefix, or a topic. Any part of it may be in backticks or quotes."""
+    name = "".join(_strip_quotes(piece) for piece in pieces)
+    if not name or re.search(r"[\s=,();`']", name):
+        raise ValueError(f"{' '.join(pieces)!r} is no name: {_FORM}")
+    return name
+
+
+def _strip_quotes(piece: str) -> str:
+    return _QUOTED.sub(lambda match: match[1] or match[2] or "", piece)
+
+
+def _parse_clauses(pieces: Sequence[str]) -> dict[str, Any]:
+    clauses: dict[str, Any] = {}
+    starts = [at for at, piece in enumerate(pieces) if piece.upper() in _CLAUSES]
+    for start, end in pairwise([*starts, len(pieces)]):
+        rest = pieces[start + 1 : end]
+        match pieces[start].upper():
+            case "STOREAS":
+                clauses["format"] = _take_one(rest, "STOREAS").upper()
+            case "NOPARTITION":
+                clauses["partition_by"] = ()
+            case "PARTITIONBY":
+                clauses["partition_by"] = tuple(_strip_quotes(name) for name in "".join(rest).split(","))
+            case "PROPERTIES":
+                clauses["properties"] = _parse_properties(rest)
+    return clauses
+
+
+def _take_one(pieces: Sequence[str], clause: str) -> str:
+    if len(pieces) != 1:
+        raise ValueError(f"{clause} {' '.join(pieces)!r} is not understood; write {_FORM}")
+    return _strip_quotes(pieces[0])
+
+
+def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:
+    if not pieces or pieces[0] != "(" or pieces[-1] != ")":
+        raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
+    inner = list(pieces[1:-1])
+    properties: dict[str, str] = {}
+    while inner:
+        name, sign, value, comma = [*inner, ","][:4] if len(inner) >= 3 else (*inner, "", "", "")[:4]
+        if sign != "=" or comma != ",":
+            raise ValueError(f"PROPERTIES {' '.join(pieces)!r} is not understood; write PROPERTIES('name'=value, ...)")
+        properties[_strip_quotes(name).casefold()] = _strip_quotes(value)
+        inner = inner[4:]
+    return properties
+
+
+LENSES_KEYS: tuple[Key, ...] = (
+    declare_honoured(
+        "connect.s3.kcql",
+        f"{REQUIRED} by Lenses' classes",
+        "Lenses' statement that names source and target: `INSERT INTO bucket:prefix SELECT * FROM topic ...`, for a"
+        " source the other way round, or as its sink has it. Its parts become keys, which `kafka-s3 check` shows; see"
+        " [migrating](migrating.md#lenses-stream-reactor).",
+    ),
+    declare_honoured(
+        "connect.s3.compression.codec", "UNCOMPRESSED", "Lenses' key for the codec of the objects that its sink writes."
+    ),
+    declare_honoured(
+        "connect.s3.disable.flush.count", "false", "Lenses' key. `true`: objects do not end by their number of records."
+    ),
+    declare_honoured("connect.s3.vhost.bucket", "false", "Lenses' key. `true`: name the bucket in the host name."),
+    declare_alias("connect.s3.path.style.access", "s3.path.style.access.enabled", "Lenses'"),
+    declare_alias("connect.s3.aws.region", "s3.region", "Lenses'"),
+    declare_alias("connect.s3.aws.access.key", "aws.access.key.id", "Lenses'"),
+    declare_alias("connect.s3.aws.secret.key", "aws.secret.access.key", "Lenses'"),
+    declare_alias("connect.s3.custom.endpoint", "store.url", "Lenses'"),
+    declare_alias("connect.s3.compression.level", "s3.compression.level", "Lenses'"),
+    declare_alias("connect.s3.http.max.retries", "s3.part.retries", "Lenses'"),
+    declare_alias("connect.s3.http.retry.interval", "s3.retry.backoff.ms", "Lenses'"),
+    *declare_without_meaning(
+        "If access keys are set, they are used, else the default chain.", "connect.s3.aws.auth.mode"
+    ),
+    *declare_without_meaning(
+        "Delivery is exactly once without Lenses' index files.",
+        "connect.s3.exactly.once.enable",
+        "connect.s3.indexes.*",
+        "connect.s3.seek.max.files",
+    ),
+    *declare_without_meaning(
+        "Not needed here.",
+        "connect.s3.pool.max.connections",
+        "connect.s3.http.socket.timeout",
+        "connect.s3.http.connection.timeout",
+        "connect.s3.local.tmp.directory",
+        "connect.s3.log.metrics",
+        "connect.s3.task.index",
+        "connect.progress.enabled",
+        "connect.s3.latest.schema.optimization.enabled",
+    ),
+    *declare_without_meaning(
+        "`schema.compatibility` decides when a new schema begins a new object.", "connect.s3.schema.change.detector"
+    ),
+    *declare_without_meaning(
+        "Offsets in names are written with 20 digits, and read with any padding.",
+        "connect.s3.padding.strategy",
+        "connect.s3.padding.length",
+    ),
+    *declare_without_meaning(
+        "Objects are found by listing, and read in the order of their offsets within each kafka partition.",
+        "connect.s3.ordering.type",
+        "connect.s3.source.ordering.type",
+        "connect.s3.source.partition.search.*",
+        "connect.s3.source.empty.results.backoff.*",
+        "connect.s3.source.late.arrival.interval",
+    ),
+    declare_refused(
+        "connect.s3.source.partition.extractor.type",
+        "names tell the kafka partition as Lenses' sink writes them; describe others with `archive.source.template` in"
+        " a file of Confluent's class",
+        "hierarchical",
+        "none",
+    ),
+    declare_refused("connect.s3.source.partition.extractor.regex", "belongs to the extractor `regex`", "none"),
+    declare_refused("connect.s3.source.extension.excludes", "all objects of the format's extension are read"),
+    declare_refused("connect.s3.source.extension.includes", "all objects of the format's extension are read"),
+    declare_refused(
+        "connect.s3.source.write.watermark.headers", "`--provenance-headers` of a restore tells more", "false"
+    ),
+    declare_refused(
+        "connect.s3.error.policy",
+        "say `errors.tolerance`, or `behavior.on.error` of a source; failures that may pass are tried again anyway",
+        "THROW",
+        "RETRY",
+    ),
+    *declare_without_meaning(
+        "Temporary failures are tried again in any case.",
+        "connect.s3.max.retries",
+        "connect.s3.retry.interval",
+    ),
+    declare_refused("connect.s3.skip.null.values", "say `behavior.on.null.values=ignore`", "false"),
+    declare_refused("connect.s3.delete.mode", "objects are written in parts, and no run deletes any", "BatchDelete"),
+    declare_refused("connect.s3.location", "belongs to the sink of consumer groups: say `archive.consumer.groups`"),
+)
+
 
 KCQL = "connect.s3.kcql"
 

@@ -1,4 +1,8 @@
-"""Resolves a connector file and the worker's settings into one `ConnectorConfig`."""
+"""Resolves a connector file and the worker's settings into one `ConnectorConfig`, by the table of all keys.
+
+The check report and `docs/connector-files.md` read this table, too.
+
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,20 +11,24 @@ from zoneinfo import ZoneInfo
 from kafka_s3_platform.config.dialects import Dialect, read_as
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
-from kafka_s3_platform.config.keys.archive import read_archive
-from kafka_s3_platform.config.keys.general import CLASS, TASKS_MAX, read_topics
-from kafka_s3_platform.config.keys.kafka import read_kafka
-from kafka_s3_platform.config.keys.layout import read_layout
-from kafka_s3_platform.config.keys.records import read_records
+from kafka_s3_platform.config.keys.archive import ARCHIVE_KEYS, read_archive
+from kafka_s3_platform.config.keys.general import CLASS, GENERAL_KEYS, TASKS_MAX, read_kafka, read_topics
+from kafka_s3_platform.config.keys.layout import LAYOUT_KEYS, SEGMENT_BYTES, read_layout
+from kafka_s3_platform.config.keys.limits import LIMIT_KEYS
+from kafka_s3_platform.config.keys.records import RECORD_KEYS, read_records
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding, Sheet, substitute_variables
 from kafka_s3_platform.config.keys.source import OF_HEADERS, SOURCE_KEYS, leave_unused, needs_topic_key, read_source
-from kafka_s3_platform.config.keys.store import read_store
-from kafka_s3_platform.config.keys.transforms.steps import route_topic, routes_records
-from kafka_s3_platform.config.lenses import KCQL, expand_lenses
+from kafka_s3_platform.config.keys.store import STORE_KEYS, read_store
+from kafka_s3_platform.config.keys.table import KeyTable
+from kafka_s3_platform.config.keys.transforms import route_topic, routes_records
+from kafka_s3_platform.config.lenses import KCQL, LENSES_KEYS, expand_lenses
 from kafka_s3_platform.config.parse import ConnectorFile
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.config.worker import Worker
+
+OWN_KEYS = (*ARCHIVE_KEYS, SEGMENT_BYTES, *LIMIT_KEYS)
+ALL_KEYS = (*GENERAL_KEYS, *RECORD_KEYS, *LAYOUT_KEYS, *STORE_KEYS, *SOURCE_KEYS, *LENSES_KEYS, *OWN_KEYS)
+CONNECTOR_KEYS = KeyTable(ALL_KEYS)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.clients.properties import CLIENT_KEYS, Scope
-from kafka_s3_platform.config.keys.clients.translate import translate_properties
+from kafka_s3_platform.config.keys.clients import CLIENT_KEYS, Scope, translate_properties
 from kafka_s3_platform.config.keys.converters import is_known_option
 from kafka_s3_platform.config.keys.sheet import KeyFinding, Sheet
 from kafka_s3_platform.config.keys.table import (

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters.base import ConvertedPayload, Converter
-from kafka_s3_platform.converters.plain import BytesConverter, StringConverter
+from kafka_s3_platform.converters.base import BytesConverter, ConvertedPayload, Converter, StringConverter
 from kafka_s3_platform.errors import ConfigError
 
 __all__ = ["ConvertedPayload", "Converter", "new_converter"]
@@ -23,7 +22,7 @@ def new_converter(settings: ConverterSettings, topic: str, is_key: bool) -> Conv
     if settings.format != "JSON":
         return _new_registry_converter(settings, topic, is_key)
     if settings.schemas_enable:
-        from kafka_s3_platform.converters.json_envelope.decode import JsonEnvelopeConverter
+        from kafka_s3_platform.converters.json_envelope import JsonEnvelopeConverter
 
         return JsonEnvelopeConverter(topic, is_key, settings.options)
     from kafka_s3_platform.converters.json_text import JsonConverter

@@ -21,9 +21,8 @@ from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.avro.wire import PREFIX_BYTES, write_schema_ids
 from kafka_s3_platform.config.keys.converters import DECIMAL_FORMAT
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters.base import lost
-from kafka_s3_platform.converters.json_envelope.encode import NO_SCHEMA_PREFIX, SUFFIX, compile_envelope
-from kafka_s3_platform.converters.plain import StringPayload
+from kafka_s3_platform.converters.base import StringPayload, lost
+from kafka_s3_platform.converters.json_envelope import NO_SCHEMA_PREFIX, SUFFIX, compile_envelope
 from kafka_s3_platform.converters.registry import NewSchema, Registration, open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema, strip_branch

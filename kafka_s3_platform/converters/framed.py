@@ -1,4 +1,9 @@
-"""Converters of the wire format with values decoded one by one: JSON Schema and Protobuf."""
+"""Converts records whose schema is named by an id, before the bytes or in a header.
+
+JSON Schema and Protobuf have the id before values that are decoded one by one. An id in a header is put before the
+bytes, for the converters.
+
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -6,12 +11,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_s3_platform.avro.wire import NO_ID, PREFIX_BYTES, explain_unframed, read_schema_ids
-from kafka_s3_platform.config.settings import RegistrySettings
+from kafka_s3_platform.avro.wire import (
+    NO_ID,
+    PREFIX_BYTES,
+    SCHEMA_HEADERS,
+    encode_schema_name,
+    explain_unframed,
+    parse_schema_name,
+    read_schema_ids,
+    read_schema_names,
+)
+from kafka_s3_platform.config.keys.values import CONVERTER_NAMES
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
+from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, explain_bad_record
 from kafka_s3_platform.converters.registry import Registry, open_registry
-from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema
+from kafka_s3_platform.model.batches import read_offset_column
+from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Schema, Side
 from kafka_s3_platform.model.notes import Notes
 
 
@@ -61,3 +79,57 @@ class FramedConverter(ABC):
                 codes[position] = schemas.setdefault(schema, len(schemas))
         done = self._origin.converted(FramedPayload(raw, codes, tuple(schemas), objects), bad, offsets)
         return replace(done, losses=losses)
+
+
+class RecordConverter:
+    """Converts keys or values of records. If a header names the schema, the payload's `bytes_read` lack its id.
+
+    It raises as `new_converter` and `Converter.convert`.
+    """
+
+    def __init__(self, settings: ConverterSettings, topic: str, side: Side) -> None:
+        self._settings = settings
+        self._converter = new_converter(settings, topic, side == "key")
+        self._side: Side = side
+        self._origin = Origin(topic, side == "key", CONVERTER_NAMES[settings.format])
+
+    def convert(self, records: pa.RecordBatch) -> ConvertedPayload:
+        """Convert a batch, by its columns of the side, of headers and of offsets."""
+        raw = records.column(self._side)
+        offsets = read_offset_column(records)
+        names = read_schema_names(records.column("headers"), self._side) if self._settings.registry else None
+        if names is None:
+            return self._converter.convert(raw, offsets)
+        encoded = names.dictionary_encode()
+        results = [self._make_prefix(name) for name in encoded.dictionary.to_pylist()]
+        prefixes = pa.array([b"", *(prefix if isinstance(prefix, bytes) else None for prefix in results)], pa.binary())
+        codes = pc.fill_null(encoded.indices, -1).to_numpy() + 1
+        framed = pc.binary_join_element_wise(prefixes.take(pa.array(codes)), raw, b"")
+        done = self._converter.convert(framed, offsets)
+        bad = np.flatnonzero(pc.and_(framed.is_null(), raw.is_valid()).to_numpy(zero_copy_only=False))
+        good = np.flatnonzero(~np.isin(done.positions, bad))
+        payload = done.payload.take(good)
+        payload.bare = raw.take(pa.array(done.positions[good]))
+        header = f"has the header {SCHEMA_HEADERS[self._side]}, by which no schema is found: it"
+        failures = (self._origin.failure(int(offsets[at]), f"{header} {results[codes[at] - 1]!s}") for at in bad)
+        return replace(done, payload=payload, positions=done.positions[good], failures=(*done.failures, *failures))
+
+    def _make_prefix(self, text: bytes) -> bytes | str:
+        """Return the prefix of the wire format, or why there is none."""
+        registry = self._settings.registry
+        try:
+            name, rest = parse_schema_name(text)
+            if len(rest) != (end := self._find_end(rest)):
+                raise ValueError(f"has {len(rest) - end} bytes more than a schema's name")
+            if isinstance(name, str) and registry is not None:
+                name = open_registry(registry).find_id(name)
+        except (ValueError, BadRecordError) as err:
+            return str(err)
+        return encode_schema_name(name, rest)
+
+    def _find_end(self, rest: bytes) -> int:
+        if self._settings.format != "PROTOBUF":
+            return 0
+        from kafka_s3_platform.converters.protobuf.decode import read_message_indexes
+
+        return read_message_indexes(rest)[1]

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.avro.wire import read_extents
-from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, spread_values
-from kafka_s3_platform.converters.plain import is_utf8
+from kafka_s3_platform.converters.base import BadRecordError, ConvertedPayload, Origin, is_utf8, spread_values
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
 from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_json, find_maybe_deeper, is_deeper, read_number
 

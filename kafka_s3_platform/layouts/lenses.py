@@ -3,7 +3,7 @@
 import re
 
 from kafka_s3_platform.config.formats import find_format, find_lenses_endings
-from kafka_s3_platform.config.name_templates import TOPIC
+from kafka_s3_platform.config.keys.names import TOPIC
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.layouts.segment_key import KeyReader, ReadKey, Refusal, build_segment_key, refuse_ending
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from kafka_s3_platform.config.name_templates import TOPIC, check_delimiters
+from kafka_s3_platform.config.keys.names import TOPIC, check_delimiters
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.parts import ObjectPart

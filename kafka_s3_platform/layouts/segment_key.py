@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.config.name_templates import REWRITTEN
+from kafka_s3_platform.config.keys.names import REWRITTEN
 from kafka_s3_platform.config.plugins import FORMAT, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.parts import ObjectPart

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.name_templates import NameTemplate, Variable, compile_read_template, compile_template
+from kafka_s3_platform.config.keys.names import NameTemplate, Variable, compile_read_template, compile_template
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.parts import ObjectPart

@@ -19,7 +19,7 @@ from kafka_s3_platform.avro.walk import read_columns
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
 from kafka_s3_platform.converters.avro import parse_avro_schema
 from kafka_s3_platform.converters.base import BadRecordError
-from kafka_s3_platform.converters.header_ids import RecordConverter
+from kafka_s3_platform.converters.framed import RecordConverter
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type

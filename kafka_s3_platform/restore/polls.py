@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kafka_s3_platform.config.keys.transforms.steps import routes_records
+from kafka_s3_platform.config.keys.transforms import routes_records
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.restore.documents import parse_document

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from kafka_s3_platform.config.keys.transforms.steps import is_python_class
+from kafka_s3_platform.config.keys.transforms import is_python_class
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,

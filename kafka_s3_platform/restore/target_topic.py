@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_s3_platform.config.keys.transforms.steps import routes_records
+from kafka_s3_platform.config.keys.transforms import routes_records
 from kafka_s3_platform.config.settings import TransformSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import compile_java_regex, replace_whole_match

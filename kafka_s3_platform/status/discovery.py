@@ -16,8 +16,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.config.topics import list_letter_topics, match_topics
+from kafka_s3_platform.config.settings import ConnectorConfig, list_letter_topics, match_topics
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.sources.judge import compile_topic_filter

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.keys.transforms.steps import (
+from kafka_s3_platform.config.keys.transforms import (
     find_java_class,
     find_public_options,
     is_python_class,

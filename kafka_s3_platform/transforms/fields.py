@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from kafka_s3_platform.avro.structs import TIMESTAMP, Avro, Field, declare_field, make_optional
-from kafka_s3_platform.config.keys.transforms.options import Inserted, split_field_path
+from kafka_s3_platform.config.keys.transform_catalogue import Inserted, split_field_path
 from kafka_s3_platform.java.numbers import INTEGER_BITS, encode_decimal, parse_java_decimal, round_to_float32, wrap_int
 from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Schema, Side

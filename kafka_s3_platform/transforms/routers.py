@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.keys.transforms.options import split_json_path
+from kafka_s3_platform.config.keys.transform_catalogue import split_json_path
 from kafka_s3_platform.config.keys.values import is_topic_name
 from kafka_s3_platform.java.regex import replace_whole_match
 from kafka_s3_platform.java.simple_date_format import SimpleDateFormat

@@ -10,7 +10,7 @@ import pytest
 
 import kafka_s3_platform
 from kafka_s3_platform.cli import COMMANDS, main
-from kafka_s3_platform.config.keys.all import CONNECTOR_KEYS
+from kafka_s3_platform.config.mapping import CONNECTOR_KEYS
 from kafka_s3_platform.defs.restore.config import AnyRestoreConfig, ForeignRestoreConfig, RestoreConfig, list_fields
 
 Texts = list[tuple[str, str]]

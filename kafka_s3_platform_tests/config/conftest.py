@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.check import CheckReport, check_report
+from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import LoadedConnector, load_connector
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.check import check_report
+from kafka_s3_platform.config.describe import check_report
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform_tests.config.conftest import Check, finding, of_class
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.check import check_report
+from kafka_s3_platform.config.describe import check_report
 from kafka_s3_platform.config.files import find_conflicts
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError

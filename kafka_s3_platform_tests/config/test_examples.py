@@ -9,8 +9,8 @@ import pytest
 from bench.tables import DOCUMENTS, render_tables
 from kafka_s3_platform.config import settings
 from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.keys.all import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
 from kafka_s3_platform.config.keys.table import Settings, TypedKey, keys_by_field
+from kafka_s3_platform.config.mapping import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
 from kafka_s3_platform.local.settings import StackSettings
 
 ROOT = Path(__file__).parents[2]

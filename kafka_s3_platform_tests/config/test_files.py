@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.config.files import ConnectorFiles, find_connectors_folder, load_connectors
-from kafka_s3_platform.config.topics import list_letter_topics, match_topics
+from kafka_s3_platform.config.settings import list_letter_topics, match_topics
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL
 

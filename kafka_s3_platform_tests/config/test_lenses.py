@@ -5,8 +5,8 @@ from datetime import datetime, timezone
 import pytest
 
 from kafka_s3_platform.config.describe import describe_class
-from kafka_s3_platform.config.kcql import Statement, parse_statements
 from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.lenses import Statement, parse_statements
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import ReadKey

@@ -1,7 +1,7 @@
 import pytest
 
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, REFUSALS, WRITTEN_FORMATS
-from kafka_s3_platform.config.keys.matrix import explain_refusal, find_input
+from kafka_s3_platform.config.keys.records import explain_refusal, find_input
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load

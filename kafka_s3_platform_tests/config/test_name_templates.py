@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_s3_platform.config.name_templates import Variable, compile_template
+from kafka_s3_platform.config.keys.names import Variable, compile_template
 
 REST = "{{topic}}-{{partition}}-{{start_offset}}"
 

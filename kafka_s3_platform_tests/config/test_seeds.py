@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.check import CheckReport, check_report
+from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.config.settings import ConnectorConfig

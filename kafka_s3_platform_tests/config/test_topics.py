@@ -4,8 +4,8 @@ from kafka_s3_platform.config.settings import (
     KafkaSettings,
     RecordSettings,
     StoreSettings,
+    match_topics,
 )
-from kafka_s3_platform.config.topics import match_topics
 from kafka_s3_platform_tests.support import connector
 
 TOPICS = ["orders", "orders.eu", "orders.dlq", "old-orders", "__orders", "__consumer_offsets", "users"]

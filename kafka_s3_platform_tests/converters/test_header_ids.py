@@ -12,7 +12,7 @@ from confluent_kafka.serialization import MessageField
 from kafka_s3_platform.avro.wire import read_schema_names
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload
-from kafka_s3_platform.converters.header_ids import RecordConverter
+from kafka_s3_platform.converters.framed import RecordConverter
 from kafka_s3_platform.model.connect import Side
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.segments.schema_ids import collect_schema_ids, fetch_archived_schemas

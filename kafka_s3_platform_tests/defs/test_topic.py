@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.classes import FORMATS
-from kafka_s3_platform.config.keys.values import find_broken_hour
+from kafka_s3_platform.config.keys.values import FORMATS, find_broken_hour
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.name_templates import compile_template
+from kafka_s3_platform.config.keys.names import compile_template
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.writers import find_extension

@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.keys.all import ALL_KEYS
-from kafka_s3_platform.config.keys.clients import properties as clients
+from kafka_s3_platform.config.keys import clients
 from kafka_s3_platform.config.keys.converters import OPTION_KEYS
 from kafka_s3_platform.config.keys.sheet import is_secret
 from kafka_s3_platform.config.keys.table import Key, Support
+from kafka_s3_platform.config.mapping import ALL_KEYS
 from kafka_s3_platform_tests.secrets.marks import MARK, all_found, found_in, mark
 
 MINIMAL = {"name": "c", "topics": "t", "s3.bucket.name": "b", "s3.region": "eu-central-1"}

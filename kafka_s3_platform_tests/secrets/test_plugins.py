@@ -5,7 +5,7 @@ import traceback
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
+from kafka_s3_platform.config.keys.transforms import parse_transforms
 from kafka_s3_platform.config.settings import ProviderSettings, StoreSettings
 from kafka_s3_platform.errors import PermanentError, PlatformError, TransientError
 from kafka_s3_platform.store.credentials import find_credentials

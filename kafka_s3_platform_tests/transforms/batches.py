@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
+from kafka_s3_platform.config.keys.transforms import parse_transforms
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload, Schema
 from kafka_s3_platform.transforms import new_chain

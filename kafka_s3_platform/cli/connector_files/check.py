@@ -14,11 +14,11 @@ from kafka_s3_platform.cli.connector_files.findings import Finding, describe_fin
 from kafka_s3_platform.cli.connector_files.warnings import list_warnings
 from kafka_s3_platform.cli.output import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.windows import parse_time
-from kafka_s3_platform.config.check import CheckReport, check_report
+from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
-from kafka_s3_platform.config.keys.transforms.steps import route_topic
+from kafka_s3_platform.config.keys.transforms import route_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.layouts.segment_key import explain_hidden_names

@@ -6,8 +6,7 @@ from uuid import uuid4
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.cli.connector_files.findings import Finding, Judgement, Probe, gather_findings, judge
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
-from kafka_s3_platform.config.topics import match_topics
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings, match_topics
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import AuthorizationError, ErrorCode, MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr
 
-from kafka_s3_platform.config.keys.clients.properties import CLIENT_KEYS
-from kafka_s3_platform.config.keys.clients.translate import ClientOutcome, translate_properties
+from kafka_s3_platform.config.keys.clients import CLIENT_KEYS, ClientOutcome, translate_properties
 from kafka_s3_platform.config.keys.table import (
     Key,
     KeyTable,

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import NonNegativeInt, PositiveInt
 
-from kafka_s3_platform.config.classes import PARTITIONER_CLASS, TIMESTAMP_EXTRACTOR
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.formats import FORMATS, NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys import values
@@ -46,6 +45,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
+from kafka_s3_platform.config.keys.values import PARTITIONER_CLASS, TIMESTAMP_EXTRACTOR
 from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, TIME_BASED
 

@@ -1,15 +1,343 @@
-"""The keys of the names of objects."""
+"""The keys of the names of objects, and the templates and delimiters that they are made of.
 
-from collections.abc import Mapping
-from typing import Any, get_args
+A variable is `{{variable}}` or `{{variable:parameter=value}}`, as in "File name format" of the README of Aiven's S3
+sink. A template for keys to write has to name topic, kafka partition and first offset, to read them back from the key.
+A template for existing keys need not name them all. It may also use `end_offset`, `key` and `any`.
+
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, TypeGuard, get_args
 
 from kafka_s3_platform.config.codecs import CODECS
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_alias, declare_key
-from kafka_s3_platform.config.name_templates import check_delimiters, compile_template
 from kafka_s3_platform.model.object_key import explain_bad_folders
+
+TOPIC = r"[a-zA-Z0-9._-]+"
+REWRITTEN = r"(?:@(?P<ordinal>\d+))?(?:\+(?P<epoch>\d+))?"
+"""Follows the first offset if an object begins inside the outputs of a record, or if it replaces other objects."""
+
+_VARIABLE = re.compile(r"\{\{\s*(\w*)\s*(?::\s*(\w*)(?:=(\w*))?)?\s*\}\}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TOPIC_CHARACTER = re.compile(r"[a-zA-Z0-9._-]")
+_PADDING = {"false": "", "true": "padded"}
+_UNITS = {"yyyy": "yyyy", "YYYY": "yyyy", "MM": "MM", "dd": "dd", "HH": "HH"}
+_NUMBERS = frozenset({"partition", "start_offset", "end_offset"})
+_WIDTHS = {"partition": 10, "start_offset": 20, "end_offset": 20}
+"""The digits of padded numbers, as Aiven's sink writes them."""
+
+_TEXTS = {
+    "topic": TOPIC,
+    "partition": r"\d+",
+    "start_offset": r"\d+",
+    "end_offset": r"\d+",
+    "key": r".*",
+    "any": r"[^/]*",
+}
+_WIDE = frozenset({"topic", "key", "any"})
+_MAX_WIDE = 2
+_WRITTEN = frozenset({"topic", "partition", "start_offset", "timestamp"})
+_WRITTEN_ARE = (
+    "{{topic}}, {{partition}}, {{start_offset}} (both may have :padding=true) and {{timestamp:unit=yyyy|MM|dd|HH}} are"
+)
+_READ = frozenset({*_TEXTS, "timestamp"})
+_READ_ARE = (
+    "{{topic}}, {{partition}}, {{start_offset}}, {{end_offset}}, {{key}}, {{any}} and {{timestamp:unit=yyyy|MM|dd|HH}}"
+    " are"
+)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a template. `form` is `padded`, the unit of a timestamp (yyyy, MM, dd, HH), or empty."""
+
+    name: str
+    form: str = ""
+
+    @property
+    def has_fixed_width(self) -> bool:
+        """True if its text always has the same number of digits."""
+        return bool(self.form)
+
+    @property
+    def width(self) -> int:
+        """The number of its digits. 0: as many as the number has."""
+        if not self.form:
+            return 0
+        if self.name == "timestamp":
+            return len(self.form)
+        return _WIDTHS[self.name]
+
+    @property
+    def group(self) -> str:
+        """The name of its group in a pattern: the unit of a timestamp, else its own name."""
+        return self.form if self.name == "timestamp" else self.name
+
+    def pattern(self, *, is_exact: bool) -> str:
+        """Return the regular expression of its text. A padded number has its width if `is_exact`, else any."""
+        if self.name == "timestamp" or (self.has_fixed_width and is_exact):
+            return rf"\d{{{self.width}}}"
+        return _TEXTS[self.name]
+
+
+TemplatePart = str | Variable
+
+_ANY = Variable("any")
+
+_REWRITE: tuple[TemplatePart, ...] = ("@", Variable("ordinal"), "+", Variable("epoch"))
+"""The parts of a template that match REWRITTEN."""
+
+
+@dataclass(frozen=True)
+class NameTemplate:
+    """The texts and variables of a template in their order."""
+
+    parts: tuple[TemplatePart, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The groups of its patterns, without those of REWRITTEN."""
+        return frozenset(part.group for part in self.parts if isinstance(part, Variable) and part.name != "any")
+
+    @property
+    def last_offset(self) -> int:
+        """The index of the last `start_offset`. -1: there is none."""
+        offsets = [i for i, part in enumerate(self.parts) if isinstance(part, Variable) and part.name == "start_offset"]
+        return offsets[-1] if offsets else -1
+
+    @property
+    def prefix(self) -> str:
+        """The common start of all keys."""
+        if self.parts and isinstance(self.parts[0], str):
+            return self.parts[0]
+        return ""
+
+    def pattern(self, *, is_exact: bool) -> str:
+        """Return the regular expression of the names. It has a group for each of `names`, and those of REWRITTEN.
+
+        `is_exact`: padded numbers have their width in Aiven's sink. Other sinks may use another width. So
+        without `is_exact`, only padded numbers next to another variable have it: else their end would be unknown.
+        """
+        touching = self._touching()
+        pieces: list[str] = []
+        named: set[str] = set()
+        for at, part in enumerate(self.parts):
+            if isinstance(part, str):
+                # Where the text between two `any` is found first, it is found for good: the second `any` takes what
+                # else the first could take. A pattern that tried all places, for many `any`, would never end.
+                if self.parts[at - 1 : at] == (_ANY,) and self.parts[at + 1 : at + 2] == (_ANY,):
+                    pieces[-1] = f"(?>{pieces[-1]}?{re.escape(part)})"
+                else:
+                    pieces.append(re.escape(part))
+                continue
+            if part == _ANY and self.parts[at - 1 : at] == (_ANY,):
+                continue
+            pieces.append(_in_group(part, part.pattern(is_exact=is_exact or at in touching), named))
+            named.add(part.group)
+            if at == self.last_offset:
+                pieces.append(REWRITTEN)
+        return "".join(pieces)
+
+    @property
+    def is_wide(self) -> bool:
+        """True if `pattern` may take minutes to refuse a long name: it has too many texts of any length."""
+        wide = [part for part in self.parts if isinstance(part, Variable) and part.name in _WIDE]
+        return len(wide) > _MAX_WIDE and wide != [_ANY] * len(wide)
+
+    def linear_pattern(self, texts: Mapping[str, str]) -> str:
+        """Return `pattern` as a regular expression without references, for RE2.
+
+        A variable in `texts` (group -> text) matches that text only. `list_again` names the groups of repeated ones.
+        """
+        touching = self._touching()
+        pieces: list[str] = []
+        named: set[str] = set()
+        for at, part in enumerate(self.parts):
+            if isinstance(part, str):
+                pieces.append(re.escape(part))
+                continue
+            text = part.pattern(is_exact=at in touching)
+            if part.group in texts and part.group in named and part.name not in _NUMBERS:
+                text = re.escape(texts[part.group])
+            name = part.group if part.group not in named else f"{part.group}{at}"
+            pieces.append(f"(?P<{name}>{text})")
+            named.add(part.group)
+            if at == self.last_offset:
+                pieces.append(REWRITTEN)
+        return "".join(pieces)
+
+    def list_again(self) -> tuple[tuple[str, str], ...]:
+        """List repeated groups of `linear_pattern`, each with the earlier group of the same text."""
+        repeated: list[tuple[str, str]] = []
+        named: set[str] = set()
+        for at, part in enumerate(self.parts):
+            if isinstance(part, Variable) and part.name not in {*_NUMBERS, "any"}:
+                repeated += [(f"{part.group}{at}", part.group)] if part.group in named else []
+                named.add(part.group)
+        return tuple(repeated)
+
+    def _touching(self) -> set[int]:
+        """Find the indexes of variables of any length with nothing but digits between them."""
+        indexes: set[int] = set()
+        run: list[int] = []
+        for at, part in enumerate((*self.parts, "/")):
+            if isinstance(part, Variable):
+                run += [] if part.name == "timestamp" else [at]
+            elif not part.isdecimal():
+                indexes.update(run if len(run) > 1 else [])
+                run = []
+        return indexes
+
+
+def _in_group(variable: Variable, text: str, named: set[str]) -> str:
+    """Put the text into a group with the variable's name. A repeated variable has the same text again."""
+    if variable.name == "any":
+        return text
+    if variable.group not in named:
+        return f"(?P<{variable.group}>{text})"
+    # The same number may be padded in one place and plain in the other, so the texts may differ.
+    if variable.name in _NUMBERS:
+        return text
+    return f"(?P={variable.group})"
+
+
+@lru_cache
+def compile_template(text: str) -> NameTemplate:
+    """Parse a template for keys to write.
+
+    Raises:
+        ValueError: a variable or parameter is not known or cannot be honoured, a required variable is missing, a folder
+            is empty, `.` or `..`, or two objects could get the same key.
+    """
+    if any(match[1] == "key" for match in _VARIABLE.finditer(text)):
+        raise ValueError("{{key}} keeps the newest record of each key and overwrites the others: an archive keeps all")
+    template = NameTemplate(tuple(_parse(text, _WRITTEN, _WRITTEN_ARE)))
+    for needed in ("topic", "partition", "start_offset"):
+        if needed not in template.names:
+            raise ValueError(f"it needs {{{{{needed}}}}}: without it two objects would get the same key")
+    at = template.last_offset + 1
+    folders = _split_folders([*template.parts[:at], *_REWRITE, *template.parts[at:]])
+    for folder in folders:
+        _check_folder(folder)
+    if why := explain_bad_folders("".join(part if isinstance(part, str) else "0" for part in template.parts)):
+        raise ValueError(f"its name {why}")
+    if (folders[-1] and folders[-1][-1] == Variable("topic")) or _ends_in_topic_and_extension(folders[-1]):
+        raise ValueError("a file's name cannot end in {{topic}}: an extension could be taken for a part of it")
+    return template
+
+
+@lru_cache
+def compile_read_template(text: str) -> NameTemplate:
+    """Parse a template for existing keys.
+
+    Raises:
+        ValueError: a variable is not known.
+    """
+    return NameTemplate(tuple(_parse(text, _READ, _READ_ARE)))
+
+
+def check_delimiters(directory_delim: str, file_delim: str) -> None:
+    """Refuse delimiters that let two different objects get the same key.
+
+    A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's
+    name are joined by the file delimiter and, if the object is rewritten, by `+` and `@`.
+
+    Raises:
+        ValueError: holds the reason.
+    """
+    if not directory_delim or not file_delim:
+        raise ValueError("directory.delim and file.delim cannot be empty")
+    if _CONTROL.search(directory_delim + file_delim):
+        raise ValueError("directory.delim and file.delim cannot hold control characters")
+    if _TOPIC_CHARACTER.search(directory_delim):
+        raise ValueError(f"directory.delim {directory_delim!r} can be a part of a topic's name; use '/'")
+    if set(directory_delim) & {"+", "@", *file_delim}:
+        raise ValueError(f"directory.delim {directory_delim!r} can be a part of a file's name; use '/'")
+    if re.search(r"[0-9/]", file_delim):
+        raise ValueError(f"file.delim {file_delim!r} cannot hold digits or '/'; use '+'")
+
+
+def _parse(text: str, names: frozenset[str], listed: str) -> Iterator[TemplatePart]:
+    """Parse a template with variables of these names. `listed` lists them for messages."""
+    start = 0
+    for match in _VARIABLE.finditer(text):
+        yield from _parse_literal(text[start : match.start()])
+        variable = _parse_variable(match)
+        if variable is None or variable.name not in names:
+            raise ValueError(f"{match[0]!r} is not known; {listed}")
+        yield variable
+        start = match.end()
+    yield from _parse_literal(text[start:])
+
+
+def _parse_literal(text: str) -> Iterator[str]:
+    if "{{" in text or "}}" in text:
+        raise ValueError(f"{text!r} is no variable such as {{{{topic}}}} or {{{{start_offset:padding=true}}}}")
+    if text:
+        yield text
+
+
+def _parse_variable(match: re.Match[str]) -> Variable | None:
+    name, parameter, value = match.groups()
+    if name in _TEXTS and parameter is None:
+        return Variable(name)
+    if name in _NUMBERS and parameter == "padding" and value in _PADDING:
+        return Variable(name, _PADDING[value])
+    if name == "timestamp" and parameter == "unit" and value in _UNITS:
+        return Variable(name, _UNITS[value])
+    return None
+
+
+def _split_folders(parts: Sequence[TemplatePart]) -> list[list[TemplatePart]]:
+    """Split the parts at slashes. The value of a variable holds none."""
+    folders: list[list[TemplatePart]] = [[]]
+    for part in parts:
+        first, *others = part.split("/") if isinstance(part, str) else [part]
+        folders[-1] += [first] if first else []
+        folders += [[text] if text else [] for text in others]
+    return folders
+
+
+def _check_folder(folder: list[TemplatePart]) -> None:
+    """Refuse the name of a folder without visible bounds of its variables.
+
+    The part before the topic is read from the left, the part after it from the right. So each number of unknown length
+    has to end, or begin, at a character other than a digit.
+    """
+    if folder in ([], ["."], [".."]):
+        raise ValueError("a folder or the file's name is empty, '.' or '..'")
+    topics = [i for i, part in enumerate(folder) if part == Variable("topic")]
+    if len(topics) > 1:
+        raise ValueError("a folder or the file's name holds {{topic}} twice")
+    at = topics[0] if topics else -1
+    before = folder[: at + 1]
+    after = folder[max(at, 0) :]
+    ambiguous = [p for p, following in pairwise(before) if _runs_into(p, following, 0)]
+    ambiguous += [p for previous, p in pairwise(after) if _runs_into(p, previous, -1)]
+    if ambiguous:
+        raise ValueError(
+            "one cannot tell where {{" + ambiguous[0].name + "}} begins or ends: put text that is no digit between"
+            " it and its neighbour"
+        )
+
+
+def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGuard[Variable]:
+    if isinstance(part, str) or part.name == "topic" or part.has_fixed_width:
+        return False
+    return not isinstance(neighbour, str) or neighbour[edge].isdigit()
+
+
+def _ends_in_topic_and_extension(folder: Sequence[TemplatePart]) -> bool:
+    tail = folder[-1]
+    return folder[-2:-1] == [Variable("topic")] and isinstance(tail, str) and tail.startswith(".")
+
 
 _KEY_LAYOUTS: tuple[KeyLayout, ...] = get_args(KeyLayout)
 

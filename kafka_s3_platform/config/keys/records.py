@@ -1,4 +1,8 @@
-"""The keys of the way from Kafka to objects: converters, transforms, errors."""
+"""The keys of the way from Kafka to objects: converters, transforms, errors.
+
+Inputs are matched with outputs, as in Connect, when a file is loaded.
+
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field, PositiveInt
 
-from kafka_s3_platform.config.classes import CONVERTER_CLASS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
 from kafka_s3_platform.config.keys import values
@@ -19,7 +22,6 @@ from kafka_s3_platform.config.keys.converters import (
 )
 from kafka_s3_platform.config.keys.general import TOPICS
 from kafka_s3_platform.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD, LayoutSettings
-from kafka_s3_platform.config.keys.matrix import FIELDLESS, explain_refusal
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.source import CLOUD_FORMATS, judge_converters
 from kafka_s3_platform.config.keys.table import (
@@ -32,18 +34,37 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
-from kafka_s3_platform.config.keys.transforms.steps import (
+from kafka_s3_platform.config.keys.transforms import (
     TransformSettings,
     find_public_keys,
     keeps_content,
     parse_transforms,
     route_topic,
 )
+from kafka_s3_platform.config.keys.values import CONVERTER_CLASS
 from kafka_s3_platform.config.worker import Worker
 
 if TYPE_CHECKING:
     # It imports pyarrow, which reading connector files does not need.
     from kafka_s3_platform.model.connect import Side
+
+FIELDLESS = ("BYTES", "STRING")
+"""Inputs that have no fields."""
+
+
+def find_input(converter: ConverterSettings) -> str:
+    """Return a converter's row of the matrix."""
+    if converter.format == "JSON" and converter.schemas_enable:
+        return JSON_WITH_SCHEMA
+    return converter.format
+
+
+def explain_refusal(converter: ConverterSettings, output: str) -> str | None:
+    """Return why the format `output` cannot hold the values of a converter. None: it can."""
+    row = find_input(converter)
+    reason = find_format(output).refused_inputs.get(row)
+    return reason and f"{row} cannot be written as {output}: {reason}"
+
 
 ErrorsTolerance = Literal["none", "all"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.clients.translate import ClientOutcome
+from kafka_s3_platform.config.keys.clients import ClientOutcome
 from kafka_s3_platform.config.keys.environment import find_local_default
 from kafka_s3_platform.config.keys.table import NOT_YET, Key, KeyTable, Settings, Support, TypedKey, keys_by_field
 from kafka_s3_platform.config.keys.values import Parser

@@ -22,7 +22,7 @@ from kafka_s3_platform.config.keys.layout import (
     TIME_INTERVAL,
     LayoutSettings,
 )
-from kafka_s3_platform.config.keys.names import SOURCE_TEMPLATE, TEMPLATE
+from kafka_s3_platform.config.keys.names import SOURCE_TEMPLATE, TEMPLATE, compile_read_template
 from kafka_s3_platform.config.keys.output import (
     AIVEN_ENCODING,
     AIVEN_ENVELOPE,
@@ -50,8 +50,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
-from kafka_s3_platform.config.keys.transforms.steps import TransformSettings, keeps_content
-from kafka_s3_platform.config.name_templates import compile_read_template
+from kafka_s3_platform.config.keys.transforms import TransformSettings, keeps_content
 from kafka_s3_platform.config.worker import Worker
 
 Behavior = Literal["fail", "ignore", "log"]

@@ -1,4 +1,8 @@
-"""Parsers of single values. Each raises ValueError with a reason to follow the key's name in a message."""
+"""Parsers of single values. Each raises ValueError with a reason to follow the key's name in a message.
+
+The parsers for names of Java classes, full or short, return the implementation here.
+
+"""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -8,6 +12,8 @@ from typing import TypeVar, cast
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+from kafka_s3_platform.config import plugins
+from kafka_s3_platform.config.formats import WRITTEN_FORMATS
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.plugins import Kind, load_class
 from kafka_s3_platform.errors import ConfigError
@@ -392,3 +398,54 @@ def _resolve_local_time(local: datetime, zone: ZoneInfo) -> datetime:
         f"'{local.isoformat()}' is twice in {zone.key}, where the clocks go back: write which one is meant, "
         f"{first.isoformat()} or {second.isoformat()}"
     )
+
+
+_PARTITIONERS = "io.confluent.connect.storage.partitioner."
+_EXTRACTORS = _PARTITIONERS + "TimeBasedPartitioner$"
+_PRIMITIVES = ("Boolean", "Short", "Integer", "Long", "Float", "Double")
+
+FORMATS: Mapping[str, str] = {row.class_name: row.name for row in WRITTEN_FORMATS.values()}
+FORMAT_CLASS: Parser[str] = expect_class(FORMATS, plugin=plugins.FORMAT)
+
+PART_FORMAT_CLASS: Parser[str] = expect_class(
+    {row.class_name: row.name for row in WRITTEN_FORMATS.values() if "key" in row.parts}
+)
+"""Parses the format of objects that hold keys or headers."""
+
+PARTITIONER_CLASS: Parser[str] = expect_class(
+    {_PARTITIONERS + f"{name}Partitioner": name for name in ("Default", "Field", "Hourly", "Daily", "TimeBased")},
+    plugin=plugins.FOLDERS,
+)
+
+TIMESTAMP_EXTRACTOR: Parser[str] = expect_class(
+    {
+        "Record": "Record",
+        "Wallclock": "Wallclock",
+        "RecordField": "RecordField",
+        _EXTRACTORS + "RecordTimestampExtractor": "Record",
+        _EXTRACTORS + "WallclockTimestampExtractor": "Wallclock",
+        _EXTRACTORS + "RecordFieldTimestampExtractor": "RecordField",
+    },
+    plugin=plugins.TIMESTAMP_EXTRACTOR,
+)
+
+CONVERTER_NAMES: Mapping[str, str] = {
+    "BYTES": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "STRING": "org.apache.kafka.connect.storage.StringConverter",
+    "JSON": "org.apache.kafka.connect.json.JsonConverter",
+    "JSON_SR": "io.confluent.connect.json.JsonSchemaConverter",
+    "AVRO": "io.confluent.connect.avro.AvroConverter",
+    "PROTOBUF": "io.confluent.connect.protobuf.ProtobufConverter",
+}
+
+CONVERTER_CLASS: Parser[str] = expect_class(
+    {name: format_name for format_name, name in CONVERTER_NAMES.items()},
+    {
+        **{
+            f"org.apache.kafka.connect.converters.{name}Converter": "say ByteArrayConverter to keep the bytes"
+            for name in _PRIMITIVES
+        },
+        "com.amazonaws.services.schemaregistry.*": "Glue's schema registry and its 18 bytes before each value are not"
+        " read. Without format.class, whole records are archived, and every byte comes back",
+    },
+)

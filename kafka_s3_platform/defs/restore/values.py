@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.files import read_worker
-from kafka_s3_platform.config.keys.kafka import find_cluster
+from kafka_s3_platform.config.keys.general import find_cluster
 from kafka_s3_platform.config.keys.values import move_to_zone
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.keys.transforms.steps import keeps_content
+from kafka_s3_platform.config.keys.transforms import keeps_content
 from kafka_s3_platform.config.settings import RecordSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.model.batches import HEADER, RECORD_SCHEMA

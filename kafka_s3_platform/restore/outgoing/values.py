@@ -20,7 +20,7 @@ from kafka_s3_platform.avro.wire import (
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings
 from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.converters.encoding import ValueEncoder, new_encoder
-from kafka_s3_platform.converters.header_ids import RecordConverter
+from kafka_s3_platform.converters.framed import RecordConverter
 from kafka_s3_platform.converters.registry import Registration
 from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, RecordFailure, Side, Stage
 from kafka_s3_platform.model.notes import DoubtNote, Notes

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.config.topics import match_topics
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, match_topics
 from kafka_s3_platform.errors import MissingTopicError, PlatformError, PreflightError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, ClusterDescription, TopicDescription
 from kafka_s3_platform.kafka.failures import LOWER_TIMEOUT

@@ -5,7 +5,7 @@ Retention may delete records an hour after they were verified. So an unknown num
 
 from collections.abc import Mapping
 
-from kafka_s3_platform.config.keys.transforms.steps import keeps_content
+from kafka_s3_platform.config.keys.transforms import keeps_content
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, estimate_seconds
 

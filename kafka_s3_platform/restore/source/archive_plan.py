@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.keys.table import find_nearest
-from kafka_s3_platform.config.keys.transforms.steps import keeps_content
+from kafka_s3_platform.config.keys.transforms import keeps_content
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.gaps import GapReason
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span

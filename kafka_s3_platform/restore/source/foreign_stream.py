@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, RecordSettings, StoreSettings
-from kafka_s3_platform.converters.plain import STRING_SCHEMA, StringPayload, make_codes
+from kafka_s3_platform.converters.base import STRING_SCHEMA, StringPayload, make_codes
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload

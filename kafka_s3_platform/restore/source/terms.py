@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_s3_platform.config.keys.transforms.steps import find_public_options
+from kafka_s3_platform.config.keys.transforms import find_public_options
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,

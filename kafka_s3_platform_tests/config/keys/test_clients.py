@@ -3,14 +3,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from kafka_s3_platform.config.keys.clients.properties import (
+from kafka_s3_platform.config.keys.clients import (
     CLIENT_KEYS,
     CLIENT_PROPERTIES,
     PAIRED_PROPERTIES,
     REFUSED_PROPERTIES,
     ClientProperty,
+    select_security,
+    translate_properties,
 )
-from kafka_s3_platform.config.keys.clients.translate import select_security, translate_properties
 from kafka_s3_platform.config.keys.table import Support
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.check import check_report
+from kafka_s3_platform.config.describe import check_report
 from kafka_s3_platform.config.files import find_conflicts
 from kafka_s3_platform.config.formats import NATIVE_FORMAT
+from kafka_s3_platform.config.keys.names import compile_read_template
 from kafka_s3_platform.config.keys.sheet import KeyClass
-from kafka_s3_platform.config.name_templates import compile_read_template
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.config.zooz import convert_environment
 from kafka_s3_platform.errors import ConfigError

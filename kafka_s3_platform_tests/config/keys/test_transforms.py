@@ -3,9 +3,8 @@ from collections.abc import Mapping
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.transforms.catalogue import PREDICATES, TRANSFORMS
-from kafka_s3_platform.config.keys.transforms.options import split_field_path
-from kafka_s3_platform.config.keys.transforms.steps import (
+from kafka_s3_platform.config.keys.transform_catalogue import PREDICATES, TRANSFORMS, split_field_path
+from kafka_s3_platform.config.keys.transforms import (
     find_java_class,
     find_public_options,
     keeps_content,

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import kafka_s3_platform.config
-from kafka_s3_platform.config.keys.all import ALL_KEYS
-from kafka_s3_platform.config.keys.clients.properties import WITHOUT_MEANING_PROPERTIES
+from kafka_s3_platform.config.keys.clients import WITHOUT_MEANING_PROPERTIES
 from kafka_s3_platform.config.keys.converters import OPTION_KEYS
 from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform.config.mapping import ALL_KEYS
 from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
 
 TABLES = (*ALL_KEYS, *OPTION_KEYS, *WITHOUT_MEANING_PROPERTIES, *WORKER_WITHOUT_MEANING_KEYS)

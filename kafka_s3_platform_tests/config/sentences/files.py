@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.clients.properties import Scope
+from kafka_s3_platform.config.keys.clients import Scope
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.config.mapping import Resolution, resolve_connector
 from kafka_s3_platform.config.parse import ConnectorFile

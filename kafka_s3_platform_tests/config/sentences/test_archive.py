@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.keys.all import ALL_KEYS
-from kafka_s3_platform.config.keys.clients.properties import WITHOUT_MEANING_PROPERTIES
+from kafka_s3_platform.config.keys.clients import WITHOUT_MEANING_PROPERTIES
 from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform.config.mapping import ALL_KEYS
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
 from kafka_s3_platform_tests.archive.test_sink import lines

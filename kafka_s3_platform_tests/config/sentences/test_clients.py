@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from kafka_s3_platform.config.keys.clients.properties import (
+from kafka_s3_platform.config.keys.clients import (
     CLIENT_PROPERTIES,
     WITHOUT_MEANING_PROPERTIES,
     ClientProperty,

@@ -161,7 +161,7 @@ def test_a_large_schema_of_many_records_is_compiled_once(monkeypatch: pytest.Mon
         compiled.append(avro)
         return check_walkable(avro)
 
-    monkeypatch.setattr("kafka_s3_platform.converters.json_envelope.decode.check_walkable", counted)
+    monkeypatch.setattr("kafka_s3_platform.converters.json_envelope.check_walkable", counted)
     fields = [{"field": f"f{i}", "type": "int32", "optional": True} for i in range(2_000)]
     found = converted(*({"schema": {"type": "struct", "fields": fields}, "payload": {"f7": n}} for n in range(3)))
     assert [record["f7"] for record in found.payload.objects] == [0, 1, 2]

@@ -5,7 +5,7 @@ import time
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from kafka_s3_platform.converters.protobuf.walk import MessageSizes
+from kafka_s3_platform.converters.protobuf.decode import MessageSizes
 
 
 @pytest.mark.parametrize("start", [b"", b"\x0a", b"\x08", b"\x0b" * 50], ids=["tag", "size", "number", "groups"])

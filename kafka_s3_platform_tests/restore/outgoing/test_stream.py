@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
+from kafka_s3_platform.config.keys.transforms import parse_transforms
 from kafka_s3_platform.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
 from kafka_s3_platform.restore.outgoing.partitioning import hash_crc32, hash_murmur2

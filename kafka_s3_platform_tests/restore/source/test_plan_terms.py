@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.transforms.steps import parse_transforms
+from kafka_s3_platform.config.keys.transforms import parse_transforms
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, SecretStr
 
 from kafka_s3_platform.config.keys.table import Settings, find_nearest
-from kafka_s3_platform.config.keys.transforms.catalogue import (
+from kafka_s3_platform.config.keys.transform_catalogue import (
     CONFLUENT_PACKAGE,
     PACKAGE,
     PREDICATE_PACKAGE,
@@ -14,8 +14,9 @@ from kafka_s3_platform.config.keys.transforms.catalogue import (
     TRANSFORM_TYPES,
     Declared,
     Option,
+    parse_bool,
+    parse_list,
 )
-from kafka_s3_platform.config.keys.transforms.options import parse_bool, parse_list
 from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import replace_whole_match
