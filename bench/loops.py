@@ -18,8 +18,8 @@ from confluent_kafka import Producer
 from bench.workload import START_MS, key, value
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.converters.json_text import flatten_texts
-from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.json.write import end_raw_lines
+from kafka_s3_platform.formats.columns import RecordDigest
+from kafka_s3_platform.formats.json import end_raw_lines
 from kafka_s3_platform.kafka.fetch.log_batches import LogBatch, build_record_batch, open_batch
 from kafka_s3_platform.kafka.producer import ReplayProducer, build_rows
 from kafka_s3_platform.model.offsets import TopicPartition

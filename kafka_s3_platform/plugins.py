@@ -5,9 +5,9 @@ Everything else may move or change its name in any version; what is here does no
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError, PermanentError, TransientError
+from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.format_io import RecordWriter
 from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.formats.sink import Sink
 from kafka_s3_platform.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema
 from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, Level, Risk, RunHistory, TopicHealth
 from kafka_s3_platform.partitioners.extractors import ExtractedTimes, Record, RecordExtractor, TimestampExtractor

@@ -13,7 +13,7 @@ from zipimport import zipimporter
 TASKS = (
     "kafka_s3_platform.archive.scan",
     "kafka_s3_platform.formats.envelope.parquet",
-    "kafka_s3_platform.formats.envelope.writer",
+    "kafka_s3_platform.formats.envelope.records",
     "kafka_s3_platform.kafka.fetch.fetch_reader",
     "kafka_s3_platform.spark.runner",
     "boto3.s3.inject",

@@ -25,7 +25,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "config": (9_020, 33),
     "converters": (4_070, 17),
     "defs": (6_640, 47),
-    "formats": (6_330, 58),
+    "formats": (6_190, 30),
     "instance": (1_450, 13),
     "java": (980, 7),
     "kafka": (5_560, 21),

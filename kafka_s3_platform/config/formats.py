@@ -224,7 +224,7 @@ _ROWS = (
     ),
     Format(
         "bytes",
-        "byte_array.format",
+        "byte_array",
         "values, unchanged",
         _CONNECT + "bytearray.ByteArrayFormat",
         cloud_word="BYTES",
@@ -245,7 +245,7 @@ _ROWS = (
     ),
     Format(
         "json",
-        "json.format",
+        "json",
         "values, JSON lines",
         _CONNECT + "json.JsonFormat",
         cloud_word="JSON",
@@ -270,7 +270,7 @@ _ROWS = (
     ),
     Format(
         "avro",
-        "avro.format",
+        "avro",
         "values of one schema, Avro container",
         _CONNECT + "avro.AvroFormat",
         cloud_word="AVRO",
@@ -314,7 +314,7 @@ _ROWS = (
     ),
     Format(
         "block_gzip",
-        "block_gzip.format",
+        "block_gzip",
         "values as lines, in gzip blocks with an index",
         _OURS + "BlockGzipFormat",
         "com.deviantart.kafka_connect_s3.BlockGZIPFileWriter",

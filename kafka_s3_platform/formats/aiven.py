@@ -21,23 +21,23 @@ from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import SourceSettings
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.avro.fields import AvroFields, decode_column
-from kafka_s3_platform.formats.avro.read import AvroReader
-from kafka_s3_platform.formats.damage import build_damage_error, build_limit_error
+from kafka_s3_platform.formats.avro import AvroFields, AvroReader, decode_column
+from kafka_s3_platform.formats.field_reader import convert_to_ms, find_time_unit
 from kafka_s3_platform.formats.format_io import FormatIO, ReadRequest
-from kafka_s3_platform.formats.json.read import build_json_payload, find_fault, split_lines
+from kafka_s3_platform.formats.json import build_json_payload, find_fault, split_lines
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.formats.parquet.format import ParquetReader
 from kafka_s3_platform.formats.reading import (
     BatchReader,
     ReadBatch,
     batch_values,
     build_bytes_payload,
+    build_damage_error,
     build_datum_payload,
+    build_limit_error,
     read_pieces,
 )
 from kafka_s3_platform.formats.sink_lines import decode_text_bytes, encode_header_value
-from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform.model.json_values import read_number

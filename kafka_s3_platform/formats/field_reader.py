@@ -1,18 +1,58 @@
 """Reads offsets and timestamps from fields of the values, if the connector file names these fields."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from kafka_s3_platform.avro.values import VALUE_ERRORS
+from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema
 from kafka_s3_platform.config.settings import SourceSettings
+from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.reading import BatchReader, ReadBatch
-from kafka_s3_platform.formats.times import convert_to_ms, find_time_unit
 from kafka_s3_platform.model.batches import NO_TIMESTAMP
-from kafka_s3_platform.model.connect import MISSING, Int64s
+from kafka_s3_platform.model.connect import MISSING, Int64s, Schema
+from kafka_s3_platform.model.times import EPOCH, ONE_MS
+
+# All other logical types, and numbers without one, are milliseconds.
+_IN_A_MILLISECOND = {"timestamp-micros": 1_000, "timestamp-nanos": 1_000_000}
+
+
+def convert_to_ms(value: Any, unit: int = 1) -> int | None:
+    """Return the epoch milliseconds of an ISO 8601 text or of a number since the epoch.
+
+    `unit` is how many units of the number are a millisecond. Raise ValueError for any other value.
+    """
+    if value is None or isinstance(value, int):
+        return None if value is None else value // unit
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        return int(value)
+    moment = msgspec.convert(value, datetime)
+    return (moment - EPOCH) // ONE_MS
+
+
+def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
+    """Return how many units of an Avro field are a millisecond: 1 if the field has no smaller logical type.
+
+    Raise ConfigError if the field's values may have several units.
+    """
+    avro = AvroSchema(schema.avro)
+    node: Any = avro.root
+    for step in (*path, None):
+        definition = avro.resolved(node)
+        if isinstance(definition, list):
+            members = [avro.resolved(member) for member in avro.members(definition)[0]]
+            if len({_IN_A_MILLISECOND.get(member.get("logicalType", "")) for member in members}) > 1:
+                raise ConfigError(f"the field {'.'.join(path)} holds times in several units: name another field")
+            definition = members[0] if members else {}
+        if step is None:
+            return _IN_A_MILLISECOND.get(definition.get("logicalType", ""), 1)
+        node = next((f["type"] for f in definition.get("fields", ()) if f["name"] == step), "null")
+    return 1
+
 
 _MOST = 2**63 - 1
 

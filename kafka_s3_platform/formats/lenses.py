@@ -17,18 +17,17 @@ import pyarrow as pa
 
 from kafka_s3_platform.avro.values import VALUE_ERRORS
 from kafka_s3_platform.config.settings import SourceSettings
-from kafka_s3_platform.formats.avro.fields import AvroFields, decode_column
-from kafka_s3_platform.formats.avro.read import AvroReader
-from kafka_s3_platform.formats.damage import build_damage_error
+from kafka_s3_platform.formats.avro import AvroFields, AvroReader, decode_column
 from kafka_s3_platform.formats.format_io import FormatIO, ReadRequest
-from kafka_s3_platform.formats.json.read import build_json_payload, find_fault, split_lines
+from kafka_s3_platform.formats.json import build_json_payload, find_fault, split_lines
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.formats.parquet.format import ParquetReader
 from kafka_s3_platform.formats.reading import (
     BatchReader,
     ReadBatch,
     batch_values,
     build_bytes_payload,
+    build_damage_error,
     build_datum_payload,
     read_pieces,
 )

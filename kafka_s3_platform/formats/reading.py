@@ -1,4 +1,4 @@
-"""Defines the results of reading an object: payloads, batch by batch."""
+"""Defines the results of reading an object: payloads, batch by batch, or an error for a damaged or too large one."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,30 @@ import pyarrow as pa
 
 from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.config.codecs import READ_CODECS
+from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.compression import decompress_lines
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+
+
+def build_damage_error(key: str, what: str) -> IntegrityError:
+    """Return the error for a damaged object. `what` names the damage."""
+    return IntegrityError(f"object {key} {what}. It is damaged or cut off, or something else wrote it")
+
+
+def build_limit_error(key: str, what: str, limit: str) -> IntegrityError:
+    """Return the error for an object beyond the limit `archive.read.max.<limit>`."""
+    return IntegrityError(
+        f"object {key} {what}, which is more than archive.read.max.{limit} allows. It is damaged, or made to use up "
+        f"memory or time; if it is what it should be, set that key higher"
+    )
+
+
+def add_remedy(error: IntegrityError) -> IntegrityError:
+    """Return the error with the remedy for an object of this platform, once."""
+    text = str(error)
+    return IntegrityError(text if HEAL_OBJECT in text else f"{text}; {HEAL_OBJECT}")
+
 
 BATCH_RECORDS = 8_192
 BATCH_BYTES = 8_388_608

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.formats.json.read import JsonLinePayload, build_json_payload, find_faults
+from kafka_s3_platform.formats.json import JsonLinePayload, build_json_payload, find_faults
 from kafka_s3_platform.formats.parts import HEADER_DATA_URI, HEADERS_SCHEMA
 from kafka_s3_platform.formats.reading import BatchReader, ReadBatch, build_bytes_payload
 from kafka_s3_platform.model.connect import Payload

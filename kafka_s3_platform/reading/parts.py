@@ -22,8 +22,8 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.formats.columns import RecordDigest
+from kafka_s3_platform.formats.envelope.records import check_place, new_envelope_reader
 from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import KeyReader, Refusal
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA

@@ -22,7 +22,7 @@ from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.framed import RecordConverter
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError, RecordError
-from kafka_s3_platform.formats.parquet.arrow_columns import ArrowColumns, convert_type
+from kafka_s3_platform.formats.parquet.write import ArrowColumns, convert_type
 from kafka_s3_platform.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.formats.reading import build_bytes_payload
 from kafka_s3_platform.model.batches import read_offset_column

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
+from kafka_s3_platform.formats.format_io import find_extension, new_writer
 from kafka_s3_platform.formats.kept_offsets import BESIDE, METADATA, REPEATED, OffsetRuns
 from kafka_s3_platform.formats.parts import ObjectPart
-from kafka_s3_platform.formats.writers import find_extension, new_writer
 from kafka_s3_platform.layouts.segment_key import make_offsets_key
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s
 from kafka_s3_platform.model.object_key import MAX_KEY_BYTES

@@ -6,8 +6,8 @@ from typing import Literal
 
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.formats.format_io import find_extension
 from kafka_s3_platform.formats.parts import ObjectPart
-from kafka_s3_platform.formats.writers import find_extension
 from kafka_s3_platform.layouts.new_layout import new_segment_layout
 from kafka_s3_platform.layouts.segment_key import SegmentKey
 from kafka_s3_platform.model.connect import ConnectBatch, Int64s, Positions, Schema

@@ -14,16 +14,20 @@ from kafka_s3_platform.config.formats import AIVEN_ENVELOPES, Format, find_forma
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, SourceSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.formats.aiven import HEADERS
-from kafka_s3_platform.formats.block_gzip.read import BlockGzipReader
-from kafka_s3_platform.formats.block_gzip.write import Block, read_index
-from kafka_s3_platform.formats.damage import build_limit_error
-from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.formats.block_gzip import Block, BlockGzipReader, read_index
+from kafka_s3_platform.formats.envelope.records import check_place, new_envelope_reader
 from kafka_s3_platform.formats.field_reader import FieldReader
 from kafka_s3_platform.formats.format_io import ReadRequest, load_format_io
-from kafka_s3_platform.formats.json.read import JsonLinePayload
+from kafka_s3_platform.formats.json import JsonLinePayload
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.formats.parts import decode_header_text, encode_bytes
-from kafka_s3_platform.formats.reading import BatchReader, DatumPayload, ReadBatch, build_bytes_payload
+from kafka_s3_platform.formats.reading import (
+    BatchReader,
+    DatumPayload,
+    ReadBatch,
+    build_bytes_payload,
+    build_limit_error,
+)
 from kafka_s3_platform.formats.sink_lines import (
     Base64Lines,
     HeaderTexts,

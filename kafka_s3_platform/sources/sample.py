@@ -10,7 +10,7 @@ import pyarrow as pa
 from kafka_s3_platform.config.formats import find_lenses_endings
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.writers import find_extension
+from kafka_s3_platform.formats.format_io import find_extension
 from kafka_s3_platform.layouts.new_layout import new_key_reader, new_segment_layout
 from kafka_s3_platform.layouts.segment_key import SegmentKey, list_parts
 from kafka_s3_platform.layouts.template import complete_template

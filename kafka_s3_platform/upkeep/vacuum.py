@@ -31,7 +31,7 @@ from datetime import datetime, timedelta, timezone
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
-from kafka_s3_platform.formats.writers import find_extension
+from kafka_s3_platform.formats.format_io import find_extension
 from kafka_s3_platform.layouts.new_layout import new_segment_layout
 from kafka_s3_platform.layouts.segment_key import SegmentLayout, strip_offsets_key
 from kafka_s3_platform.model.segment import Compaction, Condemned, Reservation

@@ -15,8 +15,8 @@ import pyarrow as pa
 from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.digest import RecordDigest
-from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.formats.columns import RecordDigest
+from kafka_s3_platform.formats.envelope.records import check_place, new_envelope_reader
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.gaps import Gap, Unresolved

@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
-from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
+from kafka_s3_platform.formats.block_gzip import read_from, read_index
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.verify import verify_archive

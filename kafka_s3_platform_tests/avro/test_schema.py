@@ -10,7 +10,7 @@ from kafka_s3_platform.avro.structs import Avro
 from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
 from kafka_s3_platform.converters.encoding import new_encoder
-from kafka_s3_platform.formats.avro.read import AvroReader
+from kafka_s3_platform.formats.avro import AvroReader
 from kafka_s3_platform.model.connect import Payload, Schema
 from kafka_s3_platform_tests.formats.connect import decoded, written
 

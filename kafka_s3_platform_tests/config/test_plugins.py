@@ -17,7 +17,7 @@ from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.plugins import load_class, load_function
 from kafka_s3_platform.config.settings import LayoutSettings, ProviderSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.writers import find_extension, new_writer
+from kafka_s3_platform.formats.format_io import find_extension, new_writer
 from kafka_s3_platform.layouts.segment_key import list_endings
 from kafka_s3_platform.partitioners.extractors import new_extractor
 from kafka_s3_platform.partitioners.folders import new_folders

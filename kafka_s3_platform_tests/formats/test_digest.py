@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, with_bytes_under_nulls
 
 BASE: Record = {

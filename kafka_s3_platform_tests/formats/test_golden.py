@@ -22,7 +22,7 @@ import zstandard
 
 from kafka_s3_platform.config.codecs import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.block_gzip.write import read_from, read_index
+from kafka_s3_platform.formats.block_gzip import read_from, read_index
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.formats.parts import ObjectPart

@@ -10,7 +10,7 @@ import pytest
 from kafka_s3_platform.config.codecs import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS, Codec
 from kafka_s3_platform.config.formats import FORMATS, WRITTEN_FORMATS, Format, find_format
 from kafka_s3_platform.config.settings import LayoutSettings
-from kafka_s3_platform.formats.avro.codecs import AVRO_COMPRESSION
+from kafka_s3_platform.formats.avro_container import AVRO_COMPRESSION
 from kafka_s3_platform.formats.compression import COMPRESSION
 from kafka_s3_platform.formats.format_io import load_format_io
 from kafka_s3_platform.model.connect import Schema

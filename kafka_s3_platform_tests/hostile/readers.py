@@ -13,16 +13,15 @@ from kafka_s3_platform.config.settings import ConverterSettings, RegistrySetting
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.aiven import AivenReader
-from kafka_s3_platform.formats.avro.read import AvroReader
-from kafka_s3_platform.formats.block_gzip.read import BlockGzipReader
-from kafka_s3_platform.formats.block_gzip.write import read_index
-from kafka_s3_platform.formats.byte_array.read import BytesReader
+from kafka_s3_platform.formats.avro import AvroReader
+from kafka_s3_platform.formats.block_gzip import BlockGzipReader, read_index
+from kafka_s3_platform.formats.byte_array import BytesReader
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
-from kafka_s3_platform.formats.json.read import JsonReader
+from kafka_s3_platform.formats.json import JsonReader
 from kafka_s3_platform.formats.lenses import LensesReader, NamedPlace
-from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.formats.parquet.format import ParquetReader
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.limits import NO_KEYS
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_s3_platform.errors import IntegrityError, PermanentError
-from kafka_s3_platform.formats.parquet.read import ParquetReader
+from kafka_s3_platform.formats.parquet.format import ParquetReader
 from kafka_s3_platform.model.limits import ReadLimits
 from kafka_s3_platform_tests.hostile.measure import measured
 

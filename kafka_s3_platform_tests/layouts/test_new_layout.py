@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.keys.names import compile_template
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.writers import find_extension
+from kafka_s3_platform.formats.format_io import find_extension
 from kafka_s3_platform.layouts.new_layout import new_key_reader, new_segment_layout
 from kafka_s3_platform.layouts.segment_key import (
     KeyReader,

@@ -15,7 +15,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.zooz import convert_environment
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform.formats.writers import new_writer
+from kafka_s3_platform.formats.format_io import new_writer
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor

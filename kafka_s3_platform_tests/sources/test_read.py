@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.format_io import find_extension
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
-from kafka_s3_platform.formats.writers import find_extension
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.sources.objects import ObjectGroup, group_objects
 from kafka_s3_platform.sources.read import ForeignStream

@@ -12,16 +12,13 @@ import pyarrow.compute as pc
 from fastavro import parse_schema, schemaless_reader
 
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError, PlatformError
-from kafka_s3_platform.formats.avro.container import AvroContainer
-from kafka_s3_platform.formats.avro.records import AvroRecords
-from kafka_s3_platform.formats.avro.write import AvroBlocks
+from kafka_s3_platform.formats.avro import AvroBlocks
+from kafka_s3_platform.formats.avro_container import AvroContainer, AvroRecords
 from kafka_s3_platform.formats.columns import read_headers, read_strings
-from kafka_s3_platform.formats.damage import add_remedy
-from kafka_s3_platform.formats.envelope.rows import build_batch
-from kafka_s3_platform.formats.envelope.writer import WholeRecordWriter
+from kafka_s3_platform.formats.compression import Sink
+from kafka_s3_platform.formats.envelope.records import WholeRecordWriter, build_batch
 from kafka_s3_platform.formats.format_io import FormatIO
-from kafka_s3_platform.formats.reading import batch_values
-from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.formats.reading import add_remedy, batch_values
 from kafka_s3_platform.model.connect import Int64s
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 

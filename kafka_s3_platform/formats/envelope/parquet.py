@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.config.codecs import PARQUET_CODECS
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.damage import add_remedy
-from kafka_s3_platform.formats.envelope.writer import WholeRecordWriter
+from kafka_s3_platform.formats.compression import Sink
+from kafka_s3_platform.formats.envelope.records import WholeRecordWriter
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.formats.parquet.pages import open_checked
-from kafka_s3_platform.formats.parquet.row_groups import RowGroups
-from kafka_s3_platform.formats.sink import Sink
+from kafka_s3_platform.formats.parquet.write import RowGroups
+from kafka_s3_platform.formats.reading import add_remedy
 from kafka_s3_platform.model.batches import RECORD_SCHEMA, count_record_bytes
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.offsets import OffsetRange

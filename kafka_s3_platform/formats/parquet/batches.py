@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import ErrorCode, PermanentError
-from kafka_s3_platform.formats.damage import build_limit_error
 from kafka_s3_platform.formats.parquet.pages import CheckedFile, ReadMemory, RowGroupPages
+from kafka_s3_platform.formats.reading import build_limit_error
 from kafka_s3_platform.model.limits import ReadLimits
 
 _MOST_BLOCKS = 32

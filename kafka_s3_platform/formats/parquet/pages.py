@@ -3,6 +3,9 @@
 Arrow allocates as much for a page as its header claims, and as much for a batch as its rows become: a page of some
 bytes may claim gigabytes, and an entry of a dictionary may be repeated a million times. So the headers of a row group's
 pages are read first, from bytes read later by Arrow too, and batches have as many rows as fit.
+
+Footers and page headers are structs of Thrift. Source: Apache Thrift, "Thrift Compact protocol encoding".
+
 """
 
 import math
@@ -14,10 +17,105 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.avro.nodes import FEW_VALUES
-from kafka_s3_platform.formats.damage import build_limit_error
 from kafka_s3_platform.formats.magic_bytes import HEAD_BYTES, describe_foreign_to_parquet
-from kafka_s3_platform.formats.parquet.thrift import read_struct
+from kafka_s3_platform.formats.reading import build_limit_error
 from kafka_s3_platform.model.limits import ReadLimits
+
+_TRUE = 1
+_FALSE = 2
+_DOUBLE = 7
+_BINARY = 8
+_LISTS = (9, 10)
+_STRUCT = 12
+_NUMBERS = (3, 4, 5, 6)
+# More than Parquet's structs need. Damaged bytes may claim any number.
+_MAX_DEPTH = 12
+_MAX_ITEMS = 100_000
+# Each byte carries 7 of the 64 bits.
+_MAX_BYTES = 10
+
+
+def read_struct(data: memoryview, pos: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Return the fields of the struct at `pos` by their ids, and the position after the struct.
+
+    No field may occur twice: some readers take the first, others the last. Maps are not supported, as Parquet has none.
+
+    Raises:
+        ValueError: the bytes are no such struct.
+        IndexError: it is cut off.
+    """
+    if depth > _MAX_DEPTH:
+        raise ValueError("structs lie too deep inside each other")
+    fields: dict[int, Any] = {}
+    field = 0
+    while head := data[pos]:
+        pos += 1
+        # The upper half of the byte is the distance to the last id. 0: the id follows as a number of its own.
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, pos = _read_zigzag(data, pos)
+        if field in fields:
+            raise ValueError(f"field {field} comes twice")
+        fields[field], pos = _read_value(data, pos, head & 15, depth)
+    return fields, pos + 1
+
+
+def _read_value(data: memoryview, pos: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (_TRUE, _FALSE):
+        return kind == _TRUE, pos
+    if kind in _NUMBERS:
+        return _read_zigzag(data, pos) if kind > _NUMBERS[0] else (data[pos], pos + 1)
+    if kind == _DOUBLE:
+        return None, _check_end(data, pos + 8)
+    if kind == _BINARY:
+        size, pos = _read_varint(data, pos)
+        return data[pos : pos + size], _check_end(data, pos + size)
+    if kind == _STRUCT:
+        return read_struct(data, pos, depth + 1)
+    if kind in _LISTS:
+        return _read_list(data, pos, depth + 1)
+    raise ValueError(f"a field of type {kind}")
+
+
+def _read_list(data: memoryview, pos: int, depth: int) -> tuple[list[Any], int]:
+    head = data[pos]
+    pos = pos + 1
+    count = head >> 4
+    kind = head & 15
+    # 15 means that the number of items follows.
+    if count == 15:
+        count, pos = _read_varint(data, pos)
+    if count > min(len(data) - pos, _MAX_ITEMS) or depth > _MAX_DEPTH:
+        raise ValueError(f"a list of {count} items")
+    items = []
+    for _ in range(count):
+        # A boolean takes a byte as an item. As a field it takes none: its type is its value.
+        value, pos = (data[pos] == _TRUE, pos + 1) if kind in (_TRUE, _FALSE) else _read_value(data, pos, kind, depth)
+        items.append(value)
+    return items, pos
+
+
+def _read_zigzag(data: memoryview, pos: int) -> tuple[int, int]:
+    value, pos = _read_varint(data, pos)
+    return value >> 1 ^ -(value & 1), pos
+
+
+def _read_varint(data: memoryview, pos: int) -> tuple[int, int]:
+    value = 0
+    for place in range(_MAX_BYTES):
+        byte = data[pos + place]
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value, pos + place + 1
+    raise ValueError("a number has more than 64 bits")
+
+
+def _check_end(data: memoryview, pos: int) -> int:
+    if pos > len(data):
+        raise IndexError(pos)
+    return pos
+
 
 # Arrow reads this much at the end of a file at once: a source that keeps its last read then serves Arrow from memory.
 TAIL_BYTES = 65_536

@@ -11,9 +11,9 @@ import pyarrow as pa
 from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, filter_windows
-from kafka_s3_platform.formats.envelope.read import check_place, new_envelope_reader
+from kafka_s3_platform.formats.envelope.records import check_place, new_envelope_reader
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.restore.documents import DECIDED, MENDED

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.model.frontier import Frontier

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kafka_s3_platform.errors import IntegrityError, OffsetGapError
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.restore.outgoing.stream import SentStream
 from kafka_s3_platform.restore.replay.checkpoint import save_document
 from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask

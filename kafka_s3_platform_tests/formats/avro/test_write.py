@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.formats.avro.write import BLOCK_BYTES, AvroBlocks, AvroWriter, UnfitError
+from kafka_s3_platform.formats.avro import BLOCK_BYTES, AvroBlocks, AvroWriter, UnfitError
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
 
 if TYPE_CHECKING:

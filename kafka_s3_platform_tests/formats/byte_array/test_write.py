@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.formats.format_io import find_unsafe_keys, find_unsafe_values
 from kafka_s3_platform.formats.parts import UnwritableRecordsError
-from kafka_s3_platform.formats.writers import find_unsafe_keys, find_unsafe_values
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform_tests.formats.connect import came, cut, decoded, written
 from kafka_s3_platform_tests.formats.records import batch_of, with_bytes_under_nulls

@@ -20,7 +20,7 @@ from kafka_s3_platform.config.formats import WRITTEN_FORMATS
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.formats import reading
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader, encode_varints
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.model.batches import RECORD_SCHEMA

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.formats.digest import RecordDigest
+from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.formats.envelope import parquet as envelope
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
 from kafka_s3_platform.model.batches import RECORD_SCHEMA

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.formats.json.read import JsonReader, split_lines
+from kafka_s3_platform.formats.json import JsonReader, split_lines
 from kafka_s3_platform.model.json_values import find_maybe_deeper, is_deeper
 from kafka_s3_platform.model.limits import NO_KEYS
 

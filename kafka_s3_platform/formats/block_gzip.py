@@ -4,6 +4,10 @@ Source: DeviantArt kafka-connect-s3, README and BlockGZIPFileWriter. A block hol
 uncompressed bytes. A record that does not fit begins the next block, and a larger record has a block of its own.
 A value with a line break at its end gets no second one. Unlike there, `first_record_offset` is the record's offset in
 Kafka also after a hole (compaction, transactions), sizes are bytes, not characters, and no block is empty.
+
+An object is read as lines, or by its index: only the selected blocks, each with its first offset. The docs show
+`read_from`, for programs of users.
+
 """
 
 import io
@@ -19,13 +23,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_s3_platform.config.formats import FORMATS
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.formats.byte_array import BytesReader
 from kafka_s3_platform.formats.columns import read_strings
-from kafka_s3_platform.formats.compression import CompressedSink, decompress_lines
-from kafka_s3_platform.formats.damage import build_damage_error, build_limit_error
-from kafka_s3_platform.formats.json.read import split_lines
-from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.sink import Sink
-from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.formats.compression import CompressedSink, Sink, decompress_lines
+from kafka_s3_platform.formats.format_io import FormatIO, ReadRequest, WriteRequest
+from kafka_s3_platform.formats.json import new_text_encoder, split_lines
+from kafka_s3_platform.formats.lines import LINE, holds_inner_line_break
+from kafka_s3_platform.formats.parts import read_plain_bytes
+from kafka_s3_platform.formats.reading import (
+    ReadBatch,
+    batch_values,
+    build_bytes_payload,
+    build_damage_error,
+    build_limit_error,
+)
+from kafka_s3_platform.model.connect import ConnectBatch, Mask, Payload
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 INDEX_SUFFIX = FORMATS["block_gzip"].index_suffix
@@ -196,3 +209,68 @@ class _Counting:
 
     def flush(self) -> None:
         self._sink.flush()
+
+
+class BlockGzipReader:
+    """Reads the blocks of the slice `selection`. `key` names the object in errors.
+
+    If the next block begins as many offsets later as this one has records, the offset of each record is known. If
+    offsets have holes, and in the last block, only the first record's is known. A line break at the end of a value
+    looks like its line's, and is lost.
+    """
+
+    def __init__(
+        self,
+        read_range: ReadRange,
+        blocks: Sequence[Block],
+        key: str,
+        selection: slice = slice(None),
+        limits: ReadLimits = NO_KEYS,
+    ) -> None:
+        self._read_range = read_range
+        self._blocks = tuple(blocks)
+        self._key = key
+        self._selection = selection
+        self._limits = limits
+
+    def batches(self) -> Iterator[ReadBatch]:
+        """Return batches, none of them over two blocks.
+
+        Raises:
+            IntegrityError: a block is damaged, or does not have as many lines as the index says.
+        """
+        ends = [*(block.first_record_offset for block in self._blocks[1:]), None]
+        for block, end in list(zip(self._blocks, ends, strict=True))[self._selection]:
+            yield from self._of_block(block, end)
+
+    def _of_block(self, block: Block, end: int | None) -> Iterator[ReadBatch]:
+        first = at = block.first_record_offset
+        is_dense = end is not None and end - first == block.num_records
+        values = read_from(self._read_range, (block,), first, first + block.num_records, self._key, self._limits)
+        for lines in batch_values(values):
+            offsets = np.full(len(lines), -1, np.int64)
+            if is_dense:
+                offsets[:] = np.arange(at, at + len(lines))
+            elif at == first:
+                offsets[0] = first
+            at += len(lines)
+            yield ReadBatch(build_bytes_payload(pa.array(lines, pa.binary())), offsets=offsets)
+
+
+def _new_writer(request: WriteRequest) -> BlockGzipWriter:
+    values = new_text_encoder(request.schema, request.layout.decimal_format)
+    return BlockGzipWriter(request.sink, values, request.layout.block_size, request.level)
+
+
+def _new_reader(request: ReadRequest) -> BytesReader:
+    return BytesReader(request.source, request.key, "\n", "gzip", any_bytes=request.any_bytes, limits=request.limits)
+
+
+def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:  # noqa: ARG001 - no setting changes it
+    # Values that came as JSON are on one line each: line breaks in strings are escaped.
+    if payload.raw_is_json:
+        return np.zeros(len(payload), bool)
+    return holds_inner_line_break(read_plain_bytes(payload))
+
+
+FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader, find_unsafe=_find_unsafe)

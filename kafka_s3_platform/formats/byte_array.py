@@ -1,18 +1,62 @@
-"""Reads ByteArrayFormat: values, each ended by a separator or preceded by its length."""
+"""Writes and reads ByteArrayFormat: the bytes of values or keys as they came.
+
+Each is ended by `format.bytearray.separator`. With our own value `length` of that setting, each value follows its
+length, a 32-bit big-endian number, and nothing ends it. Values may then hold any bytes. Source: Confluent S3 sink,
+`format.bytearray.separator`.
+
+"""
 
 from collections.abc import Callable, Iterator
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.byte_array.write import LENGTH
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.formats.columns import read_strings
-from kafka_s3_platform.formats.damage import build_damage_error, build_limit_error
-from kafka_s3_platform.formats.json.read import Ending, split_lines
+from kafka_s3_platform.formats.format_io import FormatIO, ReadRequest, WriteRequest
+from kafka_s3_platform.formats.json import Ending, split_lines
+from kafka_s3_platform.formats.lines import LinesWriter, end_values, holds_separator
 from kafka_s3_platform.formats.magic_bytes import holds_no_text
-from kafka_s3_platform.formats.reading import ReadBatch, batch_values, build_bytes_payload, read_pieces
+from kafka_s3_platform.formats.parts import ObjectPart, read_part_bytes, read_plain_bytes
+from kafka_s3_platform.formats.reading import (
+    ReadBatch,
+    batch_values,
+    build_bytes_payload,
+    build_damage_error,
+    build_limit_error,
+    read_pieces,
+)
+from kafka_s3_platform.model.connect import ConnectBatch, Mask, Payload
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
+
+LENGTH = "length"
+
+
+def new_framing(part: ObjectPart, separator: str) -> Callable[[ConnectBatch], memoryview]:
+    """Return a function to join the values, or keys, of a batch into one buffer.
+
+    None of them may be null or hold the separator.
+
+    Raises:
+        ConfigError: the separator is empty, and nothing would separate records.
+    """
+    if not separator:
+        raise ConfigError(
+            "format.bytearray.separator is empty: records could not be told apart; name a separator, or `length`"
+        )
+    if separator == LENGTH:
+        return lambda batch: _add_lengths(read_part_bytes(batch, part))
+    return lambda batch: end_values(read_part_bytes(batch, part), separator.encode())
+
+
+def _add_lengths(values: pa.BinaryArray) -> memoryview:
+    lengths = read_strings(values).lengths.astype(">u4")
+    before = pa.Array.from_buffers(pa.binary(4), len(lengths), [None, pa.py_buffer(lengths.tobytes())])
+    return read_strings(pc.binary_join_element_wise(before.cast(pa.binary()), values, b"")).data
+
 
 _LENGTH_BYTES = 4
 _PIECES = (
@@ -117,3 +161,33 @@ def _find_end(data: bytearray, at: int) -> int:
     if start > len(data):
         return start
     return start + int.from_bytes(data[at:start], "big")
+
+
+def _new_writer(request: WriteRequest) -> LinesWriter:
+    framed = new_framing(request.part, request.layout.bytes_separator)
+    return LinesWriter(request.sink, framed, request.codec, request.level)
+
+
+def _new_reader(request: ReadRequest) -> BytesReader:
+    # Values may begin like a compressed stream. Our own objects are compressed only if their codec is named.
+    codec = request.codec or ("none" if request.is_own else "")
+    return BytesReader(
+        request.source,
+        request.key,
+        request.layout.bytes_separator,
+        codec,
+        # Our objects always end with a separator. One that does not is cut off, even if the number of records is right.
+        open_end=request.may_end_open and not request.is_own,
+        any_bytes=request.any_bytes,
+        limits=request.limits,
+        ends_open=request.ends_open,
+    )
+
+
+def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:
+    if layout.bytes_separator == LENGTH:
+        return np.zeros(len(payload), bool)
+    return holds_separator(read_plain_bytes(payload), layout.bytes_separator.encode())
+
+
+FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader, find_unsafe=_find_unsafe)

@@ -1,19 +1,45 @@
-"""Reads lines of JSON: the bytes of each line, unchanged, after a check of their syntax."""
+"""Writes and reads JsonFormat: a line of JSON for each record, as Connect's JsonConverter without schemas writes it.
+
+Values that came as JSON are written unchanged. Others are encoded by their schema: bytes and fixed as base64; decimals
+as the base64 of their bytes or as numbers (`json.decimal.format`); dates and times as the numbers they are; NaN and
+infinities as the strings "NaN", "Infinity" and "-Infinity"; a map with other keys than strings as an array of pairs; a
+union of several types as an object with a member for each, all null but one. No line break is ever written inside a
+record. Sources: Kafka Connect, JsonConverter; Confluent AvroData; Jackson's defaults.
+
+The bytes of each line come back unchanged, after a check of their syntax.
+
+"""
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafka_s3_platform.formats.damage import build_damage_error, build_limit_error
-from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.reading import ReadBatch, batch_values, read_pieces
-from kafka_s3_platform.model.connect import NO_SCHEMA, Payload
+from kafka_s3_platform.avro.plain_json import DecimalFormat, Plain, compile_plain_json
+from kafka_s3_platform.avro.values import VALUE_ERRORS, is_text
+from kafka_s3_platform.formats.format_io import FormatIO, ReadRequest, WriteRequest
+from kafka_s3_platform.formats.lines import LINE, LinesWriter, end_values
+from kafka_s3_platform.formats.parts import (
+    ObjectPart,
+    build_unwritable_error,
+    encode_bytes,
+    find_payload,
+    require_no_null,
+)
+from kafka_s3_platform.formats.reading import (
+    ReadBatch,
+    batch_values,
+    build_damage_error,
+    build_limit_error,
+    read_pieces,
+)
+from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema, strip_branch
 from kafka_s3_platform.model.json_values import decode_json, find_maybe_deeper, is_deeper
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
@@ -178,3 +204,90 @@ def find_fault(line: bytes, depth: int) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         return f"is no JSON: {err}"
     return ""
+
+
+def new_json_framing(
+    part: ObjectPart, schema: Schema | None, decimal_format: DecimalFormat
+) -> Callable[[ConnectBatch], bytes | memoryview]:
+    """Return a function to join the values, keys or headers of a batch into one buffer of lines.
+
+    A null is the line `null`. The headers of a record are the member `headers` of an object, as Connect's sink writes
+    them.
+
+    Raises:
+        UnwritableRecordsError: by the function: some values cannot be JSON. Nothing was written.
+    """
+    if part == "headers":
+        return lambda batch: _encode([{"headers": o} for o in find_payload(batch, part).objects])
+    plain = compile_plain_json(schema, decimal_format)
+
+    def lines(batch: ConnectBatch) -> bytes | memoryview:
+        payload = find_payload(batch, part)
+        if payload.raw_is_json and payload.raw is not None:
+            return end_raw_lines(payload.raw)
+        return _encode_objects(batch, payload.objects, plain)
+
+    return lines
+
+
+def end_raw_lines(values: pa.BinaryArray) -> memoryview:
+    """Join raw JSON values, each on one line, with a line break after each."""
+    return end_values(pc.fill_null(values, b"null") if values.null_count else values)
+
+
+def new_text_encoder(schema: Schema | None, decimal_format: DecimalFormat) -> Callable[[ConnectBatch], pa.BinaryArray]:
+    """Return a function from a batch to the text of each value: text and bytes unchanged, all else JSON.
+
+    A text of a union with other types is JSON too, because it could look like a value of these. No value may be null.
+    A value's frame is never written. A null of a schema of text fails: it would look like the text `null`.
+    """
+    plain = compile_plain_json(schema, decimal_format)
+    is_text_alone = schema is not None and is_text(schema)
+
+    def text(value: Any) -> bytes:
+        if value is None and is_text_alone:
+            raise TypeError("a null in a schema of text would read back as the text null")
+        if isinstance(strip_branch(value) if is_text_alone else value, bytes | str):
+            return encode_bytes(value)
+        return _ENCODER.encode(plain(value) if plain else value)
+
+    def encode(batch: ConnectBatch) -> pa.BinaryArray:
+        payload = require_no_null(batch, batch.value)
+        if payload.raw is not None and payload.raw_is_value:
+            return payload.raw
+        try:
+            return pa.array([text(value) for value in payload.objects], pa.binary())
+        except VALUE_ERRORS as err:
+            raise build_unwritable_error(batch, payload.objects, "block_gzip", text) from err
+
+    return encode
+
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_encode = _ENCODER.encode_lines
+
+
+def _encode_objects(batch: ConnectBatch, objects: Sequence[Any], plain: Plain | None) -> bytes:
+    try:
+        return _encode(_make_plain(objects, plain))
+    except VALUE_ERRORS as err:
+        raise build_unwritable_error(batch, objects, "json", lambda o: _encode(_make_plain([o], plain))) from err
+
+
+def _make_plain(objects: Sequence[Any], plain: Plain | None) -> Sequence[Any]:
+    if plain is None:
+        return objects
+    return [None if value is None else plain(value) for value in objects]
+
+
+def _new_writer(request: WriteRequest) -> LinesWriter:
+    framed = new_json_framing(request.part, request.schema, request.layout.decimal_format)
+    return LinesWriter(request.sink, framed, request.codec, request.level)
+
+
+def _new_reader(request: ReadRequest) -> JsonReader:
+    # Our objects always end with a line break. One that does not is cut off, even if the number of records is right.
+    return JsonReader(request.source, request.key, request.codec, open_end=not request.is_own, limits=request.limits)
+
+
+FORMAT_IO = FormatIO(new_writer=_new_writer, new_reader=_new_reader)
