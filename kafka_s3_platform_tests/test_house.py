@@ -41,7 +41,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "spark": (1_470, 8),
     "status": (1_560, 9),
     "store": (4_670, 17),
-    "transforms": (1_930, 9),
+    "transforms": (1_930, 8),
     "upkeep": (2_810, 14),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""

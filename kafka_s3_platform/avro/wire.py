@@ -7,7 +7,6 @@ A header may name the schema instead: then keys and values hold bare data. Confl
 (Confluent Platform 8.1) writes a magic byte 1 and the 16 bytes of the schema's GUID. All of its readers also take a
 magic byte 0 and an id of four bytes. For Protobuf, the message indexes follow. Source:
 `confluent_kafka.schema_registry.serde.SchemaId`.
-
 """
 
 import uuid

@@ -2,7 +2,6 @@
 
 Class data (CDS, class data sharing) are the classes of a program, loaded before. Java reads them only if they fit this
 very Java and class path, and otherwise silently starts without. So their file is named by a digest of these.
-
 """
 
 import hashlib

@@ -1,7 +1,6 @@
 """The common part of all our librdkafka clients: properties, logging, the reasons of failures, calls of admin clients.
 
 Each call has a bound on how long its answer may take.
-
 """
 
 import logging

@@ -1,7 +1,6 @@
 """Converts errors of librdkafka and of brokers to the platform's own: one table gives the class of each code.
 
 Another one gives the remedy, by the words of brokers and librdkafka.
-
 """
 
 # ruff: noqa: SLF001 -- the codes of librdkafka itself are public and begin with an underscore

@@ -1,7 +1,6 @@
 """Reads and sets committed offsets of consumer groups, and reads their states.
 
 One of them may be committed in a transaction.
-
 """
 
 import time

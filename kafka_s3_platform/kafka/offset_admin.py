@@ -1,7 +1,6 @@
 """Questions to a cluster about topics and offsets: the bounds of logs, and the records of times.
 
 Every question is asked of many topics at once. A question about one topic is the same with one topic.
-
 """
 
 import time

@@ -1,7 +1,6 @@
 """Sends records again as they were: same bytes, headers, timestamp and kafka partition, in order, each once.
 
 It counts how many of the records sent to each kafka partition were delivered.
-
 """
 
 import logging

@@ -1,7 +1,6 @@
 """The contract of readers, and the limit of how fast they read.
 
 They read a bounded range of a kafka partition as record batches, once, to its end.
-
 """
 
 import time

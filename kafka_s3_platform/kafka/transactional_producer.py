@@ -1,7 +1,6 @@
 """Commits records and progress in one transaction.
 
 The bytes in flight are limited, so even a slow target acknowledges them in time.
-
 """
 
 import logging

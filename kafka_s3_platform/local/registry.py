@@ -1,7 +1,6 @@
 """Runs one Apicurio Registry, which offers the API of Confluent's Schema Registry. It keeps schemas in memory only.
 
 The application is fetched once, and checked against a recorded digest.
-
 """
 
 import hashlib

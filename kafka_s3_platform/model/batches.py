@@ -2,7 +2,6 @@
 
 Their columns have the names of Spark's Kafka source. Null, empty and absent are three different things, and every stage
 keeps them apart. Source of the names: Spark's Structured Streaming + Kafka integration guide.
-
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,6 @@
 """The rows of a topic's index: segments, scans, reservations, hours, the topic itself, and what replaces old ones.
 
 The upkeep folds old rows: it moves them out of a topic's state, which keeps their sum.
-
 """
 
 import json

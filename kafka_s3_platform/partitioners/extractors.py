@@ -2,7 +2,6 @@
 
 There is no extractor for Wallclock: the plan gives the hour of each offset. A decoded number alone may be a date or a
 timestamp: the logical type of its field decides.
-
 """
 
 import json

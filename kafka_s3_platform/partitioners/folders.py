@@ -7,7 +7,6 @@ folder of another partitioner. This one extends `TimeBasedPartitioner` and puts 
         def folder(self, encoded_partition: str) -> Folder | None:
             region, _, rest = encoded_partition.partition("/")
             return TimeFolders(self.layout).folder(rest) if region.startswith("region=") else None
-
 """
 
 import re

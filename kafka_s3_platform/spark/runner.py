@@ -3,7 +3,6 @@
 Each task is a job of its own, started by a bounded pool of driver threads. So `tasks.max` bounds how many tasks run at
 once but not where they run, results arrive one by one (progress is live), and a slow task does not delay others. Small
 tasks are dealt out into groups, because a task of Spark costs more than a small piece of work.
-
 """
 
 import logging

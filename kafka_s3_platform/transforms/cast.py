@@ -5,7 +5,6 @@ Source of the rules: the classes of these names in Apache Kafka 4.3's `org.apach
 TimestampConverter converts times between text, Unix time, Date, Time and Timestamp. Without a schema, a Timestamp
 cannot be distinguished from Unix time. So all are ints there: a Timestamp in ms, a Date in days, a Time in ms of its
 day.
-
 """
 
 import base64

@@ -22,6 +22,7 @@ from kafka_s3_platform.transforms.cast import Cast, TimestampConverter
 from kafka_s3_platform.transforms.edits import Edit
 from kafka_s3_platform.transforms.fields import (
     ExtractField,
+    Flatten,
     HoistField,
     InsertField,
     MaskField,
@@ -29,7 +30,6 @@ from kafka_s3_platform.transforms.fields import (
     SetSchemaMetadata,
     ValueToKey,
 )
-from kafka_s3_platform.transforms.flatten import Flatten
 from kafka_s3_platform.transforms.headers import BatchHeaders, DropHeaders, HeaderFrom, InsertHeader
 from kafka_s3_platform.transforms.mappers import MapperStep
 from kafka_s3_platform.transforms.routers import ExtractTopic, Filter, RegexRouter, TimestampRouter

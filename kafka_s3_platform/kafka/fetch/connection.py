@@ -6,7 +6,6 @@ UnsupportedError, and confluent-kafka reads instead.
 Its part of Kafka's protocol is Metadata 9, Fetch 12, SaslHandshake 1, SaslAuthenticate 2 and OffsetDelete 0. Source:
 Apache Kafka documentation, "Kafka Protocol Guide". All numbers are big endian; compact strings, bytes and arrays begin
 with their length plus one as an unsigned varint, and structures end with tagged fields.
-
 """
 
 import socket

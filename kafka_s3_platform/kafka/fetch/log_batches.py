@@ -3,7 +3,6 @@
 Source of the format: Apache Kafka documentation, "Message Format". Only a record's end shows the next one's start, so
 compiled functions (`kernels`) walk through them. Nothing is believed before it is checked against the batch's own
 bounds and its CRC-32C: writers to a topic can make up batches, and the broker checks little of them.
-
 """
 
 from collections.abc import Iterable, Iterator, Sequence

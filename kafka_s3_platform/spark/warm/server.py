@@ -2,7 +2,6 @@
 
 It is started once: a process makes the socket, and leaves a child behind that serves it. The server knows nothing of a
 task but bytes, which a Python worker unpickles. So it never imports what tasks import.
-
 """
 
 import fcntl

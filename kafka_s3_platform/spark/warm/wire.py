@@ -5,7 +5,6 @@ one whose name it would have given.
 
 A task comes pickled, which is code: whoever can connect can run code as this user. So nobody else can. The folder is
 closed to others, and each side asks the kernel whose process the other is.
-
 """
 
 import hashlib
