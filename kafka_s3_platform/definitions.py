@@ -23,17 +23,23 @@ with leave_out_imports():
     from kafka_s3_platform.config.keys import environment
     from kafka_s3_platform.config.settings import ConnectorConfig
     from kafka_s3_platform.defs.alerts.sensor import choose_alert_status, make_alert_sensor
+    from kafka_s3_platform.defs.archive.checks import make_risk_checks
     from kafka_s3_platform.defs.archive.first_hour import FIRST_HOURS, recall_first_hour
     from kafka_s3_platform.defs.archive.hourly import make_hourly_assets
     from kafka_s3_platform.defs.archive.lag_sensor import make_lag_sensor
     from kafka_s3_platform.defs.archive.object_checks import make_object_checks
-    from kafka_s3_platform.defs.archive.risk_check import make_risk_checks
     from kafka_s3_platform.defs.compact.daily import make_daily_assets
     from kafka_s3_platform.defs.compact.folder_sensor import make_folder_sensor
     from kafka_s3_platform.defs.file_checks import make_file_checks
-    from kafka_s3_platform.defs.jobs import ConnectorJobs, make_connector_jobs, make_foreign_job, make_readable_job
-    from kafka_s3_platform.defs.objects.checks import make_readable_checks
-    from kafka_s3_platform.defs.objects.sensor import make_objects_sensor, make_objects_specs
+    from kafka_s3_platform.defs.foreign_objects import make_objects_sensor, make_objects_specs, make_readable_checks
+    from kafka_s3_platform.defs.jobs import (
+        ConnectorJobs,
+        make_connector_jobs,
+        make_foreign_job,
+        make_readable_job,
+        make_upkeep_job,
+        make_upkeep_schedule,
+    )
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
     from kafka_s3_platform.defs.restore.foreign import (
         make_foreign_asset,
@@ -47,7 +53,6 @@ with leave_out_imports():
     from kafka_s3_platform.defs.schedules import make_daily_schedule, make_hourly_schedule, make_verify_schedule
     from kafka_s3_platform.defs.topic import TopicAssets, list_topic_assets
     from kafka_s3_platform.defs.topics_sensor import make_topic_specs, make_topics_sensor
-    from kafka_s3_platform.defs.upkeep_job import make_upkeep_job, make_upkeep_schedule
     from kafka_s3_platform.status.discovery import (
         find_memory,
         find_topics_folder,

@@ -18,15 +18,15 @@ MIN_LINES = 120
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_040, 12),
+    ".": (1_050, 12),
     "archive": (3_420, 15),
     "avro": (2_540, 12),
-    "cli": (4_150, 39),
+    "cli": (4_150, 33),
     "config": (9_020, 33),
     "converters": (4_070, 17),
-    "defs": (6_640, 47),
+    "defs": (6_640, 40),
     "formats": (6_190, 30),
-    "instance": (1_450, 13),
+    "instance": (1_450, 12),
     "java": (980, 7),
     "kafka": (5_560, 21),
     "layouts": (820, 5),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.cli import PlatformGroup
-from kafka_s3_platform.cli.output import print_result
+from kafka_s3_platform.cli.messages import print_result
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PlatformError, TransientError
 from kafka_s3_platform.store.errors import NotFoundError

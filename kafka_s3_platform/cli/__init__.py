@@ -32,17 +32,17 @@ COMMANDS = {
     "serve": ("operating.serve", "Serve a status page, a health check and metrics of Prometheus."),
     "test-alert": ("operating.alert", "Send a test message to each receiver of alerts."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one per line."),
-    "compact": ("compact", "Merge the hourly objects of a day into daily ones."),
+    "compact": ("upkeep", "Merge the hourly objects of a day into daily ones."),
     "restore": ("restore", "Replay archived records to a topic, as they were."),
     "groups": ("groups", "Show, or commit, offsets of consumer groups for a restore."),
     "verify": ("verify", "Compare the objects of CONNECTOR's topics with the index."),
-    "vacuum": ("vacuum", "Remove objects that CONNECTOR's runs never committed."),
+    "vacuum": ("upkeep", "Remove objects that CONNECTOR's runs never committed."),
     "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),
     "resolve": ("resolve", "List offsets that could not be archived, or resolve them."),
     "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),
     "prepare": ("machine.prepare", "Precompute class data and compiled functions, so that later starts are fast."),
     "doctor": ("machine.doctor", "Check this machine, and each connector file's servers."),
-    "demo": ("demo.demo", "Run a demo with real data, in a few minutes."),
+    "demo": ("demo", "Run a demo with real data, in a few minutes."),
 }
 """The module of each command, and the first sentence of its help: a list of the commands imports none of them.
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import Verdict, json_option, print_result
+from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
 from kafka_s3_platform.cli.runs import (
     PARTITION_KEY,
     RunOutcome,

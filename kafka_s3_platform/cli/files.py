@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.defs.topic import TopicAssets

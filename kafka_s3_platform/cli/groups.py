@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kafka_s3_platform.cli.output import align_columns, json_option, print_result
+from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
 from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
 from kafka_s3_platform.config.files import FOLDER_VARIABLE, find_connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig

@@ -11,7 +11,7 @@ import click
 
 from kafka_s3_platform.archive.failures import describe_time_left, format_skip_command
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.model.gaps import Unresolved
 from kafka_s3_platform.model.offsets import OffsetRange

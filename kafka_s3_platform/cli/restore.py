@@ -14,7 +14,7 @@ from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import Verdict, json_option, print_result
+from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
 from kafka_s3_platform.cli.runs import RunOutcome, find_native_topics, run_job
 from kafka_s3_platform.cli.windows import parse_numbers, parse_offsets
 from kafka_s3_platform.config.files import find_connector

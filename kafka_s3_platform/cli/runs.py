@@ -34,8 +34,7 @@ from kafka_s3_platform.errors import (
     find_code,
 )
 from kafka_s3_platform.instance.home import find_instance
-from kafka_s3_platform.instance.request_tags import FIRST_WINDOW_TAG, LAST_WINDOW_TAG
-from kafka_s3_platform.instance.work import FAILURE_TAG
+from kafka_s3_platform.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG
 from kafka_s3_platform.model.silence import NO_ANSWER, try_each
 from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder, resolve_now
 

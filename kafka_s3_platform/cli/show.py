@@ -9,7 +9,7 @@ import click
 
 from kafka_s3_platform.archive.failures import count_offsets
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import align_columns, json_option, print_result
+from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.gaps import count_reasons

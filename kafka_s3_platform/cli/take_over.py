@@ -9,7 +9,7 @@ import click
 from kafka_s3_platform.archive.takeover import TakeOverReport, name_group
 from kafka_s3_platform.archive.takeover import record_takeover as take_over_topic
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 
 

@@ -1,16 +1,149 @@
-"""`kafka-s3 upkeep`."""
+"""The commands that keep an archive small: `kafka-s3 compact`, `vacuum` and `upkeep`."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import date, timedelta
+from typing import Any
+from uuid import uuid4
 
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.messages import json_option, print_result
+from kafka_s3_platform.cli.runs import (
+    RunOutcome,
+    find_archived_topics,
+    find_native_topics,
+    raise_failures,
+    run_assets,
+    topic_option,
+    try_topics,
+)
 from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.upkeep.index.run import UpkeepReport, keep_up_index
+from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown
+from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def _parse_age(ctx: click.Context, param: click.Parameter, text: str) -> timedelta:  # noqa: ARG001 - click's signature
+    match = re.fullmatch(r"([0-9]+)([mhd])", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r}: not an age, such as 90m, 24h or 7d")
+    return timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
+@click.command
+@connector_argument
+@topic_option
+@click.option(
+    "--older-than",
+    default="24h",
+    callback=_parse_age,
+    metavar="AGE",
+    help="Remove only objects and uploads older than this, such as 90m, 24h or 7d. Default: 24h.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the objects that would be removed, and remove nothing.")
+@click.option(
+    "--index-put-back",
+    is_flag=True,
+    help="Remove nothing: after the index was put back from a copy, let runs write beside objects that it lacks.",
+)
+@json_option
+def vacuum(
+    *, connector: str, topic: str | None, older_than: timedelta, dry_run: bool, index_put_back: bool, as_json: bool
+) -> None:
+    """Remove objects that CONNECTOR's runs never committed, and unfinished uploads. Touches nothing else."""
+    run_id = str(uuid4())
+    if index_put_back:
+        if dry_run:
+            raise click.UsageError("--index-put-back removes nothing, so it needs no --dry-run")
+        _set_aside(connector, topic, run_id, as_json)
+        return
+    reports, failures = try_topics(
+        find_archived_topics(connector, topic),
+        lambda t: (t.topic, remove_orphans(t.config, t.topic, run_id, older_than, dry_run)),
+    )
+    documents = [{"topic": name, **asdict(report)} for name, report in reports]
+    print_result(
+        {"run_id": run_id, "topics": documents}, as_json, [_format_vacuum(name, report) for name, report in reports]
+    )
+    raise_failures(failures)
+
+
+def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) -> None:
+    by_topic, failures = try_topics(
+        find_archived_topics(connector, topic), lambda t: (t.topic, set_aside_unknown(t.config, t.topic, run_id))
+    )
+    lines = [
+        f"{name}: {len(keys)} object(s) that the index does not know stay, and later runs write beside them"
+        for name, keys in by_topic
+    ]
+    print_result(
+        {"run_id": run_id, "topics": [{"topic": name, "set_aside": keys} for name, keys in by_topic]}, as_json, lines
+    )
+    raise_failures(failures)
+
+
+def _format_vacuum(topic: str, report: VacuumReport) -> str:
+    verb = "would be removed" if report.dry_run else "removed"
+    ending = "" if report.finished else "; not finished, run again"
+    return (
+        f"{topic}: {len(report.removed)} orphan object(s), {report.removed_bytes:,} bytes, and "
+        f"{len(report.aborted_uploads)} unfinished upload(s) {verb}; {report.retained} kept for now, "
+        f"{len(report.foreign)} of other writers left alone{ending}"
+    )
+
+
+@click.command
+@connector_argument
+@click.option(
+    "--day", required=True, metavar="DAY", help="Compact this day of the connector's timezone, such as 2013-01-31."
+)
+@topic_option
+@json_option
+def compact(connector: str, day: str, topic: str | None, as_json: bool) -> None:
+    """Merge the hourly objects of a day into daily ones, for all topics of CONNECTOR in one run."""
+    try:
+        key = date.fromisoformat(day).isoformat()
+    except ValueError as err:
+        raise click.UsageError(f"--day {day}: not a day, such as 2013-01-31") from err
+    job_name = make_op_name("compact", connector)
+    topics = find_native_topics(connector, topic, "compact")
+    for archived in topics:
+        if not archived.days.definition.has_partition_key(key):
+            raise click.UsageError(
+                f"--day {day}: the days of {archived.name} begin with archive.start.hour, "
+                f"{archived.config.archive.start_hour.isoformat()}, and end with today. An earlier day can be restored "
+                f"as it is; to merge it, move archive.start.hour back to that day"
+            )
+    outcomes, failures = run_assets({t.key("daily"): t.topic for t in topics}, job_name, [key])
+    if not outcomes:
+        raise_failures(failures)
+    documents = [_make_document(o) for o in outcomes]
+    print_result({"runs": documents}, as_json, [_format_day(d) for d in documents])
+    raise_failures(failures)
+
+
+def _make_document(outcome: RunOutcome) -> dict[str, Any]:
+    return {"topic": outcome.topic, "run_id": outcome.run_id, "days": list(outcome.events)}
+
+
+def _format_day(document: dict[str, Any]) -> str:
+    day = document["days"][0]
+    unmerged = day["hourly_objects_of_values_only"]
+    stay = f", {unmerged} stay hourly: their format holds values only" if unmerged else ""
+    apart = day.get("out_of_range_records")
+    late = f", up to {apart:,} records are out of range since archive.start.hour was later" if apart else ""
+    return (
+        f"{document['topic']}: {day['partition_key']} holds {day['partition_row_count']:,} records in {day['objects']} "
+        f"object(s), {day['merged_objects']} were merged{stay}{late} (run {document['run_id']})"
+    )
 
 
 @click.command

@@ -11,7 +11,7 @@ import click
 import dagster as dg
 
 from kafka_s3_platform.cli.connector_files.names import connector_argument
-from kafka_s3_platform.cli.output import Verdict, json_option, print_result
+from kafka_s3_platform.cli.messages import Verdict, json_option, print_result
 from kafka_s3_platform.cli.runs import (
     find_archived_topics,
     find_native_topics,

@@ -20,8 +20,7 @@ from kafka_s3_platform.errors import (
     explain_full_disk,
     find_code,
 )
-from kafka_s3_platform.instance.request_tags import make_failed_tags, make_window_tags
-from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS
+from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS, make_failed_tags, make_window_tags
 
 RETRIES_TAG = ".dagster/kafka_s3.retries"
 """Run tag: the number of retries of a transient error within the run; the command line sets 0."""

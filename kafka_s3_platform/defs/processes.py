@@ -21,9 +21,8 @@ from typing import Any
 import dagster as dg
 import psutil
 
-from kafka_s3_platform.instance.request_tags import REQUEST_TAG
 from kafka_s3_platform.instance.tables import read_alive_until, set_alive_until
-from kafka_s3_platform.instance.work import UNENDED
+from kafka_s3_platform.instance.work import REQUEST_TAG, UNENDED
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ import dagster as dg
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.defs.processes import PROCESS_TAG
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.instance.request_tags import BACKFILL_TAG
 from kafka_s3_platform.instance.tables import (
     EVENTS_AT_ONCE,
     delete_backfills,
@@ -20,7 +19,7 @@ from kafka_s3_platform.instance.tables import (
     delete_run,
     list_ended_backfills,
 )
-from kafka_s3_platform.instance.work import ENDED
+from kafka_s3_platform.instance.work import BACKFILL_TAG, ENDED
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
 """Days to keep runs after their end. 0 keeps them for ever."""

@@ -9,8 +9,7 @@ import dagster as dg
 
 from kafka_s3_platform.defs.compact.folder_sensor import fingerprint_days
 from kafka_s3_platform.defs.jobs import Job
-from kafka_s3_platform.defs.runs import Requests, list_windows
-from kafka_s3_platform.defs.shown import ShownHours
+from kafka_s3_platform.defs.runs import Requests, ShownHours, list_windows
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.instance.names import make_op_name

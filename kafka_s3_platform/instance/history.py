@@ -14,10 +14,10 @@ import dagster as dg
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.instance.home import find_instance
-from kafka_s3_platform.instance.request_tags import digest_key
 from kafka_s3_platform.instance.work import (
     KIND_OF_GROUP,
     RESTORE_TAG,
+    digest_key,
     find_failed_assets,
     find_work,
     list_picked_keys,

@@ -1,7 +1,7 @@
 """The transforms of fields and of their schema's name.
 
-They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten, which
-turns nested records into top-level fields. Source of the rules: the classes of these names in Apache Kafka 4.3's
+They are InsertField, ReplaceField, ExtractField, HoistField, ValueToKey, MaskField, SetSchemaMetadata, and Flatten,
+which turns nested records into top-level fields. Source of the rules: the classes of these names in Apache Kafka 4.3's
 `org.apache.kafka.connect.transforms`, and Confluent's AvroData for the place of a schema's name in Avro: a named type's
 own name, else `connect.name`, and `connect.version`.
 """

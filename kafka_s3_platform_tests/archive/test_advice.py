@@ -16,7 +16,7 @@ from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli import resolve as resolve_command
-from kafka_s3_platform.cli import vacuum as vacuum_command
+from kafka_s3_platform.cli.upkeep import vacuum as vacuum_command
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (

@@ -18,8 +18,8 @@ from dagster._core.events import DagsterEvent, DagsterEventType
 from kafka_s3_platform.defs import processes
 from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, kept_alive, make_process_tags
 from kafka_s3_platform.defs.runs import Requests
-from kafka_s3_platform.instance.request_tags import make_request_tags
 from kafka_s3_platform.instance.tables import read_alive_until
+from kafka_s3_platform.instance.work import make_request_tags
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus

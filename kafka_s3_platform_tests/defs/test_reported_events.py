@@ -13,8 +13,8 @@ from kafka_s3_platform.config.settings import (
     LayoutSettings,
     StoreSettings,
 )
-from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK, read_hours_at_risk
-from kafka_s3_platform.defs.shown import ShownHours
+from kafka_s3_platform.defs.archive.checks import RISK_CHECK, read_hours_at_risk
+from kafka_s3_platform.defs.runs import ShownHours
 from kafka_s3_platform.defs.topic import TopicAssets
 
 TOPIC = TopicAssets(

@@ -13,16 +13,17 @@ from dagster._core.storage.tags import (
 )
 
 from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
-from kafka_s3_platform.instance.request_tags import (
+from kafka_s3_platform.instance.windows import Windows
+from kafka_s3_platform.instance.work import (
     FAILED_TAG,
+    FAILURE_TAG,
     INPUTS_TAG,
     REQUEST_TAG,
     TAG_SIZE,
+    TOPIC_TAG,
     make_failed_tags,
     make_request_tags,
 )
-from kafka_s3_platform.instance.windows import Windows
-from kafka_s3_platform.instance.work import FAILURE_TAG, TOPIC_TAG
 from kafka_s3_platform_tests.support import HOUR, NOON
 
 KEY = dg.AssetKey(["c", "hourly", "t"])

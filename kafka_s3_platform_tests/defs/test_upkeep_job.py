@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.defs import upkeep_job as module
+from kafka_s3_platform.defs import jobs as module
+from kafka_s3_platform.defs.jobs import make_upkeep_job, make_upkeep_schedule
 from kafka_s3_platform.defs.resources import NoValues
-from kafka_s3_platform.defs.upkeep_job import make_upkeep_job, make_upkeep_schedule
 from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.upkeep.index.run import keep_up_index
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy

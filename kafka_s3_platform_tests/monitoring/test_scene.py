@@ -14,7 +14,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.alerts.failed_checks import find_failed, read_failed_checks
+from kafka_s3_platform.defs.alerts.findings import find_failed, read_failed_checks
 from kafka_s3_platform.defs.alerts.incidents import update_incidents
 from kafka_s3_platform.defs.alerts.message import make_message
 from kafka_s3_platform.model.health import ConnectorHealth

@@ -10,9 +10,14 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from kafka_s3_platform.cli.connector_files.findings import Finding, describe_findings, format_findings, is_well
-from kafka_s3_platform.cli.connector_files.warnings import list_warnings
-from kafka_s3_platform.cli.output import Verdict, json_option, print_result, strip_links
+from kafka_s3_platform.cli.connector_files.findings import (
+    Finding,
+    describe_findings,
+    format_findings,
+    is_well,
+    list_warnings,
+)
+from kafka_s3_platform.cli.messages import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE

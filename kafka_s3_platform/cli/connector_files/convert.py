@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import javaproperties
 
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.config.zooz import convert_environment as converted
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.text import format_entry

@@ -23,10 +23,10 @@ from kafka_s3_platform.cli.connector_files.findings import (
     format_findings,
     gather_findings,
     is_well,
+    list_warnings,
 )
-from kafka_s3_platform.cli.connector_files.warnings import list_warnings
 from kafka_s3_platform.cli.machine.prepare import TRAINING
-from kafka_s3_platform.cli.output import json_option, print_result
+from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError

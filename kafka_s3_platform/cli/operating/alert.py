@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 
 import click
 
-from kafka_s3_platform.cli.output import Verdict, print_result
+from kafka_s3_platform.cli.messages import Verdict, print_result
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.errors import ConfigError, TransientError
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kafka_s3_platform.cli.connector_files.names import connectors_argument
-from kafka_s3_platform.cli.output import Verdict, align_columns, json_option, print_result
+from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.errors import find_code
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
 from kafka_s3_platform.model.times import HOUR

@@ -14,8 +14,15 @@ import dagster as dg
 from pydantic import TypeAdapter, ValidationError
 
 from kafka_s3_platform.config.keys.environment import DAGSTER_URL, read_page_url
-from kafka_s3_platform.defs.alerts.failed_checks import find_failed, name_check_finding, read_failed_checks
-from kafka_s3_platform.defs.alerts.failed_runs import EndedRuns, find_failing, name_run_finding, note_ended_runs
+from kafka_s3_platform.defs.alerts.findings import (
+    EndedRuns,
+    find_failed,
+    find_failing,
+    name_check_finding,
+    name_run_finding,
+    note_ended_runs,
+    read_failed_checks,
+)
 from kafka_s3_platform.defs.alerts.incidents import Incident, Incidents, drop_told, update_incidents
 from kafka_s3_platform.defs.alerts.message import make_message
 from kafka_s3_platform.defs.alerts.receivers import Receiver, make_receivers

@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.shown import ShownHours
+from kafka_s3_platform.defs.runs import ShownHours
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PlatformError

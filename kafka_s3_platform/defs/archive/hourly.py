@@ -15,8 +15,7 @@ import dagster as dg
 from pydantic import Field
 
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
-from kafka_s3_platform.defs.archive.checks import evaluate_hourly, make_hourly_check
-from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
+from kafka_s3_platform.defs.archive.checks import evaluate_hourly, make_hourly_check, read_hours_at_risk
 from kafka_s3_platform.defs.failures import choose_delay, count_retries, make_assets_failure, raise_dagster_failures
 from kafka_s3_platform.defs.metadata import NOT_COMPLETE, make_hour_metadata, make_totals_metadata
 from kafka_s3_platform.defs.resources import SparkResource

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import dagster as dg
 
+from kafka_s3_platform.defs.archive.checks import make_evaluation
 from kafka_s3_platform.defs.archive.empty_windows import EmptyWindows, Window
 from kafka_s3_platform.defs.archive.first_hour import FirstHourSearch
-from kafka_s3_platform.defs.archive.risk_check import make_evaluation
 from kafka_s3_platform.defs.jobs import Job
 from kafka_s3_platform.defs.metadata import make_metadata_table
-from kafka_s3_platform.defs.runs import Requests, list_windows
-from kafka_s3_platform.defs.shown import ShownHours
+from kafka_s3_platform.defs.runs import Requests, ShownHours, list_windows
 from kafka_s3_platform.defs.tick import Tick
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import MissingTopicError, PlatformError

@@ -18,9 +18,16 @@ from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.instance.request_tags import BACKFILL_TAG, FIRST_BACKFILL_TAG, WINDOW_TAG
 from kafka_s3_platform.instance.windows import link_window
-from kafka_s3_platform.instance.work import REPLAY_JOBS, RESTORE_TAG, TOPIC_TAG, list_picked_keys
+from kafka_s3_platform.instance.work import (
+    BACKFILL_TAG,
+    FIRST_BACKFILL_TAG,
+    REPLAY_JOBS,
+    RESTORE_TAG,
+    TOPIC_TAG,
+    WINDOW_TAG,
+    list_picked_keys,
+)
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import RestoreRequest

@@ -323,10 +323,10 @@ _UNDERSTOOD = frozenset(
     {
         "client.dns.lookup",
         "security.protocol",
-        "mechanism",
-        "mechanisms",
-        "username",
-        "password",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
         "ssl.endpoint.identification.algorithm",
         "ssl.ca.location",
         "ssl.ca.pem",
@@ -342,7 +342,7 @@ _DECIDING = (
     "broker.address.family",
     "enable.sasl",
     "enable.ssl",
-    "",
+    "sasl.",
     "security.",
     "ssl.",
 )
@@ -425,8 +425,8 @@ class BrokerConnection:
         mechanism = _read_mechanism(properties)
         self._send(SASL_HANDSHAKE, write_handshake_request(mechanism))
         _check_authenticated(read_handshake_error(self._receive(_UNTRUSTED_BYTES)))
-        user = properties.get("username", "")
-        password = properties.get("password", "")
+        user = properties.get("sasl.username", "")
+        password = properties.get("sasl.password", "")
         authenticate(mechanism, user, password, self._said)
 
     def _said(self, token: bytes) -> bytes:
@@ -467,7 +467,7 @@ def _read_protocol(properties: Mapping[str, str]) -> str:
 
 
 def _read_mechanism(properties: Mapping[str, str]) -> str:
-    return properties.get("mechanism") or properties.get("mechanisms") or ""
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
 
 
 def _check_authenticated(error: int) -> None:

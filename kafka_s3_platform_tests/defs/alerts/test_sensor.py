@@ -12,11 +12,9 @@ import pytest
 from dagster import DagsterEventType
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
 
-from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK
-from kafka_s3_platform.defs.archive.risk_check import LOST_METADATA, RISK_CHECK
+from kafka_s3_platform.defs.archive.checks import HOURLY_CHECK, LOST_METADATA, RISK_CHECK
 from kafka_s3_platform.errors import ConfigError, TransientError
-from kafka_s3_platform.instance.request_tags import make_failed_tags
-from kafka_s3_platform.instance.work import FAILURE_TAG
+from kafka_s3_platform.instance.work import FAILURE_TAG, make_failed_tags
 from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook
 

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
-from kafka_s3_platform.defs.archive.risk_check import RISK_CHECK
+from kafka_s3_platform.defs.archive.checks import RISK_CHECK
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError, PlatformError, StoreUnavailableError
 from kafka_s3_platform.kafka.admin import ClusterAdmin

@@ -10,8 +10,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.archive.checks import MAX_BYTES, evaluate_hourly, render_picture
-from kafka_s3_platform.defs.archive.risk_check import read_hours_at_risk
+from kafka_s3_platform.defs.archive.checks import MAX_BYTES, evaluate_hourly, read_hours_at_risk, render_picture
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState
 from kafka_s3_platform_tests.conftest import Lab

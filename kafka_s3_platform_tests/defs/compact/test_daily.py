@@ -10,8 +10,7 @@ from kafka_s3_platform.cli.runs import convert_metadata
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.topic import list_topic_assets
-from kafka_s3_platform.instance.request_tags import find_failure, read_failed
-from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS
+from kafka_s3_platform.instance.work import FAILURE_TAG, KINDS, find_failure, read_failed
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.row_filter import match_segments
