@@ -44,6 +44,7 @@ OFFSETS: Mapping[str, tuple[str, ...]] = {
     "frontier": _LOOK,
     "folded-look": _LOOK,
     "hour": _RANGE,
+    "segment": _RANGE,
     "scan": _RANGE,
     "folded-scan": _RANGE,
     "gap": _RANGE,
@@ -52,6 +53,12 @@ OFFSETS: Mapping[str, tuple[str, ...]] = {
     "group": ("committed_offset",),
 }
 """The offsets in each kind of row, in ascending order."""
+
+_OUTSIDE = r"^$|(^|/)\.\.?(/|$)"
+"""Keys that are none, or that a store may take for one of another folder or bucket."""
+
+MOST_BYTES = 2**43
+"""No store takes a larger object. Readers divide an object by its size."""
 
 _EMPTY_KINDS = ("hour", "frontier", "folded-look")
 """Kinds in which two offsets may be equal."""
@@ -193,7 +200,7 @@ DECODE_ERRORS = (
 
 
 def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
-    """Refuse rows of this kind without a value in a `required` column, or with impossible offsets.
+    """Refuse rows of this kind without a value in a `required` column, or with an impossible offset, key or size.
 
     Raises:
         ValueError: names the first such row.
@@ -208,6 +215,10 @@ def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
     for mask in masks:
         # an offset that may be unknown (null) is not false
         _refuse(kind, rows.filter(pc.fill_null(mask, fill_value=False)), names)
+    if kind == "segment":
+        _refuse(kind, rows.filter(pc.match_substring_regex(rows["key"], _OUTSIDE)), ["key"])
+        is_size = pc.and_(pc.greater_equal(rows["size"], 0), pc.less_equal(rows["size"], MOST_BYTES))
+        _refuse(kind, rows.filter(pc.invert(is_size)), ["key", "size"])
 
 
 def _refuse(kind: str, rows: pa.Table, names: Iterable[str]) -> None:

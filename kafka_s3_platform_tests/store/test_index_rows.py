@@ -307,12 +307,31 @@ def test_a_row_of_such_json_is_refused(row: IndexRow, column: str, text: str) ->
         decode(row, column, text)
 
 
-def changed(rows: pa.Table, column: str, value: str | None) -> pa.Table:
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("key", key) for key in ("", "..", "../other/x", "a/../../b", "./a", "a/.")),
+        *(("size", size) for size in (-1, 2**43 + 1, 2**62)),
+        *(("start_offset", offset) for offset in (-1, -(2**63), 9, 10)),
+        *(("end_offset", offset) for offset in (-1, 0, 5)),
+    ],
+)
+def test_a_segment_with_what_no_object_can_have_is_refused(column: str, value: str | int) -> None:
+    with pytest.raises(ValueError, match=f"segment of version .*{column}"):
+        decode(SEGMENT, column, value)
+
+
+@pytest.mark.parametrize("key", ["a..b/c", "..a", "a/...", "hour=.", "/a", "a\n/b"])
+def test_a_key_that_a_value_of_a_record_may_have_made_is_read(key: str) -> None:
+    decode(SEGMENT, "key", key)
+
+
+def changed(rows: pa.Table, column: str, value: str | int | None) -> pa.Table:
     at = rows.schema.get_field_index(column)
     return rows.set_column(at, rows.schema.field(at), pa.array([value], rows.schema.field(at).type))
 
 
-def decode(row: IndexRow, column: str, value: str | None) -> None:
+def decode(row: IndexRow, column: str, value: str | int | None) -> None:
     rows = changed(encode(row), column, value)
     _ = [*decode_segments(rows)] if isinstance(row, Segment) else build_state(7, rows)
 
