@@ -36,7 +36,7 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered
+from kafka_s3_platform_tests.archive.bad_values import BY_VALUE, numbered
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import consuming, delete_records
 from kafka_s3_platform_tests.support import (

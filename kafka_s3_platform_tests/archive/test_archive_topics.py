@@ -17,7 +17,7 @@ from kafka_s3_platform.errors import (
     UnresolvedOffsetsError,
 )
 from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform_tests.archive.test_unresolved import JSON
+from kafka_s3_platform_tests.archive.bad_values import JSON
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.support import (
     HOUR,

@@ -1,137 +1,39 @@
 """Topics as Debezium and event buses write them come to objects, and back, with every value as it was."""
 
 import base64
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.archive.evolution import SchemaTargets
-from kafka_s3_platform.avro.schema import strip_logical_types
 from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.notes import Notes
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
-from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.archive.event_types import (
+    BY_ID,
+    CUSTOMERS,
+    FEED,
+    GOLDEN,
+    SCHEMAS,
+    UNION,
+    URL,
+    Event,
+    events,
+)
 from kafka_s3_platform_tests.formats.connect import came, written
-from kafka_s3_platform_tests.sources import test_read as reading
+from kafka_s3_platform_tests.sources import memory as reading
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
-GOLDEN = REPOSITORY / "kafka_s3_platform_tests" / "golden" / "debezium"
-URL = "http://registry:8081"
 MODES: tuple[Compatibility, ...] = get_args(Compatibility)
 FORMATS = ("avro", "parquet", "json")
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A schema of a subject, and its place there."""
-
-    schema_id: int
-    subject: str
-    version: int
-    text: str
-    references: tuple[SchemaReference, ...] = ()
-
-    @property
-    def archived(self) -> ArchivedSchema:
-        place = SubjectVersion(self.subject, self.version, None)
-        return ArchivedSchema(URL, self.schema_id, "AVRO", self.text, (place,), self.references)
-
-    def encode(self, value: Any) -> bytes:
-        """The value in the wire format, as fastavro writes it."""
-        body = io.BytesIO(b"\0" + self.schema_id.to_bytes(4, "big"))
-        body.seek(5)
-        whole = [json.loads(BY_ID[reference.schema_id].text) for reference in self.references]
-        schema = fastavro.parse_schema(strip_logical_types(whole or json.loads(self.text)))
-        fastavro.schemaless_writer(body, schema, value)
-        return body.getvalue()
-
-
-def golden(name: str, schema_id: int, subject: str, version: int = 1) -> Registered:
-    return Registered(schema_id, subject, version, (GOLDEN / f"{name}.avsc").read_text())
-
-
-CUSTOMERS = "dbserver1.inventory.customers.Envelope"
-ORDERS = "dbserver1.inventory.orders.Envelope"
-SCHEMAS = {
-    "customers-1": golden("customers-1", 21, CUSTOMERS),
-    "customers-2": golden("customers-2", 22, CUSTOMERS, 2),
-    "orders-1": golden("orders-1", 23, ORDERS),
-}
-"""By RecordNameStrategy: the tables of one topic have subjects of their own."""
-
-
-def event_type(name: str, *fields: str) -> str:
-    """The schema of an event type. Fields behind the first one have a default."""
-    first, *others = ({"name": field, "type": "string"} for field in fields)
-    given = [first, *({**field, "default": ""} for field in others)]
-    return json.dumps({"type": "record", "name": name, "fields": given})
-
-
-ORDERED, PAID = "shop.orders.Created", "shop.payments.Created"
-TYPES = (
-    Registered(31, f"shop-{ORDERED}", 1, event_type(ORDERED, "id")),
-    Registered(32, f"shop-{PAID}", 1, event_type(PAID, "id", "card")),
-    Registered(33, f"shop-{PAID}", 2, event_type(PAID, "id", "card", "iban")),
-    Registered(34, f"shop-{ORDERED}", 2, event_type(ORDERED, "id", "customer")),
-)
-"""By TopicRecordNameStrategy: event types of one topic, whose short names are the same."""
-
-EITHER = Registered(
-    35,
-    "shop-value",
-    1,
-    json.dumps([ORDERED, PAID]),
-    (SchemaReference(ORDERED, TYPES[3].subject, 2, 34), SchemaReference(PAID, TYPES[2].subject, 2, 33)),
-)
-"""By TopicNameStrategy: a union of references."""
-
-BY_ID = {schema.schema_id: schema for schema in (*SCHEMAS.values(), *TYPES, EITHER)}
-
-
-@dataclass(frozen=True)
-class Event:
-    """A value of a topic: its schema, what it is in JSON, and its bytes."""
-
-    schema: Registered | None
-    plain: Any
-    raw: bytes | None
-
-
-def events(*tables: str) -> list[Event]:
-    """The change events of tables, which take turns."""
-    rows = [[json.loads(line) for line in (GOLDEN / f"{table}.jsonl").read_text().splitlines()] for table in tables]
-    longest = max(map(len, rows))
-    return [change_of(row[at]) for at in range(longest) for row in rows if at < len(row)]
-
-
-def change_of(line: Mapping[str, Any]) -> Event:
-    if line["schema"] is None:
-        return Event(None, None, None)
-    schema = SCHEMAS[line["schema"]]
-    return Event(schema, line["event"], schema.encode(with_bytes(line["event"])))
-
-
-def with_bytes(event: Any) -> Any:
-    """The event with the bytes of its decimals, as Avro has them."""
-    if isinstance(event, list):
-        return [with_bytes(item) for item in event]
-    if not isinstance(event, dict):
-        return event
-    found = {name: with_bytes(value) for name, value in event.items()}
-    for name in {"total", "value"} & found.keys():
-        found[name] = base64.b64decode(found[name])
-    return found
 
 
 def registry() -> RegistrySettings:
@@ -291,17 +193,6 @@ def shape(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "fields": [shape(field) for field in schema.get("fields", ())]}
 
 
-def typed(schema: Registered, **value: str) -> Event:
-    return Event(schema, value, schema.encode(value))
-
-
-FEED = [
-    typed(TYPES[0], id="o1"),
-    typed(TYPES[2], id="p1", card="c", iban="i"),
-    typed(TYPES[3], id="o2", customer="ann"),
-    typed(TYPES[1], id="p2", card="d"),
-    typed(TYPES[0], id="o3"),
-]
 BACKWARD = [{"id": "o1"}, {"id": "p1", "card": "c", "iban": "i"}, {"id": "o2", "customer": "ann"}]
 PROJECTED: dict[Compatibility, list[dict[str, str]]] = {
     "NONE": [event.plain for event in FEED],
@@ -321,14 +212,6 @@ def test_an_event_type_is_projected_by_its_own_versions_alone(mode: Compatibilit
             event.schema and event.schema.subject for event in map(FEED.__getitem__, one.rows)
         }
         assert held(one) == [PROJECTED[mode][row] for row in one.rows]
-
-
-ORDER = {"id": "1", "customer": "c"}
-PAYMENT = {"id": "1", "card": "", "iban": ""}
-UNION = [
-    Event(EITHER, {ORDERED: ORDER, PAID: None}, EITHER.encode((ORDERED, ORDER))),
-    Event(EITHER, {ORDERED: None, PAID: PAYMENT}, EITHER.encode((PAID, PAYMENT))),
-]
 
 
 def test_a_union_of_event_types_has_a_member_in_json_for_each() -> None:

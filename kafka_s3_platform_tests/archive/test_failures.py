@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import pytest
 
@@ -15,8 +15,8 @@ from kafka_s3_platform.errors import (
     UnresolvedOffsetsError,
 )
 from kafka_s3_platform.model.gaps import Unresolved
+from kafka_s3_platform_tests.support import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 MS = round(NOON.timestamp() * 1000)
 
 

@@ -1,25 +1,44 @@
-"""A run looks at its topic once: what changes while it looks, it looks at again."""
+"""A run looks at its topic once: what changes while it looks, it looks at again.
+
+Whose log it is, for made-up logs: the leader epoch of each offset, and what the index knows of it.
+"""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_s3_platform.archive.observation import MAX_OBSERVATIONS, complete_frontiers, observe_until_unchanged
+from kafka_s3_platform.archive.observation import (
+    MAX_OBSERVATIONS,
+    ArchivedLogs,
+    Truncation,
+    complete_frontiers,
+    observe_until_unchanged,
+    refuse_another_topic,
+)
 from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import KafkaSettings
-from kafka_s3_platform.errors import BrokerUnavailableError
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import BrokerUnavailableError, LogTruncatedError, TopicRecreatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers, LogEnds
 from kafka_s3_platform.kafka.groups import publish_offsets
+from kafka_s3_platform.kafka.record_reader import EpochEnd
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.model.gaps import Gap
+from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
+from kafka_s3_platform.model.segment import EpochMark, Scan, TopicGeneration
+from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot, stored
 
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+CONFIG: ConnectorConfig = connector(KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "t")
 
 
 def topic(count: int, topic_id: str = "a") -> TopicDescription:
@@ -134,3 +153,182 @@ def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
     assert not state.judge.is_complete(NOON, timedelta(0))
     assert archived(config, [NOON, NOON + HOUR]).hours[0].complete
     assert stored(config).num_rows == 20
+
+
+class Log:
+    """A log, from the leader epoch of each of its offsets; its leader has the last one, or `now`."""
+
+    def __init__(self, epochs: Sequence[int], now: int | None = None, log_start: int = 0) -> None:
+        self.epochs = epochs
+        self.frontier = seen(len(epochs), max(epochs, default=0) if now is None else now, log_start=log_start)
+        self.questions: list[EpochMark] = []
+
+    def find_divergence(self, _: Frontier, mark: EpochMark) -> EpochEnd | None:
+        """As Kafka's leaders answer OffsetsForLeaderEpoch."""
+        self.questions.append(mark)
+        ends = [(epoch, len([*each])) for epoch, each in groupby(self.epochs)]
+        up_to = [(epoch, count) for epoch, count in ends if epoch <= mark.leader_epoch]
+        end = sum(count for _, count in up_to)
+        return EpochEnd(up_to[-1][0], end) if end < mark.offset else None
+
+    def logs(self, state: IndexState) -> ArchivedLogs:
+        return ArchivedLogs(CONFIG, "t", state, self.find_divergence)
+
+    def cut_off(self, state: IndexState) -> RangeSet:
+        gaps = self.logs(state).find_cut_off({0: self.frontier}).all_or_raise().get(0, ())
+        return RangeSet(gap.offsets for gap in gaps)
+
+
+def seen(end: int, epoch: int | None, hours: int = 0, log_start: int = 0) -> Frontier:
+    return Frontier(0, log_start, end, end, epoch, NOON + timedelta(hours=hours), 1)
+
+
+def archive(*scans: tuple[int, int, int | None], looks: Sequence[Frontier] = (), **more: Any) -> IndexState:
+    """Scans are start, end and the leader epoch at the end."""
+    return IndexState(scans=tuple(Scan(0, a, b, b - a, epoch, 1) for a, b, epoch in scans), frontiers=(*looks,), **more)
+
+
+def test_a_topic_that_was_created_again_is_refused() -> None:
+    state = IndexState(generations=(TopicGeneration("t", "other", (0,), ()),))
+    with pytest.raises(TopicRecreatedError, match="deleted and created again"):
+        refuse_another_topic(TopicDescription("t", "id", (0,), {}), state)
+
+
+def test_a_broker_that_knows_fewer_kafka_partitions_than_the_archive_is_asked_again_later() -> None:
+    state = IndexState(generations=(TopicGeneration("t", "id", (0, 1), ()),))
+    with pytest.raises(BrokerUnavailableError, match="nothing of kafka partitions 1, which"):
+        refuse_another_topic(TopicDescription("t", "id", (0,), {}), state)
+
+
+@pytest.mark.parametrize(
+    ("log", "how"),
+    [
+        (Log([0] * 17), "the log is readable up to 17"),
+        (Log([0] * 17 + [1] * 20), "the log is readable up to 37"),
+        (Log([0] * 17 + [1] * 23), "the log holds other records from offset 17 on"),
+        (Log([0] * 17 + [1] * 60), "the log holds other records from offset 17 on"),
+    ],
+    ids=["cut", "short", "grown to the archive's end", "grown past it"],
+)
+def test_a_log_that_lost_some_of_what_is_archived_is_refused_however_far_it_grew(log: Log, how: str) -> None:
+    found = log.logs(archive((0, 40, 0), looks=[seen(40, 0)])).find_changed({0: log.frontier})
+    assert isinstance(found[0], LogTruncatedError)
+    assert f"t-0: the archive reaches offset 40, {how}" in str(found[0])
+    assert str(found[0]).endswith("kafka-s3 resolve c --topic t --kafka-partition 0 --accept-truncation")
+
+
+@pytest.mark.parametrize(
+    ("log", "state", "questions"),
+    [
+        (Log([0] * 60), archive((0, 40, 0)), 0),
+        (Log([0] * 40, now=1), archive((0, 40, 0)), 1),
+        (Log([0] * 40 + [1] * 20), archive((0, 40, 0)), 1),
+        (Log([0] * 40 + [1] * 20), archive((0, 40, 0), looks=[seen(40, 1)]), 0),
+        (Log([0] * 40 + [1] * 20), archive((0, 60, 1)), 0),
+        (Log([0] * 40 + [1] * 20), archive((0, 40, None)), 0),
+        (Log([0] * 17 + [1] * 60), archive((0, 40, 0), gaps=(Gap(0, 17, 40, "truncated"),)), 0),
+        (Log([0] * 17 + [1] * 10), archive((0, 40, 0), gaps=(Gap(0, 17, 40, "truncated"),)), 0),
+    ],
+    ids=[
+        "same leader",
+        "another leader",
+        "and more records",
+        "asked when it was looked at",
+        "its own records",
+        "no epoch",
+        "accepted",
+        "accepted, and short",
+    ],
+)
+def test_a_log_that_has_what_is_archived_is_asked_when_its_leader_changed(
+    log: Log, state: IndexState, questions: int
+) -> None:
+    assert log.logs(state).find_changed({0: log.frontier}) == {}
+    assert len(log.questions) == questions
+
+
+@pytest.mark.parametrize(
+    ("log", "last", "cut"),
+    [
+        (Log([0] * 60), seen(40, 0), RangeSet()),
+        (Log([0] * 40, now=1), seen(40, 0), RangeSet()),
+        (Log([0] * 17 + [1] * 3), seen(40, 0), make_span(17, 40)),
+        (Log([0] * 17 + [1] * 60), seen(40, 0), make_span(17, 40)),
+        (Log([0] * 8 + [1] * 20), seen(40, 0), make_span(10, 40)),
+        (Log([0] * 17 + [2] * 60), seen(40, 1), make_span(10, 40)),
+        (Log([0] * 17, now=1), seen(40, None), make_span(17, 40)),
+        (Log([0] * 60, now=1), seen(40, None), RangeSet()),
+        (Log([0] * 17, now=1), seen(40, 5), make_span(17, 40)),
+        (Log([0] * 50, now=1, log_start=45), seen(40, 0), RangeSet()),
+    ],
+    ids=[
+        "same leader",
+        "nothing lost",
+        "cut",
+        "grown past it",
+        "archived ones are no part of it",
+        "its leader may have followed another log before that",
+        "no epoch: short",
+        "no epoch: grown past it",
+        "an epoch that never was",
+        "retention took all",
+    ],
+)
+def test_what_was_seen_and_lost_before_it_was_archived_is_found_by_the_epoch_of_the_last_look(
+    log: Log, last: Frontier, cut: RangeSet
+) -> None:
+    """Archived are [0, 10)."""
+    looks = [seen(10, 0, hours=-1), last]
+    assert log.cut_off(archive((0, 10, 0), looks=looks)) == cut
+
+
+def test_nothing_is_asked_of_a_log_whose_leader_is_that_of_the_last_look() -> None:
+    log = Log([0] * 17 + [1] * 60)
+    assert log.cut_off(archive((0, 10, 0), looks=[seen(40, 0, hours=-1), seen(50, 1)])) == RangeSet()
+    assert log.questions == []
+
+
+@pytest.mark.parametrize(
+    ("log", "scans", "start", "is_exact"),
+    [
+        (Log([0] * 17), [(0, 40, 0)], 17, True),
+        (Log([0] * 17 + [1] * 16), [(0, 40, 0)], 17, True),
+        (Log([0] * 17 + [1] * 23), [(0, 40, 0)], 17, True),
+        (Log([0] * 17 + [1] * 60), [(0, 10, 0), (10, 20, 0), (20, 40, 0)], 17, True),
+        (Log([0] * 17 + [2] * 60), [(0, 10, 0), (10, 20, 1), (20, 40, 1)], 10, False),
+        (Log([0] * 17 + [2] * 16), [(0, 40, 1)], 0, False),
+        (Log([0] * 17 + [1] * 16), [(0, 40, None)], 0, False),
+        (Log([0] * 17 + [1] * 16), [(0, 10, 0), (10, 40, None)], 10, False),
+        (Log([0] * 17 + [1] * 16), [(0, 10, 0), (10, 40, 7)], 10, False),
+    ],
+    ids=[
+        "cut",
+        "grown in part",
+        "grown to the end",
+        "grown past the end",
+        "it has nothing of the lost epoch",
+        "nor of any that is known",
+        "no epoch",
+        "no epoch at the end",
+        "an epoch that never was",
+    ],
+)
+def test_a_truncation_begins_where_log_and_archive_differ_or_at_the_lowest_offset_where_they_may(
+    log: Log, scans: Sequence[tuple[int, int, int | None]], start: int, is_exact: bool
+) -> None:
+    truncation = log.logs(archive(*scans)).find_truncation(log.frontier)
+    assert truncation is not None
+    assert (truncation.offsets, truncation.is_start_exact) == (OffsetRange(start, 40), is_exact)
+
+
+def test_a_log_that_was_truncated_twice_differs_from_the_lower_place_on() -> None:
+    state = archive((0, 10, 0), (10, 40, 0), (40, 60, 1), gaps=(Gap(0, 30, 40, "truncated"),))
+    log = Log([0] * 30 + [1] * 20 + [2] * 30)
+    assert log.logs(state).find_truncation(log.frontier) == Truncation(OffsetRange(50, 60), True, 1)
+    log = Log([0] * 17 + [2] * 30)
+    assert log.logs(state).find_truncation(log.frontier) == Truncation(OffsetRange(10, 60), False, 0)
+
+
+def test_a_log_that_has_what_is_archived_has_no_truncation() -> None:
+    log = Log([0] * 40 + [1] * 20)
+    assert log.logs(archive((0, 40, 0))).find_truncation(log.frontier) is None

@@ -1,10 +1,14 @@
-"""What a run decides to read, from ListOffsets and the index."""
+"""What a run decides to read, from ListOffsets and the index.
+
+Tasks dealt out into groups: in order, of about the same cost, the large ones alone.
+"""
 
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,6 +16,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, compute_cell_size, plan_hours, plan_until_now
+from kafka_s3_platform.archive.run import TASK_COST, group_tasks
+from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
@@ -28,9 +34,13 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import HourRange, Scan, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR, to_epoch_ms
+from kafka_s3_platform.spark.runner import GROUP_COST, GROUPS_PER_SLOT
+from kafka_s3_platform_tests.support import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NOW = NOON + timedelta(days=10)
+
+FALSE_GAP = Gap(0, 0, 15, "retention")
+"""Recorded when a broker told a log start that was too high."""
 
 
 def config(flush_size: int | None = None, allow_gaps: bool = False) -> ConnectorConfig:
@@ -209,10 +219,6 @@ def test_what_was_gone_before_archiving_began_stays_no_failure_later() -> None:
     assert plan.reads[0].needed == RangeSet([OffsetRange(5, 50), OffsetRange(60, 90)])
 
 
-FALSE_GAP = Gap(0, 0, 15, "retention")
-"""Recorded when a broker told a log start that was too high."""
-
-
 def test_what_is_recorded_as_deleted_is_read_when_the_log_has_it_after_all() -> None:
     given = planning(hourly(3, 10), state=covered((15, 30), gaps=(FALSE_GAP,)))
     assert plan_until_now(given).reads[0].needed == RangeSet([OffsetRange(0, 15)])
@@ -372,3 +378,41 @@ def test_an_hour_begins_with_its_records_where_a_kafka_partition_failed_in_the_f
 def _only(found: Mapping[int, Mapping[int, int | None]]) -> dict[int, int | None]:
     """What was found in kafka partition 0."""
     return {t: of_one[0] for t, of_one in found.items()}
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A task as far as its size decides."""
+
+    size: int
+
+
+def group(sizes: list[int], at_once: int) -> list[list[int]]:
+    tasks = cast("list[ScanTask]", [Sized(size) for size in sizes])
+    return [[task.size for task in found] for found in group_tasks(tasks, at_once)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "at_once", "groups"),
+    [
+        ([], 2, []),
+        ([5], 2, [[5]]),
+        ([5, 5], 2, [[5], [5]]),
+        ([0] * 16, 1, [[0] * 16]),
+        ([0] * 16, 2, [[0] * 8] * 2),
+        ([500_000] * 8, 2, [[500_000] * 2] * 4),
+        ([5_000_000] * 16, 2, [[5_000_000] * 2] * 8),
+        ([10_000_000, 5, 5, 10_000_000], 1, [[10_000_000], [5, 5], [10_000_000]]),
+    ],
+)
+def test_tasks_are_dealt_out_by_their_cost(sizes: list[int], at_once: int, groups: list[list[int]]) -> None:
+    assert group(sizes, at_once) == groups
+
+
+@given(st.lists(st.integers(0, 3_000_000), max_size=200), st.integers(1, 16))
+def test_no_task_is_lost_and_no_group_has_more_than_its_share_but_for_one_task(sizes: list[int], at_once: int) -> None:
+    found = group(sizes, at_once)
+    assert [size for sizes_of_group in found for size in sizes_of_group] == sizes
+    total = sum(size + TASK_COST for size in sizes)
+    share = max(total / (at_once * GROUPS_PER_SLOT), min(total / at_once, 2 * GROUP_COST))
+    assert all(len(one) == 1 or sum(size + TASK_COST for size in one) <= share for one in found)

@@ -13,15 +13,14 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
 from kafka_s3_platform.formats.block_gzip import read_from, read_index
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.archive.values import F1, avro, framed, lines, objects
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -39,42 +38,9 @@ from kafka_s3_platform_tests.support import (
 pytestmark = pytest.mark.integration
 
 MINUTE = timedelta(minutes=1)
-F1: dict[str, Any] = {"type": "record", "name": "myrecord", "fields": [{"name": "f1", "type": "string"}]}
 JSON = {"value": {"format": "JSON"}}
 TEXT = {"value": {"format": "STRING"}}
 LINES = {"format": "bytes", "codec": "none", "bytes_extension": "txt"}
-
-
-def avro(registry: RegistrySettings) -> dict[str, Any]:
-    return {"value": {"format": "AVRO", "registry": registry}}
-
-
-def framed(
-    registry: RegistrySettings, topic: str, schema: Any, values: Iterable[Any], kind: str = "AVRO"
-) -> list[bytes]:
-    """Values in the Registry's wire format."""
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        schema_id = client.register_schema(f"{topic}-value", Schema(json.dumps(schema), kind.removesuffix("_SR")))
-    prefix = b"\0" + schema_id.to_bytes(4, "big")
-    if kind == "JSON_SR":
-        return [prefix + json.dumps(value).encode() for value in values]
-    found = []
-    for value in values:
-        body = io.BytesIO(prefix)
-        body.seek(5)
-        fastavro.schemaless_writer(body, fastavro.parse_schema(schema), value)
-        found.append(body.getvalue())
-    return found
-
-
-def objects(config: ConnectorConfig) -> dict[str, bytes]:
-    """Key -> bytes of every object that the index holds."""
-    store = ObjectStore(config.store)
-    return {key: store.get(key) for segment in snapshot(config).segments for key in segment.keys}
-
-
-def lines(config: ConnectorConfig) -> dict[str, list[bytes]]:
-    return {key: body.splitlines() for key, body in objects(config).items()}
 
 
 def at(start: datetime, every: timedelta, values: Iterable[bytes], kafka_partition: int = 0) -> list[Sent]:

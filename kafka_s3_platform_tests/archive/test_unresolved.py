@@ -22,6 +22,7 @@ from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform.upkeep.verify import verify_archive
+from kafka_s3_platform_tests.archive.bad_values import BAD, BY_VALUE, JSON, numbered, unresolved
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import delete_records
@@ -45,31 +46,6 @@ pytestmark = pytest.mark.integration
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-BAD = b"{not json"
-JSON: dict[str, Any] = {
-    "layout": {"format": "json", "codec": "none"},
-    "records": {"value": {"format": "JSON"}},
-}
-BY_VALUE: dict[str, Any] = {
-    "layout": {"partitioner": "Field", "partition_fields": ("n",)},
-    "records": {"value": {"format": "JSON"}},
-}
-"""An envelope whose folders are named by the values: what is no JSON has none."""
-
-
-def numbered(count: int, bad: Sequence[int] = (), hours: int = 1, kafka_partition: int = 0) -> list[Sent]:
-    """Records of `count` each hour from noon on; those at the offsets `bad` are no JSON."""
-    return [
-        Sent(BAD if n in bad else b'{"n":1}', None, NOON + n // count * HOUR, (), kafka_partition)
-        for n in range(count * hours)
-    ]
-
-
-def unresolved(config: ConnectorConfig) -> list[tuple[int, int, int]]:
-    """(kafka partition, start, end) of what is unresolved."""
-    found = snapshot(config).state.unresolved
-    return [(u.kafka_partition, u.start_offset, u.end_offset) for u in found]
 
 
 def record_count(config: ConnectorConfig) -> int:

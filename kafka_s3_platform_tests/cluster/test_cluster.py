@@ -20,7 +20,7 @@ from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.test_restore import numbered, request
+from kafka_s3_platform_tests.restore.own import numbered, request
 from kafka_s3_platform_tests.support import (
     InProcessRunner,
     archived,

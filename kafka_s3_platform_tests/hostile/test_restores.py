@@ -28,8 +28,17 @@ from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
 from kafka_s3_platform_tests.restore.conftest import load as load  # noqa: PLC0414 (a fixture)
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, asked, restored, values
-from kafka_s3_platform_tests.restore.source.test_foreign_layouts import BLOCK_GZIP, DEVIANT_CLASS, SOURCE_CLASS
+from kafka_s3_platform_tests.restore.foreign import (
+    BLOCK_GZIP,
+    DEVIANT_CLASS,
+    JSON,
+    LINES,
+    SOURCE_CLASS,
+    Load,
+    asked,
+    restored,
+    values,
+)
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 
 if TYPE_CHECKING:

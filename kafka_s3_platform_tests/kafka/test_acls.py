@@ -14,7 +14,7 @@ from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.target import check_rights
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.local.test_processes import eventually
-from kafka_s3_platform_tests.restore.source.test_selection import request
+from kafka_s3_platform_tests.restore.plans import request
 
 pytestmark = pytest.mark.integration
 

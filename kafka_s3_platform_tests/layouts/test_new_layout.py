@@ -1,4 +1,7 @@
-"""Keys are those of the sinks that people come from, tell what they were made of, and are never used twice."""
+"""Keys are those of the sinks that people come from, tell what they were made of, and are never used twice.
+
+What the names of folders tell of the times below them, so that a walk leaves old ones out.
+"""
 
 import string
 import time
@@ -28,9 +31,78 @@ from kafka_s3_platform.layouts.segment_key import (
 from kafka_s3_platform.partitioners.folders import FieldFolders
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms
+from kafka_s3_platform_tests.sources.memory import source
 
 HOUR = ms("2020-03-01T13:00:00+00:00")
 ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
+
+TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20) | st.sampled_from(
+    ["a", "a-1", "a-1-2", "a-00000-000000000000", "1", "0+0".replace("+", "-"), "a.1", "t.json", "a_1", "-", "."]
+)
+FOLDERS = st.lists(
+    st.text(string.ascii_letters + string.digits + "._-=+@' ", min_size=1, max_size=8), min_size=1, max_size=3
+)
+SEGMENTS = st.builds(
+    SegmentKey,
+    topic=TOPICS,
+    encoded_partition=FOLDERS.map("/".join) | st.sampled_from(["a", "a/b", "x_a", "t+0+5.json"]),
+    kafka_partition=st.integers(0, 2**31 - 1) | st.integers(0, 12),
+    first_offset=st.integers(0, 2**63 - 1) | st.integers(0, 12),
+    extension=st.sampled_from(["json", "json.gz", "avro", "keys.avro", "headers.json.gz", "gz", "index.json"]),
+    epoch=st.none() | st.integers(0, 12),
+    ordinal=st.just(0) | st.integers(0, 12),
+    hour_ms=st.just(HOUR),
+)
+LAYOUTS = st.sampled_from(
+    [
+        {"topics_dir": "topics"},
+        {"topics_dir": ""},
+        {"topics_dir": "a/b", "directory_delim": "|", "file_delim": "#"},
+        {"topics_dir": "a", "file_delim": "-"},
+        {"topics_dir": "a", "file_delim": "_", "offset_pad_width": 0},
+        {"key_layout": "block_gzip", "topics_dir": "p"},
+        {"key_layout": "block_gzip", "topics_dir": ""},
+        {"key_layout": "zooz", "topics_dir": "root"},
+    ]
+)
+
+BY_DAY = {"partitioner": "Daily", "path_format": "YYYY-MM-dd", "partition_duration_ms": 86_400_000}
+READ = st.sampled_from(
+    [
+        {"format": "json", "keys_format": "avro"},
+        {"format": "json", "topics_dir": "", "partitioner": "Default"},
+        {"format": "avro", "topics_dir": "a/b", "file_delim": "-", "partitioner": "Field", "partition_fields": ("f",)},
+        {"format": "envelope.parquet", "directory_delim": "|", "path_format": "YYYY|MM|dd|HH"},
+        {"key_layout": "block_gzip", "format": "block_gzip", "topics_dir": "", **BY_DAY},
+        {"key_layout": "zooz", "format": "bytes", "topics_dir": "root", "path_format": ZOOZ_PATH},
+    ]
+)
+FOLDERS_READ = {"Default": "partition={p}", "Field": "f=a-b", "Daily": "2020-03-01"}
+
+PIECES = st.sampled_from(
+    [
+        "{{topic}}",
+        "{{partition}}",
+        "{{partition:padding=true}}",
+        "{{start_offset}}",
+        "{{start_offset:padding=true}}",
+        "{{timestamp:unit=yyyy}}",
+        "{{timestamp:unit=HH}}",
+        *("-", "_", ".", "/", "+", "@", "x", "0", "-7", "9-", "p=", ".gz"),
+    ]
+)
+
+ANYTHING = "{{any}}-{{any}}-{{any}}/{{topic}}-{{any}}-{{any}}-{{partition}}_{{start_offset}}.json"
+
+YEAR = (ms("2026-01-01T00:00:00+00:00"), ms("2027-01-01T00:00:00+00:00"))
+MONTH = (ms("2026-02-01T00:00:00+00:00"), ms("2026-03-01T00:00:00+00:00"))
+DAY = (ms("2026-02-03T00:00:00+00:00"), ms("2026-02-04T00:00:00+00:00"))
+FIVE = (ms("2026-02-03T05:00:00+00:00"), ms("2026-02-03T06:00:00+00:00"))
+
+CONNECT = {"partitioner": "Hourly"}
+AIVEN = {"key_layout": "template", "file_name_template": "{{topic}}/{{timestamp:unit=yyyy}}-{{timestamp:unit=MM}}/x"}
+BY_KEY = {"key_layout": "template", "file_name_template": "{{key}}/{{timestamp:unit=yyyy}}/{{topic}}-{{start_offset}}"}
+WEEKS = {"partitioner": "TimeBased", "path_format": "xxxx/ww/e", "partition_duration_ms": 86_400_000}
 
 
 def layout_of(**settings: Any) -> SegmentLayout:
@@ -154,37 +226,6 @@ def test_objects_that_are_rewritten_or_begin_inside_a_record_s_outputs_have_keys
     assert keys.key(replace(segment, epoch=0, ordinal=3)) == key.format("@3+0")
 
 
-TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20) | st.sampled_from(
-    ["a", "a-1", "a-1-2", "a-00000-000000000000", "1", "0+0".replace("+", "-"), "a.1", "t.json", "a_1", "-", "."]
-)
-FOLDERS = st.lists(
-    st.text(string.ascii_letters + string.digits + "._-=+@' ", min_size=1, max_size=8), min_size=1, max_size=3
-)
-SEGMENTS = st.builds(
-    SegmentKey,
-    topic=TOPICS,
-    encoded_partition=FOLDERS.map("/".join) | st.sampled_from(["a", "a/b", "x_a", "t+0+5.json"]),
-    kafka_partition=st.integers(0, 2**31 - 1) | st.integers(0, 12),
-    first_offset=st.integers(0, 2**63 - 1) | st.integers(0, 12),
-    extension=st.sampled_from(["json", "json.gz", "avro", "keys.avro", "headers.json.gz", "gz", "index.json"]),
-    epoch=st.none() | st.integers(0, 12),
-    ordinal=st.just(0) | st.integers(0, 12),
-    hour_ms=st.just(HOUR),
-)
-LAYOUTS = st.sampled_from(
-    [
-        {"topics_dir": "topics"},
-        {"topics_dir": ""},
-        {"topics_dir": "a/b", "directory_delim": "|", "file_delim": "#"},
-        {"topics_dir": "a", "file_delim": "-"},
-        {"topics_dir": "a", "file_delim": "_", "offset_pad_width": 0},
-        {"key_layout": "block_gzip", "topics_dir": "p"},
-        {"key_layout": "block_gzip", "topics_dir": ""},
-        {"key_layout": "zooz", "topics_dir": "root"},
-    ]
-)
-
-
 @given(settings=LAYOUTS, segment=SEGMENTS)
 def test_a_key_is_parsed_into_what_it_was_made_of(settings: dict[str, Any], segment: SegmentKey) -> None:
     layout = layout_of(**settings)
@@ -206,20 +247,6 @@ def _expected(settings: dict[str, Any], segment: SegmentKey) -> SegmentKey:
     return replace(
         segment, encoded_partition="" if key_layout == "template" else segment.encoded_partition, hour_ms=None
     )
-
-
-BY_DAY = {"partitioner": "Daily", "path_format": "YYYY-MM-dd", "partition_duration_ms": 86_400_000}
-READ = st.sampled_from(
-    [
-        {"format": "json", "keys_format": "avro"},
-        {"format": "json", "topics_dir": "", "partitioner": "Default"},
-        {"format": "avro", "topics_dir": "a/b", "file_delim": "-", "partitioner": "Field", "partition_fields": ("f",)},
-        {"format": "envelope.parquet", "directory_delim": "|", "path_format": "YYYY|MM|dd|HH"},
-        {"key_layout": "block_gzip", "format": "block_gzip", "topics_dir": "", **BY_DAY},
-        {"key_layout": "zooz", "format": "bytes", "topics_dir": "root", "path_format": ZOOZ_PATH},
-    ]
-)
-FOLDERS_READ = {"Default": "partition={p}", "Field": "f=a-b", "Daily": "2020-03-01"}
 
 
 @given(settings=READ, segment=SEGMENTS, at=st.integers(0, 1))
@@ -244,20 +271,6 @@ def test_a_key_that_is_written_is_read_back(settings: dict[str, Any], segment: S
 
 def reader_of(layout: LayoutSettings, topic: str) -> KeyReader:
     return new_key_reader(ConnectorConfig.model_construct(layout=layout, topics=(topic,)))
-
-
-PIECES = st.sampled_from(
-    [
-        "{{topic}}",
-        "{{partition}}",
-        "{{partition:padding=true}}",
-        "{{start_offset}}",
-        "{{start_offset:padding=true}}",
-        "{{timestamp:unit=yyyy}}",
-        "{{timestamp:unit=HH}}",
-        *("-", "_", ".", "/", "+", "@", "x", "0", "-7", "9-", "p=", ".gz"),
-    ]
-)
 
 
 def template_of(pieces: list[str]) -> str:
@@ -353,9 +366,6 @@ def test_a_template_says_what_every_key_begins_with() -> None:
     assert compile_template("{{topic}}-{{partition}}-{{start_offset}}").prefix == ""
 
 
-ANYTHING = "{{any}}-{{any}}-{{any}}/{{topic}}-{{any}}-{{any}}-{{partition}}_{{start_offset}}.json"
-
-
 def read_anything(key: str, template: str = ANYTHING) -> object:
     layout = LayoutSettings(key_layout="template", file_name_template=template, topics_dir="")
     return new_key_reader(ConnectorConfig.model_construct(layout=layout, topics=("t",))).read(key)
@@ -413,3 +423,34 @@ def test_folders_of_fields_are_read_whatever_their_values_hold_and_refused_in_li
     start = time.process_time()
     assert (FieldFolders(layout).folder(folder) is not None) is is_one
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("layout", "folder", "span"),
+    [
+        (CONNECT, "orders", None),
+        (CONNECT, "orders/year=2026", YEAR),
+        (CONNECT, "orders/year=2026/month=02", MONTH),
+        (CONNECT, "orders/year=2026/month=02/day=03", DAY),
+        (CONNECT, "orders/year=2026/month=02/day=03/hour=05", FIVE),
+        (CONNECT, "orders/year=2026/month=02/day=03/hour=05/more", None),
+        (CONNECT, "orders/month=02", None),
+        (CONNECT, "orders/__out_of_range__", None),
+        ({**CONNECT, "path_format": "'in/'YYYY/MM"}, "orders/in/2026", YEAR),
+        ({**CONNECT, "path_format": "MM/YYYY"}, "orders/02", None),
+        ({**CONNECT, "path_format": "MM/YYYY"}, "orders/02/2026", MONTH),
+        (WEEKS, "orders/2026", None),
+        ({**CONNECT, "directory_delim": "_", "path_format": "YYYY_MM"}, "orders_2026_02", MONTH),
+        ({"partitioner": "Default"}, "orders/partition=0", None),
+        ({"partitioner": "Field", "partition_fields": ("year",)}, "orders/year=2026", None),
+        ({**CONNECT, "key_layout": "block_gzip", "path_format": "YYYY-MM-dd"}, "2026-02-03", DAY),
+        (AIVEN, "orders/2026-02", MONTH),
+        (AIVEN, "orders", None),
+        (BY_KEY, "a/2026", None),
+        ({"key_layout": "lenses", "format": "lenses.json"}, "orders/0", None),
+    ],
+)
+def test_a_folder_tells_the_span_of_all_times_below_it_or_nothing(
+    layout: dict[str, Any], folder: str, span: tuple[int, int] | None
+) -> None:
+    assert new_key_reader(source({"format": "json", **layout})).find_span(folder) == span

@@ -15,7 +15,7 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform_tests.archive.test_sink import avro
+from kafka_s3_platform_tests.archive.values import avro
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.meaning.agreement import AvroAgreement

@@ -6,30 +6,32 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.reading.dataset import find_objects
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
-from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark  # noqa: F401
+from kafka_s3_platform_tests.cli.conftest import KafkaS3
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.reading.test_read import (  # noqa: F401
-    config,
+from kafka_s3_platform_tests.reading.conftest import (
+    CONNECT,
+    JSON,
+    JSON_CONVERTER,
+    OURS,
+    Declared,
     declare,
     delete_all_but,
     fill,
-    folder,
     list_places,
     load,
-    session,
+    query,
     sort,
 )
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot
@@ -39,44 +41,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-OURS = "kafka_s3_platform.formats."
-CONNECT = "io.confluent.connect.s3.format."
-JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
-JSON = {
-    "format.class": f"{CONNECT}json.JsonFormat",
-    "value.converter": JSON_CONVERTER,
-    "value.converter.schemas.enable": "false",
-}
 SOURCE = "io.confluent.connect.s3.source.S3SourceConnector"
 HOURLY = {"partitioner.class": "HourlyPartitioner", "locale": "en", "timezone": "UTC"}
-
-
-@pytest.fixture
-def declared(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811
-    config: ConnectorConfig,  # noqa: F811
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-) -> "Declared":
-    return Declared(kafka_s3_without_spark, kafka_settings, store_settings, config.topics[0])
-
-
-class Declared:
-    """Connector `c` of the test's topic, whose file may be edited."""
-
-    def __init__(self, kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topic: str) -> None:
-        self._kafka_s3 = kafka_s3
-        self._kafka = kafka
-        self._store = store
-        self.topic = topic
-
-    def __call__(self, keys: Mapping[str, str]) -> ConnectorConfig:
-        return declare(self._kafka_s3, self._kafka, self._store, self.topic, **keys)
-
-
-def query(archive: ds.Dataset, sql: str) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = duckdb.connect().register("archive", archive).execute(sql).fetchall()
-    return found
 
 
 def test_whole_records_of_every_format_come_back_as_they_were_and_once(
@@ -222,12 +188,12 @@ def test_a_large_block_gzip_object_is_split_at_its_blocks_and_each_record_is_in_
 
 
 def test_what_another_sink_wrote_is_read_by_the_file_of_a_source_and_chosen_by_its_folders(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811
+    kafka_s3_without_spark: KafkaS3,
     kafka_settings: KafkaSettings,
     store_settings: StoreSettings,
     topic_name: str,
-    folder: Path,  # noqa: F811
-    session: "SparkSession",  # noqa: F811
+    folder: Path,
+    session: "SparkSession",
 ) -> None:
     file = declare(
         kafka_s3_without_spark, kafka_settings, store_settings, "", **JSON, **HOURLY, **{"connector.class": SOURCE}

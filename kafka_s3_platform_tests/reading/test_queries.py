@@ -19,10 +19,8 @@ import pytest
 from kafka_s3_platform import read
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
-from kafka_s3_platform_tests.cli.conftest import kafka_s3_without_spark  # noqa: F401
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.reading.test_formats import JSON_CONVERTER, OURS, Declared, declared  # noqa: F401
-from kafka_s3_platform_tests.reading.test_read import config, folder, load, session  # noqa: F401
+from kafka_s3_platform_tests.reading.conftest import JSON_CONVERTER, OURS, Declared, load
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
 
 if TYPE_CHECKING:
@@ -201,7 +199,7 @@ def ask_polars(frame: pl.LazyFrame, conditions: Sequence[Condition]) -> list[Pla
 
 
 @pytest.fixture
-def rows(declared: Declared, kafka_settings: KafkaSettings) -> list[dict[str, Any]]:  # noqa: F811
+def rows(declared: Declared, kafka_settings: KafkaSettings) -> list[dict[str, Any]]:
     """All records of a topic as a consumer reads them. The archive has them as Parquet and as JSON, of three hours."""
     schema = {"type": "struct", "name": "N", "fields": [{"field": "n", "type": "int64", "optional": False}]}
     values = [None if n % 7 == 0 else json.dumps({"schema": schema, "payload": {"n": n}}).encode() for n in range(90)]
@@ -223,7 +221,7 @@ def rows(declared: Declared, kafka_settings: KafkaSettings) -> list[dict[str, An
 @pytest.mark.parametrize("queries", [60, pytest.param(2000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_queries_of_a_used_frame_find_what_is_there(
     rows: list[dict[str, Any]],
-    session: "SparkSession",  # noqa: F811
+    session: "SparkSession",
     queries: int,
 ) -> None:
     seed = random.randrange(2**32)

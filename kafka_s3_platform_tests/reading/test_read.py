@@ -2,8 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,77 +11,22 @@ import pytest
 from pyspark.sql.types import StructType  # noqa: TID253 - the test's process has Spark
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.reading.dataset import find_objects
-from kafka_s3_platform.reading.spark_source import KafkaArchive
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
-from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark, write_reachable_connector  # noqa: F401
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.restore.source.test_copied_archive import put_in_parts
+from kafka_s3_platform_tests.cli.conftest import KafkaS3
+from kafka_s3_platform_tests.reading.conftest import declare, delete_all_but, fill, list_places, load, sort
+from kafka_s3_platform_tests.restore.targets import put_in_parts
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def folder(kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
-    """A folder with `connectors/`, in which the test stands."""
-    monkeypatch.chdir(kafka_s3_without_spark.folder)
-    return kafka_s3_without_spark.folder
-
-
-@pytest.fixture
-def config(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811
-    folder: Path,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
-    """Connector `c`, whose topic has two kafka partitions and nothing archived."""
-    create_topic(topic_name, 2)
-    return declare(kafka_s3_without_spark, kafka_settings, store_settings, topic_name)
-
-
-def declare(kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str) -> ConnectorConfig:
-    write_reachable_connector(kafka_s3, kafka, store, topics, **more)
-    connectors = kafka_s3.folder / "connectors"
-    return load_connector(connectors / "c.json", connectors / "worker.properties", {}).config
-
-
-def fill(config: ConnectorConfig) -> None:
-    """Archive an odd record at noon, and three hours of plain ones in both kafka partitions."""
-    headers = (("trace", b"\x00"), ("trace", None), ("", b""))
-    odd = [Sent(None, b"", NOON, headers), Sent(b"", None, NOON, ())]
-    plain = [Sent(b"%d" % n, b"k", NOON + n * HOUR, (), p) for n in range(3) for p in (0, 1)]
-    produce(config.kafka, config.topics[0], [*odd, *plain])
-    archived(config)
-
-
-def sort(table: pa.Table) -> pa.Table:
-    return table.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
-
-
-def list_places(dataset: ds.Dataset) -> list[tuple[int, int]]:
-    found = dataset.to_table(columns=["partition", "offset"])
-    return sorted(zip(*found.to_pydict().values(), strict=True))
-
-
-def delete_all_but(config: ConnectorConfig, hour: datetime, kafka_partition: int) -> None:
-    """Nothing that opens another object can be read then."""
-    store = ObjectStore(config.store)
-    for segment in snapshot(config).segments:
-        if (segment.chunk_start, segment.kafka_partition) != (hour, kafka_partition):
-            store.delete(segment.key, segment.etag)
 
 
 def test_every_record_comes_back_as_it_was(config: ConnectorConfig) -> None:
@@ -147,7 +91,7 @@ def test_a_copy_of_an_object_is_read_and_one_that_was_replaced_is_named(
 
 
 def test_what_cannot_be_read_is_told(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811
+    kafka_s3_without_spark: KafkaS3,
     config: ConnectorConfig,
     kafka_settings: KafkaSettings,
     store_settings: StoreSettings,
@@ -164,18 +108,6 @@ def test_what_cannot_be_read_is_told(
     declare(kafka_s3_without_spark, kafka_settings, store_settings, f"{topic},other")
     with pytest.raises(ConfigError, match=r"connector c has 2 topics: name one of "):
         read("c")
-
-
-@pytest.fixture
-def session(spark: "SparkSession") -> "SparkSession":
-    """Spark as an analyst has set it up."""
-    spark.dataSource.register(KafkaArchive)
-    return spark
-
-
-def load(session: "SparkSession", schema: Any = None, **options: str) -> Any:
-    reader = session.read.format("kafka_archive").options(connector="c", connectors=str(Path("connectors").absolute()))
-    return (reader if schema is None else reader.schema(schema)).options(**options).load()
 
 
 def test_spark_reads_what_is_archived_and_opens_the_objects_that_its_options_choose(

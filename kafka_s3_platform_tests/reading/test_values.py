@@ -1,4 +1,7 @@
-"""Values of one schema become columns of another, by Avro's resolution, and none becomes null that was not."""
+"""Values of one schema become columns of another, by Avro's resolution, and none becomes null that was not.
+
+`kafka_s3_platform.read(..., decode=True)` by the schemas that the archive keeps: no registry is asked.
+"""
 
 import io
 import json
@@ -9,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.errors import RecordError
+from kafka_s3_platform import read
+from kafka_s3_platform.config.settings import ConverterSettings, KafkaSettings, RegistrySettings
+from kafka_s3_platform.errors import ConfigError, RecordError
 from kafka_s3_platform.formats.reading import DatumPayload
 from kafka_s3_platform.model.connect import NO_SCHEMA, Schema
 from kafka_s3_platform.reading.values import ValueDecoder
+from kafka_s3_platform_tests.archive.values import framed
+from kafka_s3_platform_tests.reading.conftest import JSON, Declared, query
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
 
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 LATER: list[dict[str, Any]] = [
@@ -24,6 +32,12 @@ LATER: list[dict[str, Any]] = [
     {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
     {"name": "line", "type": ["null", {"type": "record", "name": "Line", "fields": [{"name": "x", "type": "int"}]}]},
 ]
+
+ORDER: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]}
+
+TAGGED_ORDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "tag", "type": "string", "default": "none"}]}
+
+OTHER = {**ORDER, "name": "Other"}
 
 
 def record(*fields: dict[str, Any], name: str = "Order") -> Schema:
@@ -111,3 +125,59 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_it(
 ) -> None:
     with pytest.raises(RecordError, match=rf"t-0, offset 101: the value does not fit: .*{why}.* by schema_id"):
         decoded(target, (target, []), (source, [value]))
+
+
+def sent_at(hour: int, values: list[bytes]) -> list[Sent]:
+    return [Sent(value, b"k", NOON + hour * HOUR) for value in values]
+
+
+def test_values_come_to_the_newest_archived_schema_or_to_the_one_asked_for(
+    declared: Declared,
+    kafka_settings: KafkaSettings,
+    registry: RegistrySettings,
+) -> None:
+    topic = declared.topic
+    avro = {"value.converter": "io.confluent.connect.avro.AvroConverter"}
+    here = {**avro, "value.converter.schema.registry.url": registry.url}
+    old = framed(registry, topic, ORDER, [{"n": 1}, {"n": 2}])
+    produce(kafka_settings, topic, sent_at(0, old))
+    archived(declared(here))
+    parquet_only = read("c", decode=True)
+    new = framed(registry, topic, TAGGED_ORDER, [{"n": 3, "tag": "x"}])
+    produce(kafka_settings, topic, [*sent_at(1, [*new, old[0]]), Sent(None, b"k", NOON + HOUR)])
+    archived(declared({**here, "format.class": "kafka_s3_platform.formats.EnvelopeJsonFormat"}))
+    declared({**here, "value.converter.schema.registry.url": "http://127.0.0.1:1"})
+
+    archive = read("c", decode=True)
+    assert [(each.name, each.type) for each in archive.schema.field("value").type] == [
+        ("n", pa.int64()),
+        ("tag", pa.string()),
+    ]
+    found = archive.to_table(columns=["offset", "value"]).sort_by("offset").column("value").to_pylist()
+    assert found == [*({"n": n, "tag": "none"} for n in (1, 2)), {"n": 3, "tag": "x"}, {"n": 1, "tag": "none"}, None]
+    assert query(archive, "SELECT sum(value.n), count(*) FROM archive WHERE value.tag = 'none'") == [(4, 3)]
+    assert archive.to_table(filter=ds.field("value", "n") > 1, columns=["offset"]).num_rows == 2
+    assert parquet_only.to_table().column("value").to_pylist() == [{"n": 1}, {"n": 2}]
+    assert read("c", end=NOON + HOUR, decode=True).schema.equals(parquet_only.schema)
+    assert read("c", start=NOON + 99 * HOUR, decode=True).to_table().equals(archive.schema.empty_table())
+    first_id = int.from_bytes(old[0][1:5], "big")
+    assert [v and v["n"] for v in read("c", schema_id=first_id).to_table().column("value").to_pylist()].count(1) == 2
+
+    declared(here)
+    with pytest.raises(ConfigError, match=r"schema 987654321 cannot be read"):
+        read("c", schema_id=987654321)
+    declared({})
+    with pytest.raises(ConfigError, match=r"its file does not say how values are decoded: it has no value.converter"):
+        read("c", decode=True)
+    declared({key: value for key, value in JSON.items() if key.startswith("value.")})
+    with pytest.raises(RecordError, match=rf"{topic}-0: the value of the record at offset 2 of topic {topic} "):
+        read("c", decode=True)
+
+    produce(kafka_settings, topic, sent_at(2, framed(registry, f"{topic}-of-others", OTHER, [{"n": 1}])))
+    archived(declared(here))
+    with pytest.raises(RecordError, match=rf"{topic}-0, offset 5: the value does not fit: .*Other"):
+        read("c", decode=True).to_table()
+    produce(kafka_settings, topic, sent_at(3, [b"plain"]))
+    archived(declared(here))
+    with pytest.raises(RecordError, match=r"offset 6 .*begins with the byte 0x70"):
+        read("c", start=NOON + 3 * HOUR, schema_id=first_id).to_table()

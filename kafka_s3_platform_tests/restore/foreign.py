@@ -28,6 +28,19 @@ format.class=io.confluent.connect.s3.format.json.JsonFormat
 Load = Callable[..., ConnectorConfig]
 Put = Callable[..., str]
 
+SOURCE_CLASS = "io.confluent.connect.s3.source.S3SourceConnector"
+
+DEVIANT_CLASS = "com.deviantart.kafka_connect_s3.S3SinkConnector"
+BLOCK_GZIP = f"""\
+name=connect-system-test
+connector.class={DEVIANT_CLASS}
+topics=system-test
+s3.bucket=confluent-kafka-connect-s3-testing
+local.buffer.dir=/tmp/connect-system-test
+s3.prefix=systest
+compressed_block_size=67108864
+"""
+
 
 def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = None, **terms: Any) -> ForeignSource:
     given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms

@@ -7,8 +7,14 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.restore.outgoing.values import Rewritten, Values
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+SOME_KEY = st.sampled_from([b"", b"a", b"b", b"ab", b"eu-1", b"eu-22", b"\xff", "é".encode()])
+KEYS = st.none() | SOME_KEY
+STREAMS = st.lists(st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=8), max_size=6)
+"""Keys and values of consecutive batches, some of them empty."""
 
 
 def batch_of(rows: Iterable[dict[str, Any]]) -> pa.RecordBatch:
@@ -30,12 +36,6 @@ def offsets_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-SOME_KEY = st.sampled_from([b"", b"a", b"b", b"ab", b"eu-1", b"eu-22", b"\xff", "é".encode()])
-KEYS = st.none() | SOME_KEY
-STREAMS = st.lists(st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=2)), max_size=8), max_size=6)
-"""Keys and values of consecutive batches, some of them empty."""
-
-
 def stream_of(batches: Sequence[Sequence[tuple[bytes | None, bytes | None]]]) -> list[pa.RecordBatch]:
     """Batches whose offsets ascend with holes."""
     made, offset = [], 5
@@ -44,3 +44,28 @@ def stream_of(batches: Sequence[Sequence[tuple[bytes | None, bytes | None]]]) ->
         offset += 2 * len(rows) + 1
         made.append(batch_of(rows))
     return made
+
+
+def records(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> pa.RecordBatch:
+    rows = [
+        {
+            "key": key,
+            "value": value,
+            "topic": "t",
+            "partition": 3,
+            "offset": 10 + at,
+            "timestamp": at,
+            "timestampType": 0,
+        }
+        for at, (key, value) in enumerate(zip(keys or [b"k"] * len(values), values, strict=True))
+    ]
+    return pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
+
+
+def applied(values: Values, batch: pa.RecordBatch) -> Rewritten:
+    """The records as they are sent without a transform."""
+    if values.changes_nothing:
+        return Rewritten(batch)
+    outcome = values.decode(batch)
+    done = values.encode(outcome.batch)
+    return Rewritten(done.batch, (*outcome.failures, *done.failures))

@@ -4,10 +4,11 @@ A stream that is alone in its kafka partition of the target is read back as soon
 kafka partition has changed. Where a step comes before `verify_stream`, all are read back then.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.support import InProcessRunner
@@ -76,3 +77,25 @@ class StoppingRunner(InProcessRunner):
 
 def _read_back_at_the_end(groups: Sequence[Any]) -> Sequence[Any]:
     return [tuple(replace(task, is_read_back_early=False) for task in group) for group in groups]
+
+
+class InterruptedRunner(InProcessRunner):
+    """Ends a restore in the middle: the archive's last object is not there when it is asked for."""
+
+    def __init__(self, config: ConnectorConfig, s3_client: Any) -> None:
+        self._bucket, self._s3 = config.store.bucket, s3_client
+        self._topic = config.topics[0]
+
+    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
+        if function is not replay_streams:
+            return super().run(function, tasks, max_concurrent)
+        return self._interrupted(function, tasks, max_concurrent)
+
+    def _interrupted(self, function: Any, tasks: Any, max_concurrent: int) -> Iterable[Any]:
+        key = max(o.key for group in tasks for t in group for o in t.stream.objects)
+        body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+        self._s3.delete_object(Bucket=self._bucket, Key=key)
+        try:
+            yield from super().run(function, tasks, max_concurrent)
+        finally:
+            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
@@ -42,10 +42,9 @@ from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka import wire
-from kafka_s3_platform_tests.kafka.topics import delete_records, until
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
-from kafka_s3_platform_tests.restore.test_restore import (
+from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.restore.own import (
+    add_kafka_partitions,
     admin_client,
     delete_topic,
     numbered,
@@ -53,6 +52,8 @@ from kafka_s3_platform_tests.restore.test_restore import (
     restored,
     values,
 )
+from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 pytestmark = pytest.mark.integration
@@ -78,13 +79,6 @@ def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, s
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(30)
         time.sleep(pause)
-
-
-def add_kafka_partitions(kafka: KafkaSettings, topic: str, count: int) -> None:
-    client = admin_client(kafka)
-    client.create_partitions([NewPartitions(topic, count)])[topic].result(30)
-    with ClusterAdmin(kafka) as admin:
-        until(lambda: len(admin.describe_topic(topic).kafka_partitions) == count)
 
 
 # The target

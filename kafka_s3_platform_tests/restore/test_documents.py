@@ -1,16 +1,50 @@
-"""Where a restore's documents lie, and which format they have."""
+"""Where a restore's documents lie, and which format they have.
 
+Documents of restores that a writer of the bucket made up: their digest is right, and they reach nothing new.
+"""
+
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
-from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments, parse_document
-from kafka_s3_platform.restore.replay.checkpoint import Position
-from kafka_s3_platform.restore.request import RestoreReport
+from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.errors import IntegrityError, PermanentError, PlatformError, PreflightError, TopicRecreatedError
+from kafka_s3_platform.restore.archive_source import ArchiveSource
+from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments, parse_document, parse_table
+from kafka_s3_platform.restore.execution import replay_streams
+from kafka_s3_platform.restore.foreign_source import ForeignSource
+from kafka_s3_platform.restore.group_offsets import read_runs
+from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions
+from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
-from kafka_s3_platform_tests.restore.test_report_page import report
+from kafka_s3_platform.restore.source.foreign_plan import SentObjects
+from kafka_s3_platform.restore.verify.read_back import MAPPING_SCHEMA
+from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.hostile.containers import footer_of
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put
+from kafka_s3_platform_tests.restore.plans import report
+from kafka_s3_platform_tests.restore.runners import StoppingRunner
+from kafka_s3_platform_tests.restore.targets import Archive, own_restores, target_of
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
+
+NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
+
+Edit = Callable[[dict[str, Any]], object]
+
+STEP = {
+    "alias": "x",
+    "type": "subprocess.Popen",
+    "options": {"args": "touch /tmp/x"},
+    "predicate": None,
+    "negate": False,
+}
 
 
 def keys(of: RestoreDocuments | StreamDocuments) -> dict[str, object]:
@@ -48,9 +82,6 @@ def test_a_report_of_another_format_is_refused_and_says_what_to_do(said: int | N
     assert RestoreReport.from_json(report().to_json(), "k").plan_digest == report().plan_digest
 
 
-NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
-
-
 @pytest.mark.parametrize("content", NO_DOCUMENTS, ids=lambda content: str(content[:9]))
 def test_what_is_no_document_is_told_as_that(content: bytes) -> None:
     for read in (
@@ -60,3 +91,219 @@ def test_what_is_no_document_is_told_as_that(content: bytes) -> None:
     ):
         with pytest.raises(IntegrityError, match="k is no document of a restore"):
             read(content, "k")
+
+
+def begun(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+    """The archive, of which a restore `r` was begun."""
+    config = own_restores(archive)
+    create_topic(target_of(config), 2)
+    with pytest.raises(InterruptedError):
+        restored(config, StoppingRunner(replay_streams))
+    return config
+
+
+@pytest.fixture(scope="module")
+def archive(archive_once: Archive) -> ConnectorConfig:
+    """Two hours of a topic."""
+    return archive_once([Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)], 2)
+
+
+@pytest.fixture(scope="module")
+def of_module(archive: ConnectorConfig, create_topic: CreateTopic) -> tuple[ConnectorConfig, bytes]:
+    """A restore was begun, and this is its plan."""
+    config = begun(archive, create_topic)
+    return config, ObjectStore(config.store).get(documents(config).plan)
+
+
+@pytest.fixture
+def config(of_module: tuple[ConnectorConfig, bytes], s3_client: Any) -> ConnectorConfig:
+    """Of a restore that was begun, nothing but its plan is there. Nothing is sent by the tests that use this."""
+    config, plan = of_module
+    for item in list(ObjectStore(config.store).list(f"{config.archive.restore_dir}/r")):
+        s3_client.delete_object(Bucket=config.store.bucket, Key=item.key)
+    s3_client.put_object(Bucket=config.store.bucket, Key=documents(config).plan, Body=plan)
+    return config
+
+
+@pytest.fixture
+def sending(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+    """A restore of the test's own was begun."""
+    return begun(archive, create_topic)
+
+
+def documents(config: ConnectorConfig) -> RestoreDocuments:
+    return RestoreDocuments(config.archive.restore_dir, "r")
+
+
+def restored(config: ConnectorConfig, runner: InProcessRunner | None = None, **changes: Any) -> RestoreReport:
+    topic = config.topics[0]
+    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": "r", "run_id": "x", "from_offset": 2}
+    return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), runner or InProcessRunner())
+
+
+def sent(config: ConnectorConfig, topic: str = "") -> list[bytes]:
+    target = topic or target_of(config)
+    return [v for p in (0, 1) for v in records_of(config.kafka, target, p).column("value").to_pylist()]
+
+
+def edited(config: ConnectorConfig, client: Any, edit: Edit) -> None:
+    """The stored plan, changed, its digest made anew as the platform makes it."""
+    key = documents(config).plan
+    plan = json.loads(client.get_object(Bucket=config.store.bucket, Key=key)["Body"].read())
+    kind = {name: plan.pop(name) for name in ("format", "kind", "digest") if name in plan}
+    edit(plan)
+    kind["digest"] = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    client.put_object(Bucket=config.store.bucket, Key=key, Body=json.dumps(plan | kind).encode())
+
+
+def at(*path: Any) -> Callable[[Any], Callable[[dict[str, Any]], None]]:
+    def to(value: Any) -> Callable[[dict[str, Any]], None]:
+        def edit(plan: dict[str, Any]) -> None:
+            place: Any = plan
+            for step in path[:-1]:
+                place = place[step]
+            place[path[-1]] = value
+
+        return edit
+
+    return to
+
+
+EDITS = {
+    "another window": (at("selection", "windows", 0, "start_offset")(0), IntegrityError, "its selection is"),
+    "other times": (at("selection", "times")([[0, 1]]), IntegrityError, "its selection is"),
+    "another restore": (at("restore_id")("../r"), IntegrityError, "its restore_id is"),
+    "another topic": (at("source", "topic")("other"), IntegrityError, "its topic is"),
+    "timestamps": (at("allow_unsendable_timestamps")(True), IntegrityError, "allow_unsendable_timestamps"),
+    "another target": (at("terms", "to_topic")("other"), PreflightError, "belongs to another restore"),
+    "a class": (at("terms", "outgoing")({"transforms": [STEP]}), PreflightError, "belongs to another restore"),
+    "terms of nothing": (at("terms", "outgoing")(5), IntegrityError, "its terms are none of a restore"),
+    "terms of deep nothing": (at("terms", "outgoing")({"transforms": [5]}), IntegrityError, "its terms are none"),
+    "a folder": (at("objects", 0, "kafka_partition")("../../topics/x"), IntegrityError, "is no document of a restore"),
+    "no number": (at("objects", 0, "size")(1.5), IntegrityError, "is no document of a restore"),
+    "a format": (at("objects", 0, "format")("subprocess.Popen"), PermanentError, "of format subprocess.Popen"),
+    "a file": (at("objects", 0, "key")("../../../etc/passwd"), PermanentError, "etc/passwd"),
+    "the index": (at("objects", 0, "key")("INDEX"), PreflightError, "was replaced"),
+    "another log": (at("target", "topic_id")("other"), TopicRecreatedError, "began with target topic"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, s3_client: Any, name: str) -> None:
+    edit, error, words = EDITS[name]
+    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/")["Contents"]
+    index = next(item["Key"] for item in listed if item["Key"].endswith(".parquet"))
+
+    def made(plan: dict[str, Any]) -> None:
+        edit(plan)
+        if plan["objects"][0]["key"] == "INDEX":
+            plan["objects"][0]["key"] = index
+
+    refused(config, s3_client, made, error, words)
+    assert sent(config) == []
+
+
+def test_so_is_an_object_of_another_place_and_only_that_of_another_task_is_sent(
+    sending: ConnectorConfig, s3_client: Any
+) -> None:
+    moved = at("objects", 0, "kafka_partition")(1)
+    refused(sending, s3_client, moved, IntegrityError, "holds records of kafka partitions 0")
+    assert sent(sending) == [b"%d" % n for n in range(3, 20, 2)]
+
+
+def refused(config: ConnectorConfig, client: Any, edit: Edit, error: type[PlatformError], words: str) -> None:
+    """The restore goes on by the edited plan, fails, and writes nothing but documents of restores."""
+    edited(config, client, edit)
+    before = {item.key for item in ObjectStore(config.store).list("")}
+    with pytest.raises(error, match=words):
+        restored(config)
+    written = {item.key for item in ObjectStore(config.store).list("")} - before
+    assert all(key.startswith(f"{config.archive.restore_dir}/") for key in written)
+
+
+def test_what_an_edited_plan_can_do_is_leave_out_objects(sending: ConnectorConfig, s3_client: Any) -> None:
+    """Told in docs/security.md: who writes plans is believed about what of the topic's archive is sent."""
+    edited(sending, s3_client, lambda plan: plan["objects"].pop())
+    report = restored(sending)
+    assert (report.to_topic, report.record_count) == (target_of(sending), 9)
+
+
+@pytest.mark.parametrize("name", ["r.json", "r.report.json", "r/0.json"])
+def test_what_is_no_document_in_the_bucket_is_told_as_that(config: ConnectorConfig, s3_client: Any, name: str) -> None:
+    """`test_documents` has what is none."""
+    key = f"{config.archive.restore_dir}/{name}"
+    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"a":' * 100_000)
+    with pytest.raises(PlatformError, match=f"{key} is no document of a restore"):
+        restored(config)
+    assert sent(config) == []
+
+
+def test_the_report_of_a_restore_is_believed(sending: ConnectorConfig, s3_client: Any) -> None:
+    """Nothing is sent for it: who writes there may say that a restore is finished."""
+    report = restored(sending, restore_id="other")
+    s3_client.put_object(Bucket=sending.store.bucket, Key=documents(sending).report, Body=report.to_json())
+    assert restored(sending).already_finished
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 10, footer_of(1_000_000)])
+def test_tables_of_restores_are_read_as_those_of_strangers(
+    store_settings: StoreSettings, s3_client: Any, content: bytes
+) -> None:
+    s3_client.put_object(Bucket=store_settings.bucket, Key="m.parquet", Body=content)
+    store = ObjectStore(store_settings)
+    for read in (
+        lambda: read_runs(store, "m.parquet"),
+        lambda: SentObjects.from_parquet(content, "m.parquet"),
+        lambda: parse_table(content, MAPPING_SCHEMA, "m.parquet"),
+    ):
+        with pytest.raises(IntegrityError, match=r"m\.parquet"):
+            read()
+
+
+def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: ConnectorConfig, s3_client: Any) -> None:
+    key = documents(config).stream(0).checkpoint
+    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"next_source_offset": "x"}')
+    with pytest.raises(IntegrityError, match=rf"{key} is no document of a restore \(Position\)"):
+        read_positions(ObjectStore(config.store), [key])
+
+
+FOREIGN = {
+    "another target": (at("targets")({"TOPIC": "OTHER"}), "its targets is"),
+    "its start": (at("starts")({"OTHER": {"topic_id": "x", "offsets": [[0, 0]]}}), "its starts is"),
+    "a stranger's file": (at("objects", 0, "key")("secrets/x.json"), "none that this connector reads below topics/"),
+    "a file above": (at("objects", 0, "key")("topics/../secrets/x+0+0.json"), "its object topics/../secrets"),
+    "a topic": (at("objects", 0, "topic")("OTHER"), "its targets is"),
+    "a kafka partition": (at("objects", 0, "kafka_partition")(1), "its object topics/"),
+    "other times": (at("times")([[0, 1]]), "its times is"),
+    "a folder": (at("objects", 0, "kafka_partition")("../x"), "is no document of a restore"),
+}
+
+
+def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
+    load: Load, put: Put, s3_client: Any, topic_name: str, create_topic: CreateTopic
+) -> None:
+    """Its targets were taken from it: it led a restore to any topic of the cluster."""
+    other = create_topic(f"{topic_name}-other", 2)
+    create_topic(topic_name, 2)
+    put(topic_name, 0, [{"n": 1}])
+    config = load(LINES, JSON)
+    s3_client.put_object(Bucket=config.store.bucket, Key="secrets/x.json", Body=b'{"n": 2}\n')
+    request = RestoreRequest(config, topic="", to_topic="", restore_id="r", run_id="x", allow_source_topic=True)
+    asked = ForeignSource(request, (topic_name,))
+    with pytest.raises(InterruptedError):
+        restore(asked, StoppingRunner(replay_streams))
+
+    begun_plan = ObjectStore(config.store).get(request.documents.plan)
+    for edit, words in FOREIGN.values():
+
+        def made(plan: dict[str, Any], edit: Edit = edit) -> None:
+            edit(plan)
+            text = json.dumps(plan).replace("TOPIC", topic_name).replace("OTHER", other)
+            plan.clear()
+            plan.update(json.loads(text))
+
+        s3_client.put_object(Bucket=config.store.bucket, Key=request.documents.plan, Body=begun_plan)
+        edited(config, s3_client, made)
+        with pytest.raises(IntegrityError, match=words):
+            restore(asked, InProcessRunner())
+        assert (sent(config, other), sent(config, topic_name)) == ([], [])

@@ -30,7 +30,7 @@ from kafka_s3_platform.restore.group_offsets import (
     translate_offsets,
 )
 from kafka_s3_platform.restore.verify.read_back import MappingWriter
-from kafka_s3_platform_tests.store.test_index import segment
+from kafka_s3_platform_tests.store.rows import segment
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

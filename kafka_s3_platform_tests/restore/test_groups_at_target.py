@@ -22,10 +22,9 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import consuming, delete_group, delete_records, open_transaction
+from kafka_s3_platform_tests.restore.own import add_kafka_partitions, delete_topic, numbered, request, restored
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
-from kafka_s3_platform_tests.restore.test_advice import add_kafka_partitions
-from kafka_s3_platform_tests.restore.test_restore import delete_topic, numbered, request, restored
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce, tried
 
 DROPS_AND_DOUBLES = TransformSettings(

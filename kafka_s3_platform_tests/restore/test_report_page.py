@@ -12,67 +12,15 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.report_page import render_page, save_page
 from kafka_s3_platform.restore.request import (
-    KafkaPartitionReport,
     LeftOut,
     RestoreReport,
     TargetReport,
     check_something_restored,
 )
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.restore.plans import part, report
 
 VOID = {"meta", "rect", "br", "col"}
-
-
-def part(kafka_partition: int, count: int, first: int = 0, **changes: Any) -> KafkaPartitionReport:
-    whole = KafkaPartitionReport(
-        kafka_partition=kafka_partition,
-        record_count=count,
-        record_bytes=count * 228,
-        out_of_range_count=0,
-        first_source_offset=first,
-        last_source_offset=first + count - 1,
-        first_target_offset=0,
-        last_target_offset=count - 1,
-        foreign_count=0,
-        altered_timestamps=0,
-        digest="0123456789abcdef0123456789abcdef",
-        mapping_key=f"_restore/r1/{kafka_partition}.mapping.parquet",
-    )
-    return replace(whole, **changes)
-
-
-def report(**changes: Any) -> RestoreReport:
-    parts = (part(0, 120_000, 1000), part(1, 80_500), part(2, 3, 119_000))
-    whole = RestoreReport(
-        restore_id="incident-7",
-        topic="flights",
-        to_topic="flights-again",
-        kafka_partitions=parts,
-        record_count=sum(p.record_count for p in parts),
-        record_bytes=sum(p.record_bytes for p in parts),
-        exact=True,
-        out_of_range_count=0,
-        object_count=31,
-        object_bytes=12_345_678,
-        sent_count=200_503,
-        gaps=(),
-        notes=(),
-        refusals=(),
-        plan_key="_restore/incident-7.json",
-        plan_digest="ab" * 32,
-        estimated_seconds=12.0,
-        seconds=69.5,
-        verified=True,
-        dry_run=False,
-        terms={
-            "from_time": "2013-01-31T15:00:00+00:00",
-            "to_time": None,
-            "from_offset": {"0": 1000},
-            "to_offset": None,
-        },
-        finished_at="2026-11-21T18:00:00+00:00",
-    )
-    return replace(whole, **changes)
 
 
 class _Checked(HTMLParser):

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
     IntegrityError,
     MissingTopicError,
@@ -36,9 +36,10 @@ from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.killed import run_restore
+from kafka_s3_platform_tests.restore.own import admin_client, keys, numbered, request, restored, topics, values
 from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import Archive, target_of
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, NoSpark, Sent, archived, produce
+from kafka_s3_platform_tests.support import NOON, NoSpark, Sent, archived, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
 MINUTE = timedelta(minutes=1)
@@ -60,43 +61,6 @@ def source(config: ConnectorConfig, create_topic: CreateTopic) -> Callable[..., 
         return topic
 
     return prepare
-
-
-def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
-    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": "r1", "run_id": "x", "create_topic": True}
-    return RestoreRequest(config, config.topics[0], **given | changes)
-
-
-def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
-    return restore(ArchiveSource(request(config, **changes)), InProcessRunner())
-
-
-def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes | None]:
-    found: list[bytes | None] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
-    return found
-
-
-def numbered(count: int, **changes: Any) -> list[Sent]:
-    return [Sent(b"%d" % n, timestamp=NOON + n * timedelta(milliseconds=1), **changes) for n in range(count)]
-
-
-def admin_client(kafka: KafkaSettings) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-
-
-def topics(kafka: KafkaSettings) -> set[str]:
-    return set(admin_client(kafka).list_topics(timeout=10).topics)
-
-
-def keys(store: StoreSettings, prefix: str = "") -> list[str]:
-    return [o.key for o in ObjectStore(store).list(prefix)]
-
-
-def delete_topic(kafka: KafkaSettings, topic: str) -> None:
-    admin = admin_client(kafka)
-    admin.delete_topics([topic])[topic].result(30)
-    while topic in topics(kafka):
-        time.sleep(0.05)
 
 
 ODD = [

@@ -1,7 +1,9 @@
 """A bucket in memory, and connectors that read from it."""
 
+import gzip
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,10 +17,22 @@ from kafka_s3_platform.config.settings import (
     StoreSettings,
 )
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.formats.format_io import find_extension
+from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform.sources.objects import ObjectGroup, group_objects
+from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.report import ReadReport
+from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
+from kafka_s3_platform_tests.formats.connect import written
+from kafka_s3_platform_tests.formats.records import rows_of
 
 _THEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+FOLDER = "topics/t/partition=0/t+0+"
+
+BLOCKS: dict[str, Any] = {"format": "block_gzip", "codec": "gzip", "partitioner": "Hourly"}
 
 
 class MemoryStore(ObjectStore):
@@ -74,3 +88,51 @@ def source(
         archive=ArchiveSettings(start_hour=_THEN, **archive),
         source=SourceSettings(**own),
     )
+
+
+def opened(config: ConnectorConfig, store: MemoryStore) -> ObjectGroup:
+    (group,) = group_objects(scan_objects(config, store=store))
+    return group
+
+
+def stream(config: ConnectorConfig, store: MemoryStore, start_offset: int = 0) -> ForeignStream:
+    return ForeignStream(config, opened(config, store), store, start_offset)
+
+
+def restored(
+    config: ConnectorConfig, objects: Mapping[str, bytes], **store: Any
+) -> tuple[list[dict[str, Any]], ReadReport]:
+    found = stream(config, MemoryStore(objects, **store))
+    return [row for batch in found for row in rows_of(batch)], found.report
+
+
+def decoded_values(config: ConnectorConfig, objects: Mapping[str, bytes]) -> list[Any]:
+    return [o for batch in stream(config, MemoryStore(objects)).batches() for o in batch.value.objects]
+
+
+def object_of(
+    layout: dict[str, Any], batch: ConnectBatch, offset: int = 0, schema: Schema | None = None
+) -> dict[str, bytes]:
+    settings_ = LayoutSettings(**{"codec": "none", "partitioner": "Default", **layout})
+    name = f"{FOLDER}{offset:010d}"
+    return {f"{name}.{find_extension(settings_, 'value')}": written(settings_, batch, schema=schema)}
+
+
+def blocks_of(held: Sequence[Sequence[int]]) -> tuple[bytes, bytes]:
+    """An object of lines that tell their offset in Kafka, a block for each sequence of them, and its index."""
+    members, chunks = [b"".join(b"%d\n" % offset for offset in block) for block in held], []
+    packed = [gzip.compress(member, mtime=0) for member in members]
+    for at, (block, member) in enumerate(zip(held, members, strict=True)):
+        sizes = (len(member), len(block), len(packed[at]), sum(map(len, packed[:at])), block[0])
+        names = ("byte_length_uncompressed", "num_records", "byte_length", "byte_offset", "first_record_offset")
+        chunks.append(dict(zip(names, sizes, strict=True)))
+    return b"".join(packed), json.dumps({"chunks": chunks}).encode()
+
+
+def lines(start: int, count: int) -> bytes:
+    return b"".join(b"%d\n" % n for n in range(start, start + count))
+
+
+def source_of(config: ConnectorConfig, **own: Any) -> ConnectorConfig:
+    """The sink's file with only its class changed, and without topics."""
+    return config.model_copy(update={"topics": (), "source": SourceSettings(**own)})

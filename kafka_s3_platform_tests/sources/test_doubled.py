@@ -11,9 +11,8 @@ from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform_tests.sources.memory import MemoryStore
-from kafka_s3_platform_tests.sources.test_lenses import lines
-from kafka_s3_platform_tests.sources.test_sink_files import JSON, Keys, config_of, confluent
+from kafka_s3_platform_tests.sources.memory import MemoryStore, lines
+from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, config_of, confluent
 
 VALUES = confluent("json", JSON, JSON)
 HOURLY = VALUES | {"partitioner.class": "HourlyPartitioner", "locale": "en", "timezone": "UTC"}

@@ -15,7 +15,7 @@ from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore
-from kafka_s3_platform_tests.sources.test_sink_files import BYTES, JSON, STRING, Keys, aiven, config_of, confluent
+from kafka_s3_platform_tests.sources.sink_files import BYTES, JSON, STRING, Keys, aiven, config_of, confluent
 
 LENSES = b'{"key":"k","value":{"n":1},"headers":{},"metadata":{"timestamp":1,"topic":"t","partition":0,"offset":0}}\n'
 AIVEN = b'{"key":"aw==","offset":0,"timestamp":1,"value":{"n":1},"headers":null}\n'

@@ -9,9 +9,8 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform_tests.sources.memory import MemoryStore
-from kafka_s3_platform_tests.sources.test_lenses import lines
-from kafka_s3_platform_tests.sources.test_sink_files import JSON, Keys, config_of, confluent
+from kafka_s3_platform_tests.sources.memory import MemoryStore, lines
+from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, config_of, confluent
 
 LENSES: Keys = {
     "connector.class": "io.lenses.streamreactor.connect.aws.s3.source.S3SourceConnector",

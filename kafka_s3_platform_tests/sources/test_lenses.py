@@ -14,8 +14,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform_tests.sources.memory import MemoryStore, source
-from kafka_s3_platform_tests.sources.test_read import decoded_values, restored
+from kafka_s3_platform_tests.sources.memory import MemoryStore, decoded_values, lines, restored, source
 
 LAYOUT = {"key_layout": "lenses", "topics_dir": "streamReactorBackups", "format": "lenses.json"}
 NAME = "streamReactorBackups/myTopic/1/000000000003_10001_10003"
@@ -167,10 +166,6 @@ def test_envelopes_in_avro_and_parquet_keep_the_same_with_the_values_own_schema(
     ]
     assert decoded_values(own, objects) == [SAM, SAM]
     assert (report.position_count, report.timeless_count) == (0, 0)
-
-
-def lines(start: int, count: int) -> bytes:
-    return b"".join(b"%d\n" % n for n in range(start, start + count))
 
 
 def test_values_alone_are_at_the_offsets_that_end_with_the_one_of_the_name() -> None:

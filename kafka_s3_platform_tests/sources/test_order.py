@@ -23,8 +23,7 @@ from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.connect import decoded
 from kafka_s3_platform_tests.formats.records import rows_of
-from kafka_s3_platform_tests.sources.memory import MemoryStore, source
-from kafka_s3_platform_tests.sources.test_read import BLOCKS, FOLDER, blocks_of, object_of
+from kafka_s3_platform_tests.sources.memory import BLOCKS, FOLDER, MemoryStore, blocks_of, object_of, source
 
 AIVEN: dict[str, Any] = {"key_layout": "template", "topics_dir": "", "extension": "", "format": "aiven.jsonl"}
 NAMED = {**AIVEN, "file_name_template": "{{topic}}-{{partition}}-{{start_offset}}"}

@@ -17,20 +17,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
+from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.format_io import find_extension
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch, Schema
-from kafka_s3_platform.sources.objects import ObjectGroup, group_objects
+from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.report import ReadReport
-from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.connect import came, decoded, written, written_with_sidecars
 from kafka_s3_platform_tests.formats.records import rows_of
-from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+from kafka_s3_platform_tests.sources.memory import (
+    BLOCKS,
+    FOLDER,
+    MemoryStore,
+    blocks_of,
+    decoded_values,
+    object_of,
+    opened,
+    restored,
+    source,
+    stream,
+)
 
-FOLDER = "topics/t/partition=0/t+0+"
 TEXT = Schema('"string"')
 F1 = Schema('{"type":"record","name":"myrecord","fields":[{"name":"f1","type":"string"}]}')
 RICH = Schema(
@@ -74,36 +80,8 @@ riches = st.fixed_dictionaries(
 )
 
 
-def opened(config: ConnectorConfig, store: MemoryStore) -> ObjectGroup:
-    (group,) = group_objects(scan_objects(config, store=store))
-    return group
-
-
-def stream(config: ConnectorConfig, store: MemoryStore, start_offset: int = 0) -> ForeignStream:
-    return ForeignStream(config, opened(config, store), store, start_offset)
-
-
-def restored(
-    config: ConnectorConfig, objects: Mapping[str, bytes], **store: Any
-) -> tuple[list[dict[str, Any]], ReadReport]:
-    found = stream(config, MemoryStore(objects, **store))
-    return [row for batch in found for row in rows_of(batch)], found.report
-
-
 def values(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any]]:
     return [(row["offset"], row["value"]) for row in rows]
-
-
-def decoded_values(config: ConnectorConfig, objects: Mapping[str, bytes]) -> list[Any]:
-    return [o for batch in stream(config, MemoryStore(objects)).batches() for o in batch.value.objects]
-
-
-def object_of(
-    layout: dict[str, Any], batch: ConnectBatch, offset: int = 0, schema: Schema | None = None
-) -> dict[str, bytes]:
-    settings_ = LayoutSettings(**{"codec": "none", "partitioner": "Default", **layout})
-    name = f"{FOLDER}{offset:010d}"
-    return {f"{name}.{find_extension(settings_, 'value')}": written(settings_, batch, schema=schema)}
 
 
 @settings(deadline=None)
@@ -197,20 +175,6 @@ def test_lines_of_block_gzip_are_json_where_the_sink_decoded_json(ending: str) -
     bad = MemoryStore({f"{FOLDER}0000000000.gz": gzip.compress(b"1\nno JSON\n")})
     with pytest.raises(IntegrityError, match="line 2: is no JSON"):
         list(ForeignStream(config, opened(config, bad), bad))
-
-
-def blocks_of(held: Sequence[Sequence[int]]) -> tuple[bytes, bytes]:
-    """An object of lines that tell their offset in Kafka, a block for each sequence of them, and its index."""
-    members, chunks = [b"".join(b"%d\n" % offset for offset in block) for block in held], []
-    packed = [gzip.compress(member, mtime=0) for member in members]
-    for at, (block, member) in enumerate(zip(held, members, strict=True)):
-        sizes = (len(member), len(block), len(packed[at]), sum(map(len, packed[:at])), block[0])
-        names = ("byte_length_uncompressed", "num_records", "byte_length", "byte_offset", "first_record_offset")
-        chunks.append(dict(zip(names, sizes, strict=True)))
-    return b"".join(packed), json.dumps({"chunks": chunks}).encode()
-
-
-BLOCKS: dict[str, Any] = {"format": "block_gzip", "codec": "gzip", "partitioner": "Hourly"}
 
 
 def hours_of_blocks(hours: Sequence[int | None], block: int) -> dict[str, bytes]:

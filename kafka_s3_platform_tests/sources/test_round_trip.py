@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings, SourceSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
-from kafka_s3_platform_tests.archive.test_sink import avro, framed
+from kafka_s3_platform_tests.archive.values import avro, framed
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.formats.records import rows_of
+from kafka_s3_platform_tests.sources.memory import source_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, snapshot
 
 pytestmark = pytest.mark.integration
@@ -62,11 +63,6 @@ def sent(seed: int, values: Values, kafka_partitions: int = 2, count: int = 120)
         )
         for n in range(count)
     ]
-
-
-def source_of(config: ConnectorConfig, **own: Any) -> ConnectorConfig:
-    """The sink's file with only its class changed, and without topics."""
-    return config.model_copy(update={"topics": (), "source": SourceSettings(**own)})
 
 
 def restored(config: ConnectorConfig, **own: Any) -> list[dict[str, Any]]:

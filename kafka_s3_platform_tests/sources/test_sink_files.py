@@ -10,8 +10,6 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.sources.objects import group_objects
@@ -20,72 +18,21 @@ from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import MemoryStore
+from kafka_s3_platform_tests.sources.sink_files import AVRO, BYTES, JSON, STRING, Keys, aiven, config_of, confluent
 
 SINKS = Path(__file__).parent.parent / "golden" / "sinks"
-BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
-STRING = "org.apache.kafka.connect.storage.StringConverter"
-JSON = "org.apache.kafka.connect.json.JsonConverter"
-AVRO = "io.confluent.connect.avro.AvroConverter"
-ALL = "key,value,offset,timestamp,headers"
 OFFSETS = [10, 12, 13]
 TIMES = [1_577_836_801_250, 1_577_836_802_000, 1_577_836_803_007]
 HEADERS = [("h", b"x"), ("h", b""), ("id", b"007")]
 TWO = [("h", b"x"), ("id", b"007")]
 
 Row = tuple[Any, Any, Any, Any, Any]
-Keys = dict[str, str]
-
-
-def aiven(kind: str, key: str, value: str, headers: str = BYTES, **more: str) -> Keys:
-    return {
-        "connector.class": "io.aiven.kafka.connect.s3.source.S3SourceConnector",
-        "aws.s3.bucket.name": "bucket",
-        "file.name.template": "topics/{{topic}}-{{partition}}-{{start_offset}}",
-        "file.compression.type": "none",
-        "format.output.type": kind,
-        "format.output.fields": ALL,
-        **_converters(key, value, headers),
-        **{name.replace("_", "."): text for name, text in more.items()},
-    }
-
-
-def confluent(kind: str, key: str, value: str, header_converter: str = BYTES, **beside: str) -> Keys:
-    """`beside` are the formats of keys and headers."""
-    stored = {f"store.kafka.{part}": "true" for part in beside}
-    formats = {f"{part}.format.class": FORMATS[name] for part, name in beside.items()}
-    return {
-        "connector.class": "io.confluent.connect.s3.source.S3SourceConnector",
-        "s3.bucket.name": "bucket",
-        "format.class": FORMATS[kind],
-        **_converters(key, value, header_converter),
-        **stored,
-        **formats,
-    }
-
-
-FORMATS = {"avro": "AvroFormat", "json": "JsonFormat", "parquet": "ParquetFormat", "bytes": "ByteArrayFormat"}
 
 
 BARE = {"format_output_fields": "value", "format_output_envelope": "false"}
 OF_AVRO = {"keys": "avro", "headers": "avro"}
 OF_PARQUET = {"keys": "parquet", "headers": "parquet"}
 OF_JSON_LINES = {"keys": "json", "headers": "json"}
-
-
-def _converters(key: str, value: str, headers: str) -> Keys:
-    found = {"key.converter": key, "value.converter": value, "header.converter": headers}
-    if value == JSON:
-        found["value.converter.schemas.enable"] = "false"
-    if value == AVRO:
-        found["value.converter.schema.registry.url"] = "http://registry:8081"
-    return found
-
-
-def config_of(folder: Path, keys: Mapping[str, str]) -> ConnectorConfig:
-    (folder / "worker.properties").write_text("bootstrap.servers=broker:9092\n")
-    path = folder / "sink.json"
-    path.write_text(json.dumps({"name": "sink", "topics": "t", **keys}))
-    return load_connector(path, folder / "worker.properties", {}).config
 
 
 def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> tuple[list[Row], list[str]]:

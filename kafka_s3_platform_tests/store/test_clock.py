@@ -1,13 +1,12 @@
 """What the store's answers tell of the time."""
 
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from kafka_s3_platform.store.clock import StoreClock, StoreTime, _note_received
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+from kafka_s3_platform_tests.support import NOON
 
 
 def seconds(sent: float, received: float) -> float:

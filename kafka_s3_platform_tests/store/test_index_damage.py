@@ -27,7 +27,7 @@ from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.store.test_index_rows import WRITTEN, changed, encode
+from kafka_s3_platform_tests.store.rows import WRITTEN, changed, encode
 
 pytestmark = pytest.mark.integration
 

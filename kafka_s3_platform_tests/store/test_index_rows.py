@@ -1,39 +1,42 @@
-"""Rows as they lie in an index of this format: other tools read them too."""
+"""Rows as they lie in an index of this format: other tools read them too.
+
+Rows that say what cannot be: of offsets they are refused and named, a look from the future completes nothing.
+"""
 
 import dataclasses
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.errors import IndexDamagedError
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap, Unresolved
+from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion
 from kafka_s3_platform.model.segment import (
-    CommittedOffset,
     Compaction,
-    Condemned,
-    FoldedHours,
-    FoldedLook,
-    FoldedScan,
-    HourRange,
     Reservation,
-    Scan,
     Segment,
-    StoredObject,
-    TopicAcl,
-    TopicGeneration,
 )
+from kafka_s3_platform.model.state import IndexState
+from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import (
     DECODE_ERRORS,
+    INDEX_SCHEMA,
     KINDS,
+    OFFSETS,
     TUPLES,
     IndexRow,
-    TopicRows,
     build_state,
     decode_segments,
-    encode_rows,
+    drop_future_times,
+    refuse_damaged,
 )
 from kafka_s3_platform.store.row_filter import (
     RowPredicate,
@@ -45,195 +48,22 @@ from kafka_s3_platform.store.row_filter import (
     match_unresolved,
     match_version,
 )
-from kafka_s3_platform_tests.support import SETTINGS
+from kafka_s3_platform_tests.store.rows import COMMON, SEGMENT, WRITTEN, Given, changed, encode, frontier, row
+from kafka_s3_platform_tests.support import NOON, connector
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-COMMON = {"version": 7, "commit_id": "commit", "committed_at": NOON, "run_id": "run"}
+DEEP = "[" * 100_000
+BAD_TEXTS = ["", "{", "5", "[5]", DEEP, '[{"subject": 5}]', '["a", {}]', '[["a"]]', "\x00"]
+NUMBERS = {"kafka_partitions", "schema_ids"}
 
-SEGMENT = Segment(
-    "a'b",
-    "hourly",
-    NOON,
-    "hour=12",
-    3,
-    5,
-    9,
-    4,
-    1,
-    99,
-    55,
-    "etag",
-    "sha",
-    "digest",
-    1,
-    2,
-    SETTINGS,
-    6,
-    (StoredObject("a.keys", 1, "e", "s"),),
-    (41, 42),
-)
-SEGMENT_COLUMNS = {
-    "kafka_partition": 3,
-    "start_offset": 5,
-    "end_offset": 9,
-    "key": "a'b",
-    "chunk": "hourly",
-    "chunk_start": NOON,
-    "encoded_partition": "hour=12",
-    "record_count": 4,
-    "late_count": 1,
-    "record_bytes": 99,
-    "size": 55,
-    "etag": "etag",
-    "sha256": "sha",
-    "digest": "digest",
-    "min_timestamp": 1,
-    "max_timestamp": 2,
-    "settings": SETTINGS,
-    "epoch": 6,
-    "siblings": '[{"key": "a.keys", "size": 1, "etag": "e", "sha256": "s"}]',
-    "schema_ids": "[41, 42]",
-}
-
-WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
-    (SEGMENT, "segment", SEGMENT_COLUMNS),
-    (
-        Scan(0, 1, 9, 8, 4, 6, 1, 2, 5),
-        "scan",
-        {
-            "kafka_partition": 0,
-            "start_offset": 1,
-            "end_offset": 9,
-            "record_count": 8,
-            "leader_epoch": 4,
-            "epoch": 6,
-            "filtered_count": 1,
-            "dead_letter_count": 2,
-            "output_count": 5,
-        },
-    ),
-    (
-        Gap(0, 3, 7, "retention"),
-        "gap",
-        {"kafka_partition": 0, "start_offset": 3, "end_offset": 7, "reason": "retention"},
-    ),
-    (
-        Frontier(0, 1, 20, 25, None, NOON, 2),
-        "frontier",
-        {
-            "kafka_partition": 0,
-            "log_start_offset": 1,
-            "last_stable_offset": 20,
-            "high_watermark": 25,
-            "observed_at": NOON,
-            "kafka_partition_count": 2,
-        },
-    ),
-    (
-        HourRange(NOON, 0, 3, None, 2),
-        "hour",
-        {"kafka_partition": 0, "start_offset": 3, "hour": NOON, "log_start_offset": 2},
-    ),
-    (
-        Reservation(0, 12, 20, "run", 7, NOON),
-        "reservation",
-        {"kafka_partition": 0, "start_offset": 12, "end_offset": 20, "epoch": 7, "reserved_at": NOON},
-    ),
-    (Compaction(NOON, "run", 7, NOON), "compaction", {"chunk_start": NOON, "epoch": 7, "reserved_at": NOON}),
-    (Condemned("k", 0, 4, 7), "condemned", {"key": "k", "kafka_partition": 0, "start_offset": 4, "epoch": 7}),
-    (
-        TopicGeneration("t", "id", (0, 1), (("retention.ms", "5"),), (TopicAcl("User:a", "*", "READ", "ALLOW"),)),
-        "topic",
-        {
-            "topic": "t",
-            "topic_id": "id",
-            "kafka_partitions": "[0, 1]",
-            "configs": '[["retention.ms", "5"]]',
-            "acls": '[{"principal": "User:a", "host": "*", "operation": "READ", "permission": "ALLOW"}]',
-        },
-    ),
-    (
-        CommittedOffset("g", 0, 4, "m", None, "EMPTY", NOON),
-        "group",
-        {
-            "group_id": "g",
-            "kafka_partition": 0,
-            "committed_offset": 4,
-            "metadata": "m",
-            "group_state": "EMPTY",
-            "observed_at": NOON,
-        },
-    ),
-    (
-        ArchivedSchema(
-            "http://r",
-            5,
-            "AVRO",
-            '"int"',
-            (SubjectVersion("s", 1, "FULL", '{"normalize": true}'),),
-            (SchemaReference("n", "s", 2, 4),),
-            '{"metadata": {"properties": {"owner": "a"}}}',
-        ),
-        "schema",
-        {
-            "registry_url": "http://r",
-            "schema_id": 5,
-            "schema_type": "AVRO",
-            "schema_text": '"int"',
-            "subjects": '[{"subject": "s", "version": 1, "compatibility": "FULL", '
-            '"other_settings": "{\\"normalize\\": true}"}]',
-            "schema_references": '[{"name": "n", "subject": "s", "version": 2, "schema_id": 4}]',
-            "other_fields": '{"metadata": {"properties": {"owner": "a"}}}',
-        },
-    ),
-    (
-        Unresolved(0, 3, 4, "batch", "what", NOON, 1, 2),
-        "unresolved",
-        {
-            "kafka_partition": 0,
-            "start_offset": 3,
-            "end_offset": 4,
-            "reason": "batch",
-            "message": "what",
-            "found_at": NOON,
-            "min_timestamp": 1,
-            "retention_ms": 2,
-        },
-    ),
-    (
-        FoldedScan(0, 1, 9, 8, 4, 6, 1, 2, 5),
-        "folded-scan",
-        {
-            "kafka_partition": 0,
-            "start_offset": 1,
-            "end_offset": 9,
-            "record_count": 8,
-            "leader_epoch": 4,
-            "epoch": 6,
-            "filtered_count": 1,
-            "dead_letter_count": 2,
-            "output_count": 5,
-        },
-    ),
-    (
-        FoldedLook(0, 1, 8, 9, 4, NOON, 3),
-        "folded-look",
-        {
-            "kafka_partition": 0,
-            "log_start_offset": 1,
-            "last_stable_offset": 8,
-            "high_watermark": 9,
-            "leader_epoch": 4,
-            "observed_at": NOON,
-            "kafka_partition_count": 3,
-        },
-    ),
-    (FoldedHours(NOON, 7), "folded-hours", {"hour": NOON, "size": 7}),
-)
+CLOSED = NOON + HOUR
+NOW = NOON + timedelta(days=10)
+NONE = timedelta()
+INVALID = -1001
+"""What librdkafka answers of a broker that is going down."""
 
 
-def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
-    return encode_rows([TopicRows("t", rows, retired, "run")], COMMON)
+LOOKS = ("frontier", "folded-look")
+RANGES = ("scan", "folded-scan", "gap", "reservation", "unresolved")
 
 
 @pytest.mark.parametrize(("row", "kind", "columns"), WRITTEN, ids=[kind for _, kind, _ in WRITTEN])
@@ -288,9 +118,6 @@ def test_a_row_that_lacks_a_value_is_refused(row: IndexRow, column: str) -> None
         decode(row, column, None)
 
 
-DEEP = "[" * 100_000
-BAD_TEXTS = ["", "{", "5", "[5]", DEEP, '[{"subject": 5}]', '["a", {}]', '[["a"]]', "\x00"]
-NUMBERS = {"kafka_partitions", "schema_ids"}
 BAD = [
     (row, column, text)
     for row, _, columns in WRITTEN
@@ -362,3 +189,130 @@ def decode(row: IndexRow, column: str, value: str | int | None) -> None:
 )
 def test_a_predicate_is_sql_of_quoted_values(predicate: RowPredicate, sql: str) -> None:
     assert predicate == sql
+
+
+def table(*rows: Given) -> pa.Table:
+    common = {"commit_id": "", "committed_at": NOW, "version": 7, "kafka_partition": 3}
+    return pa.Table.from_pylist([{**common, **row} for row in rows], schema=INDEX_SCHEMA)
+
+
+SCAN = {
+    **row("scan", 0, 20), "record_count": 20, "epoch": 1, "filtered_count": 0, "dead_letter_count": 0,
+    "output_count": 20,
+}  # fmt: skip
+
+
+def state(*rows: Given) -> IndexState:
+    return build_state(9, drop_future_times(table(*rows), NOW))
+
+
+def refuses(*rows: Given) -> bool:
+    try:
+        refuse_damaged(rows[0]["kind"], table(*rows), ())
+    except ValueError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        (INVALID, INVALID, INVALID),
+        (-1, 20, 20),
+        (0, 20, 10),
+        (9, 5, 20),
+        (0, INVALID, 20),
+        (0, 0, INVALID),
+    ],
+)
+def test_a_log_that_cannot_be_is_refused(kind: str, offsets: tuple[int, ...]) -> None:
+    assert refuses(row(kind, *offsets))
+    assert not refuses(row(kind, 0, 0, 0), row(kind, 5, 6, 7))
+
+
+@pytest.mark.parametrize("kind", RANGES)
+@pytest.mark.parametrize(("start", "end"), [(INVALID, 20), (20, 20), (21, 20), (INVALID, INVALID)])
+def test_a_range_that_cannot_be_is_refused(kind: str, start: int, end: int) -> None:
+    assert refuses(row(kind, 0, 1), row(kind, start, end))
+    assert not refuses(row(kind, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_refused"),
+    [(5, 5, False), (None, 5, False), (5, None, False), (6, 5, True), (-1, 5, True), (None, INVALID, True)],
+)
+def test_an_hour_may_be_empty_or_unknown_and_never_ends_before_it_starts(
+    start: int | None, end: int | None, is_refused: bool
+) -> None:
+    assert refuses(row("hour", start, end)) == is_refused
+
+
+def test_a_group_that_reads_before_the_log_is_refused() -> None:
+    assert refuses(row("group", INVALID))
+    assert not refuses(row("group", 0))
+
+
+@given(st.sampled_from(sorted(OFFSETS)), st.lists(st.integers(INVALID, 30), min_size=3, max_size=3))
+def test_what_is_read_ascends_from_0(kind: str, numbers: list[int]) -> None:
+    offsets = numbers[: len(OFFSETS[kind])]
+    may_be = offsets == sorted(offsets) and offsets[0] >= 0 and (kind not in RANGES or offsets[0] < offsets[1])
+    assert refuses(row(kind, *offsets)) != may_be
+
+
+def test_the_row_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^gap of version 7, kafka partition 3: start_offset -9, end_offset 0$"):
+        build_state(9, table({**row("gap", -9, 0), "reason": "retention"}))
+    with pytest.raises(
+        ValueError, match=r"frontier of .*: log_start_offset 0, last_stable_offset 20, high_watermark 9"
+    ):
+        build_state(9, table({**row("frontier", 0, 20, 9), "observed_at": NOON}))
+
+
+@pytest.mark.integration
+def test_a_look_is_believed_as_far_ahead_as_the_connector_lets_clocks_differ(store_settings: StoreSettings) -> None:
+    config = connector(KafkaSettings(bootstrap_servers="b:1"), store_settings, "t")
+    ahead = datetime.now(timezone.utc) + timedelta(minutes=5)
+    TopicIndex.of(config, "t").open().commit(Change((Frontier(0, 0, 20, 20, None, ahead),)))
+    for tolerance, believed in ((60_000, False), (600_000, True)):
+        archive = config.archive.model_copy(update={"clock_tolerance_ms": tolerance})
+        own = config.model_copy(update={"archive": archive})
+        for found in (TopicIndex.of(own, "t").open().state, ConnectorIndex.of(own).open().topic("t").state):
+            assert (found.frontiers[-1].observed_at == ahead) == believed
+
+
+@pytest.mark.integration
+def test_an_index_with_such_a_row_is_not_read(store_settings: StoreSettings) -> None:
+    index = TopicIndex(ConnectorIndex(store_settings, "_index", "c"), "t")
+    index.open().commit(Change((Gap(0, -9, 0),)))
+    with pytest.raises(IndexDamagedError, match=r"rows of topic t that .*gap of version 1, .*start_offset -9.* backup"):
+        _ = index.open().state
+    whole = index.within_connector.open()
+    whole.commit({"another": Change(run_id="r")})
+    assert index.within_connector.open().topic("another").state.gaps == ()
+
+
+def test_a_look_after_the_readers_now_proves_nothing() -> None:
+    future = NOW + timedelta(days=1)
+    found = state(frontier(future, 10), SCAN)
+    assert not found.judge.is_complete(NOW, NONE)
+    assert not found.judge.is_complete(NOON, NONE)
+    assert found.find_first_log_start(3) == 10
+
+
+def test_a_later_good_look_heals_the_hour() -> None:
+    assert state(frontier(NOW + HOUR), frontier(CLOSED), SCAN).judge.is_complete(NOON, NONE)
+
+
+def test_schemas_come_back_as_they_were_committed(index: TopicIndex) -> None:
+    common = ArchivedSchema("http://r", 1, "PROTOBUF", 'message "M"', (SubjectVersion("it's", 3, None),))
+    main = ArchivedSchema(
+        "http://r",
+        2,
+        "PROTOBUF",
+        "text\nof two lines",
+        (SubjectVersion("a-value", 1, "FULL"), SubjectVersion("b-value", 2, "NONE")),
+        (SchemaReference("m.proto", "it's", 3, 1), SchemaReference("n.proto", "n", 1, 3)),
+    )
+    index.open().commit(Change((common, main), run_id="run"))
+    assert index.open().state.schemas == (common, main)

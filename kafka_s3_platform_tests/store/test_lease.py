@@ -1,7 +1,6 @@
 """A run's lease in the index of a real S3: superseded by another run's commit, or given back when the run fails."""
 
 from dataclasses import replace
-from datetime import datetime, timezone
 
 import pytest
 
@@ -10,10 +9,9 @@ from kafka_s3_platform.model.segment import Compaction, Reservation
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_leases
+from kafka_s3_platform_tests.support import NOON
 
 pytestmark = pytest.mark.integration
-
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def take(snapshot: IndexSnapshot, run_id: str, superseded: tuple[Reservation, ...] = ()) -> Lease:

@@ -1,7 +1,7 @@
 """What a filter of segments wants, checked against rows, and against the bounds of files that may hold some."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.store.row_filter import AtLeast, Below, OneOf, SegmentFilter, Term, match_rows, match_values
+from kafka_s3_platform_tests.support import NOON
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
 
 ROWS = pa.table(

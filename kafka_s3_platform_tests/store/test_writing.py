@@ -29,13 +29,9 @@ from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import Recorder
+from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, FACTS, KEY, LARGE, PART, SMALL, changed, written
 
-PART = 5_242_880
-KEY = "topics/t/hour=00/t+0+0000000000.json"
-FACTS = {"first-offset": "0", "last-offset": "9", "record-count": "10"}
-SMALL, LARGE = b"small", b"x" * (PART + 1)
 both_sizes = pytest.mark.parametrize("body", [SMALL, LARGE], ids=["one PUT", "multipart"])
-CUSTOMER_KEY = base64.b64encode(bytes(range(32))).decode()
 
 
 @pytest.fixture
@@ -47,18 +43,6 @@ def recorder(store_settings: StoreSettings) -> Iterator[Recorder]:
 @pytest.fixture
 def recorded(recorder: Recorder, store_settings: StoreSettings) -> StoreSettings:
     return changed(store_settings, endpoint_url=recorder.endpoint, part_size=PART)
-
-
-def changed(settings: StoreSettings, **changes: Any) -> StoreSettings:
-    return StoreSettings.model_validate({**settings.model_dump(), **changes})
-
-
-def written(settings: StoreSettings, body: bytes, facts: dict[str, str] | None = None) -> ObjectStore:
-    store = ObjectStore(settings)
-    upload = SegmentUpload(store, KEY, Provenance("c", "t", "id", "index", "run", 1))
-    upload.write(body)
-    upload.finish(FACTS if facts is None else facts)
-    return store
 
 
 def creations(requests: list[HttpRequest]) -> list[HttpRequest]:

@@ -13,8 +13,8 @@ from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import RegistrySettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
-from kafka_s3_platform_tests.archive.test_sink import framed
-from kafka_s3_platform_tests.restore.test_restore import restored, values
+from kafka_s3_platform_tests.archive.values import framed
+from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import PlainStore
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot

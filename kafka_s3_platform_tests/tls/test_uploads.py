@@ -16,7 +16,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import PlainStore, forget_clients
-from kafka_s3_platform_tests.store.test_writing import CUSTOMER_KEY, KEY, LARGE, PART, SMALL, changed, written
+from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, KEY, LARGE, PART, SMALL, changed, written
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.terminator import tls_before
 

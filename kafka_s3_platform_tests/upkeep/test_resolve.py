@@ -22,7 +22,7 @@ from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.row_filter import match_row
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, resolve_offsets
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.archive.test_unresolved import BY_VALUE, numbered, unresolved
+from kafka_s3_platform_tests.archive.bad_values import BY_VALUE, numbered, unresolved
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until, wait_until_stable
 from kafka_s3_platform_tests.support import (

@@ -17,7 +17,7 @@ from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.mapping import ALL_KEYS
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
-from kafka_s3_platform_tests.archive.test_sink import lines
+from kafka_s3_platform_tests.archive.values import lines
 from kafka_s3_platform_tests.config.sentences.test_same_settings import name_one
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, InterleavedRunner, Sent, archived, stored

@@ -15,7 +15,7 @@ from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.config.sentences.files import file_of, resolve
 from kafka_s3_platform_tests.formats.connect import came, decoded
-from kafka_s3_platform_tests.sources import test_read as reading
+from kafka_s3_platform_tests.sources import memory as reading
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 from kafka_s3_platform_tests.store import http_proxy
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running

@@ -25,7 +25,7 @@ from kafka_s3_platform_tests.converters.json_schema import test_objects as test_
 from kafka_s3_platform_tests.defs import test_runs
 from kafka_s3_platform_tests.faults import test_archive_killed
 from kafka_s3_platform_tests.restore import test_round_trip
-from kafka_s3_platform_tests.restore.outgoing import test_sink_converters
+from kafka_s3_platform_tests.restore.outgoing import test_values
 from kafka_s3_platform_tests.restore.preflight import test_checks
 from kafka_s3_platform_tests.segments import test_uploads
 from kafka_s3_platform_tests.sources import test_order
@@ -168,7 +168,7 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_archive.test_header_values_keys_and_values_are_archived_as_the_bytes_that_they_are,
     ),
     "{} No restore can change them: {}": (
-        test_sink_converters.test_what_cannot_be_decoded_is_archived_and_restored_as_it_is_and_changed_by_no_restore,
+        test_values.test_what_cannot_be_decoded_is_archived_and_restored_as_it_is_and_changed_by_no_restore,
     ),
     "No record without a value is left out beside a dead letter topic.": (
         test_clients.test_a_letter_for_an_ignored_null_is_refused_and_no_other_null_is_left_out,

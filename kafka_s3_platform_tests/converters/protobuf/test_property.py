@@ -25,7 +25,7 @@ from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, converted, framed, settings
 from kafka_s3_platform_tests.converters.protobuf.drawn import build, drawn_messages, keep_listed
 from kafka_s3_platform_tests.formats.connect import came, written
-from kafka_s3_platform_tests.restore.outgoing.test_values import records
+from kafka_s3_platform_tests.restore.records import records
 
 REASONS = (
     "which is no day",

@@ -1,6 +1,12 @@
-"""Restores that choose, rewrite and deal out records, from the archive to what a consumer reads."""
+"""Restores that choose, rewrite and deal out records, from the archive to what a consumer reads.
 
+A topic that moved its schema ids from prefixes to headers, from Kafka to objects, to readers and back to Kafka.
+"""
+
+import json
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -9,8 +15,10 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pydantic import SecretStr
 
+from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
+    ConverterSettings,
     KafkaSettings,
     RegistrySettings,
     TransformSettings,
@@ -19,16 +27,26 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.reading.dataset import ArchivedObjects
+from kafka_s3_platform.reading.parts import EnvelopePart
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest, judge_report
 from kafka_s3_platform.restore.run import restore
-from kafka_s3_platform_tests.archive.test_sink import avro, framed
+from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform_tests.archive.values import avro, framed, lines
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.converters.header_records import Confluent, Record
+from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.restore.targets import Archive
+from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
+
+KINDS = ("AVRO", "JSON_SR", "PROTOBUF")
+TRIPS = [{"from": f"stop {at}", "metres": 40 + at} for at in range(4)]
+MASKED = TransformSettings.model_validate({"alias": "m", "type": "MaskField$Value", "options": {"fields": "from"}})
 
 
 def request(config: ConnectorConfig, to_topic: str, **terms: Any) -> RestoreRequest:
@@ -180,3 +198,76 @@ def test_fields_that_a_protobuf_schema_does_not_list_take_the_verdict_with_their
         "good",
         values,
     )
+
+
+@pytest.fixture
+def small_target() -> Iterator[SmallRegistry]:
+    with running(SmallRegistry(last_id=80, salt="another digest")) as server:
+        yield server
+
+
+def archived_topic(lab: Lab, kind: str, **settings: Any) -> ConnectorConfig:
+    """Two records with the id before the bytes, two with the GUID in a header, a tombstone. Then the registry ends."""
+    with running(SmallRegistry(last_id=4)) as source:
+        confluent = Confluent(source.url, lab.topic, kind)
+        rows = [confluent.written(trip, in_header=at > 1) for at, trip in enumerate(TRIPS)]
+        side = ConverterSettings.model_validate({"format": kind, "registry": RegistrySettings(url=source.url)})
+        sent = [Sent(row.value, b"k", NOON, row.headers) for row in (*rows, Record(None))]
+        return lab.archive(sent, records={"value": side}, **settings)
+
+
+def records_in(lab: Lab) -> list[Record]:
+    rows = consumed(lab.kafka, f"{lab.topic}-copy")
+    return [Record(row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ())) for row in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_readers_of_a_restored_topic_see_the_values_of_the_first(
+    lab: Lab, small_target: SmallRegistry, kind: str
+) -> None:
+    config = archived_topic(lab, kind)
+    [schema] = snapshot(config).state.schemas
+    [segment] = snapshot(config).segments
+    assert set(segment.schema_ids) == {schema.schema_id, schema.schema_guid}
+    mapped = Outgoing(map_schema_ids=True, target_registry=RegistrySettings(url=small_target.url))
+    report = restored(config, f"{lab.topic}-copy", outgoing=mapped)
+    *rows, tombstone = records_in(lab)
+    reader = Confluent(small_target.url, f"{lab.topic}-copy", kind)
+    assert [reader.read(row) for row in rows] == TRIPS
+    assert (tombstone, report.verified) == (Record(None), True)
+    assert any("2 records named their schema in the header __value_schema_id, which" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_a_restore_makes_anew_are_read_without_the_header(
+    lab: Lab, small_target: SmallRegistry, kind: str
+) -> None:
+    config = archived_topic(lab, kind)
+    anew = Outgoing(transforms=(MASKED,), target_registry=RegistrySettings(url=small_target.url))
+    report = restored(config, f"{lab.topic}-copy", outgoing=anew, behavior_on_error="ignore")
+    rows = records_in(lab)
+    assert report.verified
+    assert [row.headers for row in rows] == [()] * 4
+    assert {(row.value or b"")[:5] for row in rows} == {b"\0\0\0\0\x51"}
+    assert any("and come without it: the value was written anew" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_objects_of_values_hold_all_of_them(lab: Lab, kind: str) -> None:
+    config = archived_topic(lab, kind, layout={"format": "json", "codec": "none", "null_values": "ignore"})
+    [body] = lines(config).values()
+    assert [json.loads(line) for line in body] == TRIPS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("format_name", ["envelope.parquet", "envelope.avro"])
+def test_a_reader_of_the_archive_decodes_by_the_archived_schemas(lab: Lab, kind: str, format_name: str) -> None:
+    config = archived_topic(lab, kind, layout={"format": format_name})
+    snap = snapshot(config)
+    found = ArchivedObjects(config, lab.topic, SegmentFilter(), archived=snap.state.schemas)
+    if format_name == NATIVE_FORMAT:
+        found = replace(found, segments=tuple(snap.segments))
+    else:
+        found = replace(found, parts=tuple(EnvelopePart(config.store, segment) for segment in snap.segments))
+    table = found.decoded(None).open().to_table(columns=["value"])
+    assert table.column("value").to_pylist() == [*TRIPS, None]

@@ -1,4 +1,7 @@
-"""Schemas taken from one real registry to another, in which ids differ, and values that are read there."""
+"""Schemas taken from one real registry to another, in which ids differ, and values that are read there.
+
+What a registry has of a schema besides its text comes along, or the report says what does not.
+"""
 
 import base64
 import dataclasses
@@ -31,10 +34,12 @@ from kafka_s3_platform.restore.outgoing.values import Rewritten, ValueSettings, 
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
-from kafka_s3_platform_tests.archive.test_sink import avro
+from kafka_s3_platform_tests.archive.values import avro
 from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
-from kafka_s3_platform_tests.restore.outgoing.test_values import applied, records
+from kafka_s3_platform_tests.restore.records import applied, records
+from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 
 USER = '{"type":"record","name":"User","namespace":"shop","fields":[{"name":"name","type":"string"}]}'
@@ -49,6 +54,29 @@ ORDER = (
 MONEY = 'syntax = "proto3"; package shop.common; message Money { string currency = 1; int64 units = 2; }'
 BILL = 'syntax = "proto3"; package shop; import "common.proto"; message Bill { shop.common.Money total = 1; }'
 PERSON = '{"title":"Person","type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
+
+Register = Callable[..., int]
+
+_USERS: list[tuple[str, dict[str, Any]]] = [(USER, {"name": "a"}), (USER_2, {"name": "b", "age": 3})]
+
+CARD = '{"type":"record","name":"Card","fields":[{"name":"number","type":"string"},{"name":"year","type":"int"}]}'
+METADATA = {"tags": {"Card.number": ["SECRET"]}, "properties": {"owner": "payments"}, "sensitive": ["owner"]}
+RULES: dict[str, Any] = {
+    "domainRules": [
+        {
+            "name": "hideNumbers",
+            "kind": "TRANSFORM",
+            "mode": "WRITEREAD",
+            "type": "ENCRYPT",
+            "tags": ["SECRET"],
+            "params": {"encrypt.kek.name": "cards", "encrypt.kms.type": "local-kms"},
+            "onFailure": "ERROR,NONE",
+        },
+        {"name": "adult", "kind": "CONDITION", "mode": "WRITE", "type": "CEL", "expr": "message.year > 1999"},
+    ],
+    "migrationRules": [{"name": "split", "kind": "TRANSFORM", "mode": "UPGRADE", "type": "JSONATA", "expr": "$"}],
+}
+OF_TOMORROW: dict[str, Any] = {"retentionRules": [{"kind": "FORGET", "days": 30}]}
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +110,6 @@ def there(target: RegistrySettings) -> Iterator[SchemaRegistryClient]:
 def here(registry: RegistrySettings) -> Iterator[SchemaRegistryClient]:
     with SchemaRegistryClient({"url": registry.url}) as client:
         yield client
-
-
-Register = Callable[..., int]
 
 
 @pytest.fixture
@@ -272,9 +297,6 @@ def test_avro_is_read_with_the_target_s_registry(
     assert read == [value for _, value in _USERS]
 
 
-_USERS: list[tuple[str, dict[str, Any]]] = [(USER, {"name": "a"}), (USER_2, {"name": "b", "age": 3})]
-
-
 def test_json_schema_is_read_with_the_target_s_registry(
     move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
 ) -> None:
@@ -417,3 +439,100 @@ def test_an_id_that_the_registry_does_not_know_is_told(move: Callable[..., Move]
     assert fetched.missing == (2_000_000_000,)
     assert fetched.problem is not None
     assert "by no schema of their registry" in fetched.problem
+
+
+@pytest.fixture
+def source() -> Iterator[SmallRegistry]:
+    with running(SmallRegistry()) as server:
+        yield server
+
+
+@pytest.fixture
+def small_target() -> Iterator[SmallRegistry]:
+    with running(SmallRegistry(last_id=100)) as server:
+        yield server
+
+
+def records_of(source: SmallRegistry) -> RecordSettings:
+    return RecordSettings(value=ConverterSettings(format="AVRO", registry=RegistrySettings(url=source.url)))
+
+
+def archived_of(source: SmallRegistry, *ids: int) -> tuple[ArchivedSchema, ...]:
+    fetched = fetch_archived_schemas(IndexState(), ids, records_of(source))
+    assert (fetched.missing, fetched.problem) == ((), None)
+    return fetched.rows
+
+
+def moved(source: SmallRegistry, small_target: SmallRegistry, *ids: int) -> SchemaMapping:
+    rows = archived_of(source, *ids)
+    return map_schemas(RegistrySettings(url=small_target.url), rows, records_of(source), "cards", "copy")
+
+
+def test_metadata_rules_and_what_nobody_knows_yet_are_registered_as_they_were(
+    source: SmallRegistry, small_target: SmallRegistry
+) -> None:
+    old = source.register("cards-value", CARD, metadata=METADATA, ruleSet=RULES, **OF_TOMORROW)
+    found = moved(source, small_target, old)
+    assert found.value_ids == {old: 101}
+    assert small_target.schemas[101] == source.schemas[old]
+    assert found.notes == ()
+
+
+def test_confluent_s_client_finds_the_rules_at_the_target(source: SmallRegistry, small_target: SmallRegistry) -> None:
+    moved(source, small_target, source.register("cards-value", CARD, metadata=METADATA, ruleSet=RULES))
+    with SchemaRegistryClient({"url": small_target.url}) as client:
+        latest = client.get_latest_version("copy-value").schema
+    assert [rule.name for rule in latest.rule_set.domain_rules] == ["hideNumbers", "adult"]
+    assert latest.metadata.tags.tags == {"Card.number": ["SECRET"]}
+
+
+def test_a_schema_of_the_same_text_without_the_rules_is_another_one(
+    source: SmallRegistry, small_target: SmallRegistry
+) -> None:
+    bare = small_target.register("copy-value", CARD)
+    old = source.register("cards-value", CARD, ruleSet=RULES)
+    found = moved(source, small_target, old)
+    assert found.value_ids is not None
+    assert found.value_ids[old] != bare
+    assert small_target.schemas[found.value_ids[old]]["ruleSet"] == RULES
+
+
+def test_versions_that_differ_in_rules_alone_stay_two(source: SmallRegistry, small_target: SmallRegistry) -> None:
+    ids = [source.register("cards-value", CARD), source.register("cards-value", CARD, ruleSet=RULES)]
+    found = moved(source, small_target, *ids)
+    assert found.value_ids == {ids[0]: 101, ids[1]: 102}
+    assert small_target.subjects["copy-value"] == [101, 102]
+
+
+def test_registering_again_finds_the_rules(source: SmallRegistry, small_target: SmallRegistry) -> None:
+    old = source.register("cards-value", CARD, metadata=METADATA, ruleSet=RULES)
+    assert moved(source, small_target, old) == moved(source, small_target, old)
+    assert small_target.subjects["copy-value"] == [101]
+
+
+def test_a_registry_that_ignores_rules_is_named(source: SmallRegistry) -> None:
+    old = source.register("cards-value", CARD, metadata=METADATA, ruleSet=RULES)
+    with running(SmallRegistry(last_id=7, lacks=("ruleSet", "metadata"))) as small_target:
+        found = moved(source, small_target, old)
+    assert found.value_ids == {old: 8}
+    assert f"schema 8 (version 1 of copy-value) in the target's registry differs from schema {old}" in found.notes[0]
+    assert "in metadata and ruleSet: that registry did not take them" in found.notes[0]
+
+
+def test_all_settings_of_a_subject_come_along(source: SmallRegistry, small_target: SmallRegistry) -> None:
+    others = {"normalize": True, "compatibilityGroup": "major", "overrideRuleSet": RULES, "alias": ""}
+    source.configs["cards-value"] = {"compatibilityLevel": "FORWARD", **others}
+    found = moved(source, small_target, source.register("cards-value", CARD))
+    assert small_target.configs["copy-value"] == source.configs["cards-value"]
+    assert found.notes == ()
+
+
+def test_a_subject_with_schemas_of_its_own_keeps_its_settings_and_that_is_told(
+    source: SmallRegistry, small_target: SmallRegistry
+) -> None:
+    source.configs["cards-value"] = {"compatibilityLevel": "BACKWARD", "normalize": True}
+    small_target.register("copy-value", '"long"')
+    found = moved(source, small_target, source.register("cards-value", CARD))
+    assert "copy-value" not in small_target.configs
+    assert "keeps its compatibility mode BACKWARD and other settings {}, since it has" in found.notes[0]
+    assert 'cards-value had BACKWARD and {"normalize": true}' in found.notes[0]

@@ -1,5 +1,9 @@
-"""What is sent: kafka partitions as Kafka's clients choose them, headers, transforms and routes."""
+"""What is sent: kafka partitions as Kafka's clients choose them, headers, transforms and routes.
 
+Kafka partitions as librdkafka itself chooses them.
+"""
+
+import random
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.keys.transforms import parse_transforms
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
 from kafka_s3_platform.restore.outgoing.partitioning import hash_crc32, hash_murmur2
@@ -19,11 +25,19 @@ from kafka_s3_platform.restore.outgoing.stream import PROVENANCE_HEADERS, Outgoi
 from kafka_s3_platform.restore.outgoing.values import Rewritten
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.target_topic import Regex, Rename, Template, TopicMap, apply_routers, name_target_topic
+from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.records import STREAMS, batch_of, rows_of, stream_of
 
 OWN = "kafka_s3_platform_tests"
 THIS = f"{OWN}.restore.outgoing.test_stream"
 ROUTER = {"type": "org.apache.kafka.connect.transforms.RegexRouter", "regex": ".*", "replacement": "copy_of_$0"}
+
+HEADERS = st.none() | st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.binary(max_size=2)), max_size=3)
+
+MAP = {"regex": "copy_of_regex", "replacement": "copy_of_replacement"}
+
+KAFKA_PARTITIONS = 7
 
 
 class ByLength:
@@ -176,9 +190,6 @@ def test_a_partitioners_wrong_answer_names_where(name: str, said: str) -> None:
         outgoing(partitioning=f"{THIS}.{name}").apply(batch_of([{}]))
 
 
-HEADERS = st.none() | st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.binary(max_size=2)), max_size=3)
-
-
 @given(st.lists(HEADERS, min_size=1), st.integers(0, 2))
 def test_provenance_comes_behind_the_records_own_headers(headers: list[Any], skip: int) -> None:
     batch = batch_of([{"headers": h, "timestamp": -n} for n, h in enumerate(headers)]).slice(skip)
@@ -291,9 +302,6 @@ def test_a_rename_rule_names_the_target(rename: Rename, target: str) -> None:
     assert name_target_topic(rename, "a.b") == target
 
 
-MAP = {"regex": "copy_of_regex", "replacement": "copy_of_replacement"}
-
-
 def test_a_map_of_topics_named_regex_and_replacement_is_no_router() -> None:
     assert [name_target_topic(TopicMap(MAP), topic) for topic in MAP] == list(MAP.values())
     assert name_target_topic(Regex("copy_of_regex", "x"), "regex") == "regex"
@@ -333,3 +341,24 @@ def test_routers_of_the_topic_alone_name_the_target_beforehand() -> None:
     second = {"type": "RegexRouter", "regex": "copy_of_(.*)", "replacement": "$1-2"}
     assert apply_routers(steps(a=ROUTER, b=second), "orders") == "orders-2"
     assert apply_routers((), "orders") == "orders"
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "partitioning"),
+    [("murmur2_random", "murmur2"), ("consistent_random", "crc32"), ("murmur2", "murmur2"), ("consistent", "crc32")],
+)
+def test_keys_go_where_a_producer_would_have_sent_them(
+    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, partitioner: str, partitioning: str
+) -> None:
+    keys = [random.Random(n).randbytes(1 + n % 40) for n in range(500)]
+    create_topic(topic_name, KAFKA_PARTITIONS)
+    producer = Producer(kafka_settings.properties("producer") | {"partitioner": partitioner})
+    for key in keys:
+        producer.produce(topic_name, b"v", key)
+    assert producer.flush(30) == 0
+
+    stream = OutgoingStream(Outgoing(partitioning=partitioning), "t", 3, KAFKA_PARTITIONS, "u")
+    chosen = {p: part.column("key").to_pylist() for p, part in stream.apply(batch_of([{"key": k} for k in keys]))}
+
+    for p in range(KAFKA_PARTITIONS):
+        assert chosen.get(p, []) == records_of(kafka_settings, topic_name, p).column("key").to_pylist()

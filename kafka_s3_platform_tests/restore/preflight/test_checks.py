@@ -24,8 +24,7 @@ from kafka_s3_platform.restore.preflight.target import TargetConfigs
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target
 from kafka_s3_platform.restore.source.base import TargetStart
-from kafka_s3_platform_tests.restore.preflight.test_target import plan
-from kafka_s3_platform_tests.restore.source.test_selection import CONFIG, request
+from kafka_s3_platform_tests.restore.plans import CONFIG, plan, request
 from kafka_s3_platform_tests.support import InProcessRunner
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)

@@ -19,7 +19,7 @@ from kafka_s3_platform.restore.source.base import TargetPlan
 from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan, make_foreign_targets
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords
 from kafka_s3_platform_tests.sources.memory import MemoryStore
-from kafka_s3_platform_tests.sources.test_sink_files import JSON, Keys, aiven, config_of, confluent
+from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, aiven, config_of, confluent
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 WEEK = {"retention.ms": "604800000"}

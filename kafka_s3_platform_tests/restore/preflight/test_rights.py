@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -29,16 +28,15 @@ from kafka_s3_platform.restore.group_offsets import read_finished_restore, trans
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform_tests.conftest import REPOSITORY, free_port_settings, free_ports, stopped_at_exit
+from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
 from kafka_s3_platform_tests.kafka.guarded import Guarded, Right, guarded_properties
 from kafka_s3_platform_tests.kafka.topics import delete_group
-from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored, values
+from kafka_s3_platform_tests.restore.own import numbered, request, restored, values
+from kafka_s3_platform_tests.restore.rights import TABLE, rights
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration
 
-ROW = re.compile(r"\| (.+?) \| (topic|group|transactional id|cluster)(?: `(.+?)`)? \| ([A-Z_, ]+) \|")
-TABLE = [m.groups("") for m in map(ROW.fullmatch, (REPOSITORY / "docs" / "rights.md").read_text().splitlines()) if m]
 SENT = [b"%d" % n for n in range(20)]
 SOURCE = """\
 name=lines
@@ -47,23 +45,6 @@ format.class=io.confluent.connect.s3.format.json.JsonFormat
 value.converter=org.apache.kafka.connect.json.JsonConverter
 value.converter.schemas.enable=false
 """
-
-
-def rights(*runs: str, **names: str) -> list[Right]:
-    """What the table's rows of `runs` say, with names in the place of its capitals."""
-    chosen = [row for row in TABLE if row[0].replace("`", "") in runs]
-    assert {row[0].replace("`", "") for row in chosen} == set(runs)
-    return [
-        Right(resource, _named(name, names), operation)
-        for _, resource, name, operations in chosen
-        for operation in operations.split(", ")
-    ]
-
-
-def _named(name: str, names: dict[str, str]) -> str:
-    for word, given in names.items():
-        name = name.replace(word, given)
-    return name
 
 
 @pytest.fixture(scope="module")

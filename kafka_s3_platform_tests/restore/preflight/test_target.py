@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConverterSettings, KafkaSettings, TransformSettings
-from kafka_s3_platform.model.segment import TopicAcl, TopicGeneration
+from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.keeping import CONTROL_BATCH, bound_largest_log
 from kafka_s3_platform.restore.preflight.target import (
     FOREVER_MS,
@@ -23,11 +23,12 @@ from kafka_s3_platform.restore.preflight.target import (
     make_topic_configs,
 )
 from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target
+from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan
 from kafka_s3_platform.restore.source.selection import round_up_to_ms, select_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, record_batch
-from kafka_s3_platform_tests.restore.source.test_selection import NOON, planned, request
+from kafka_s3_platform_tests.restore.plans import going, plan, planned, request
+from kafka_s3_platform_tests.support import NOON
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 AGE_MS = round_up_to_ms(NOW) - round_up_to_ms(NOON)
@@ -40,25 +41,6 @@ DEFAULTS = {
     "message.timestamp.after.max.ms": "3600000",
     "max.message.bytes": "1048588",
 }
-
-
-def plan(archived: dict[str, str] | None = None, newest: datetime = NOON) -> ArchivePlan:
-    return ArchivePlan(
-        restore_id="r",
-        terms={"to_topic": "u"},
-        source=TopicGeneration("t", "id", (0,), tuple((archived or {}).items())),
-        index_version=1,
-        selection=select_records(request(), [0]),
-        objects=(planned(0, (0, 5), (round_up_to_ms(NOON), round_up_to_ms(newest))),),
-        gaps=(),
-        allow_unsendable_timestamps=False,
-        created_at="",
-        place="0123abcd",
-    )
-
-
-def going(of: ArchivePlan) -> TargetPlan:
-    return make_archive_target(request(), of)
 
 
 HOUR_MS = 3_600_000

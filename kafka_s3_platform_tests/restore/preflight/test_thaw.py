@@ -23,11 +23,11 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
-from kafka_s3_platform_tests.restore.test_restore import restored as restored_archive
-from kafka_s3_platform_tests.restore.test_restore import values
+from kafka_s3_platform_tests.restore.own import restored as restored_archive
+from kafka_s3_platform_tests.restore.own import values
 from kafka_s3_platform_tests.store.http_proxy import running
+from kafka_s3_platform_tests.store.rights import actions, beyond, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder
-from kafka_s3_platform_tests.store.test_iam import actions, beyond, policy, unused
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration

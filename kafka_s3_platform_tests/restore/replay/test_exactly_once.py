@@ -1,7 +1,7 @@
 """Progress markers: where a restore goes on, and what it refuses to guess."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event, Thread, Timer
@@ -35,7 +35,7 @@ from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
+from kafka_s3_platform_tests.restore.runners import Between, InterruptedRunner, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
@@ -87,28 +87,6 @@ def marker_of(config: ConnectorConfig) -> Committed | None:
 def delete_marker(config: ConnectorConfig) -> None:
     with ClusterAdmin(config.kafka) as admin:
         delete_group(admin, group_of(config))
-
-
-class InterruptedRunner(InProcessRunner):
-    """Ends a restore in the middle: the archive's last object is not there when it is asked for."""
-
-    def __init__(self, config: ConnectorConfig, s3_client: Any) -> None:
-        self._bucket, self._s3 = config.store.bucket, s3_client
-        self._topic = config.topics[0]
-
-    def run(self, function: Any, tasks: Any, max_concurrent: int) -> Any:
-        if function is not replay_streams:
-            return super().run(function, tasks, max_concurrent)
-        return self._interrupted(function, tasks, max_concurrent)
-
-    def _interrupted(self, function: Any, tasks: Any, max_concurrent: int) -> Iterable[Any]:
-        key = max(o.key for group in tasks for t in group for o in t.stream.objects)
-        body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
-        self._s3.delete_object(Bucket=self._bucket, Key=key)
-        try:
-            yield from super().run(function, tasks, max_concurrent)
-        finally:
-            self._s3.put_object(Bucket=self._bucket, Key=key, Body=body)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.restore.targets import Archive
-from kafka_s3_platform_tests.restore.test_restore import restored
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot
 
 pytestmark = pytest.mark.integration

@@ -19,7 +19,7 @@ from kafka_s3_platform.restore.outgoing.stream import SentBatch
 from kafka_s3_platform.restore.replay.transactions import USUAL_OVERHEAD, split_to_room
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
-from kafka_s3_platform_tests.restore.test_restore import restored
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
 
 TIMEOUT_MS = 10_000

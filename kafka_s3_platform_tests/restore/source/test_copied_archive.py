@@ -14,20 +14,12 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.restore.targets import Archive, put_in_parts, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
 
 DAY = date(2026, 1, 1)
-
-
-def put_in_parts(client: Any, bucket: str, key: str, body: bytes, metadata: dict[str, str]) -> None:
-    """As tools do that copy large objects: the ETag is not that of one PUT."""
-    upload = client.create_multipart_upload(Bucket=bucket, Key=key, Metadata=metadata)
-    place = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
-    part = client.upload_part(**place, PartNumber=1, Body=body)
-    client.complete_multipart_upload(**place, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
 
 
 @pytest.fixture

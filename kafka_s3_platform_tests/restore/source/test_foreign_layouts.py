@@ -25,17 +25,24 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
-from kafka_s3_platform_tests.archive.test_sink import framed
+from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.config.test_seeds import QUICKSTART
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import JSON, Load, restored, values
+from kafka_s3_platform_tests.restore.foreign import (
+    BLOCK_GZIP,
+    DEVIANT_CLASS,
+    JSON,
+    SOURCE_CLASS,
+    Load,
+    restored,
+    values,
+)
 from kafka_s3_platform_tests.support import NOON, Sent, archived
 
 pytestmark = pytest.mark.integration
 
 SINK_CLASS = "io.confluent.connect.s3.S3SinkConnector"
-SOURCE_CLASS = "io.confluent.connect.s3.source.S3SourceConnector"
 AVRO = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
 BESIDE = """\
 key.converter=org.apache.kafka.connect.storage.StringConverter
@@ -342,17 +349,6 @@ def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(
     listed = s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix=f"backups/{lab.topic}/")["Contents"]
     assert [o["Key"] for o in listed] == [f"backups/{lab.topic}/0/{n:020d}.json" for n in (0, 5)]
 
-
-DEVIANT_CLASS = "com.deviantart.kafka_connect_s3.S3SinkConnector"
-BLOCK_GZIP = f"""\
-name=connect-system-test
-connector.class={DEVIANT_CLASS}
-topics=system-test
-s3.bucket=confluent-kafka-connect-s3-testing
-local.buffer.dir=/tmp/connect-system-test
-s3.prefix=systest
-compressed_block_size=67108864
-"""
 
 Requests = list[tuple[str, str, str]]
 

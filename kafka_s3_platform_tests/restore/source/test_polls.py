@@ -24,7 +24,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
-from kafka_s3_platform_tests.restore.test_restore import delete_topic
+from kafka_s3_platform_tests.restore.own import delete_topic
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 KEYS = """\

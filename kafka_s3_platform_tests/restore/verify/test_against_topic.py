@@ -10,8 +10,8 @@ from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_w
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
+from kafka_s3_platform_tests.restore.own import numbered, request, restored
 from kafka_s3_platform_tests.restore.targets import Archive, target_of
-from kafka_s3_platform_tests.restore.test_restore import numbered, request, restored
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, produce, snapshot
 
 

@@ -1,22 +1,38 @@
-"""Several streams in one kafka partition of a target: an equal record of one never stands for a lost one of another."""
+"""Several streams in one kafka partition of a target: an equal record of one never stands for a lost one of another.
 
-from collections.abc import Callable
+Exact counts before anything is sent, and windows of picked hours, on a real archive.
+
+Counting tells what is lost, what is there twice and what is another's, whatever the order.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport
+from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.restore.archive_source import ArchiveSource, SelectedCount, count_exactly
+from kafka_s3_platform.restore.filters.stage import FilteredStream
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.source.archive_plan import make_plan
+from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, StreamTask
 from kafka_s3_platform.restore.target_topic import Regex
+from kafka_s3_platform.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
+from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.records import offsets_of
 from kafka_s3_platform_tests.restore.runners import Between, Step
-from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, produce
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.restore.targets import Archive
+from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, produce
 
 MERGED = Regex("(.*)-[12]", "$1-copy")
 ENVELOPES = """\
@@ -30,6 +46,12 @@ format.output.fields=key,value,offset,timestamp
 key.converter=org.apache.kafka.connect.converters.ByteArrayConverter
 value.converter=org.apache.kafka.connect.converters.ByteArrayConverter
 """
+
+Row = tuple[bytes, int]
+"""A value and a timestamp."""
+
+ROWS = st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.sampled_from([0, 5, 6])), max_size=8)
+ANY = frozenset({0})
 
 
 def losing(topic: str, kept: str, others: Step) -> Between:
@@ -100,3 +122,122 @@ def test_an_equal_record_of_another_moment_is_no_replacement_of_a_lost_one(
     )
     with pytest.raises(IntegrityError, match=r"-copy-0 holds a record of source offset .* 1 times less often"):
         envelopes(runner, "source")
+
+
+@pytest.fixture
+def config(shared_archive: Archive) -> ConnectorConfig:
+    """Two kafka partitions with twelve records an hour, for five hours: keys k0 to k3 in turn."""
+    sent = [
+        Sent(b"%d" % n, b"k%d" % (n % 4), NOON + h * HOUR + n * HOUR / 12, kafka_partition=p)
+        for p in range(2)
+        for h in range(5)
+        for n in range(12)
+    ]
+    return shared_archive(sent, 2)
+
+
+def requested(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
+    return RestoreRequest(config, config.topics[0], to_topic="u", restore_id="r", run_id="x", **changes)
+
+
+def counts(request: RestoreRequest) -> list[SelectedCount]:
+    return count_exactly(request, make_plan(request), InProcessRunner())
+
+
+def selected(request: RestoreRequest, start: int = 0) -> list[int]:
+    plan, store = make_plan(request), ObjectStore(request.config.store)
+    task = StreamTask(request.config.store, request.topic, 0, plan.selection, plan.objects_of(0))
+    return offsets_of(FilteredStream(ArchivedStream(task, store, start), request.records))
+
+
+def test_what_filters_let_pass_is_counted_exactly(config: ConnectorConfig) -> None:
+    whole = requested(config)
+    assert make_plan(whole).is_exact
+    assert [c.record_count for c in counts(whole)] == [60, 60]
+
+    keyed = requested(config, records=RecordFilter(keys=(b"k1",)))
+    assert (make_plan(keyed).is_exact, make_plan(keyed).record_count) == (False, 120)
+    assert counts(keyed)[0] == SelectedCount(0, 15, 15 * 3, 3)
+
+    latest = requested(config, records=RecordFilter(latest_per_key=True))
+    assert selected(latest) == [56, 57, 58, 59]
+    assert selected(latest, 58) == [58, 59]
+
+
+def test_what_transforms_may_drop_is_never_counted_as_exact(config: ConnectorConfig) -> None:
+    everything = TransformSettings(alias="drop", type="Filter")
+    dropping = requested(config, dry_run=True, create_topic=True, outgoing=Outgoing(transforms=(everything,)))
+    for request in (dropping, replace(dropping, exact=True)):
+        found = restore(ArchiveSource(request), InProcessRunner())
+        assert (found.record_count, found.exact, found.before_transforms) == (120, False, True)
+    plain = restore(ArchiveSource(requested(config, dry_run=True, create_topic=True, exact=True)), InProcessRunner())
+    assert (plain.exact, plain.before_transforms) == (True, False)
+
+
+def test_hours_picked_here_and_there_read_only_their_objects(config: ConnectorConfig) -> None:
+    windows = tuple((NOON + h * HOUR, NOON + (h + 1) * HOUR) for h in (4, 1))
+    picked = requested(config, windows=windows)
+
+    plan = make_plan(picked)
+
+    assert (plan.is_exact, plan.record_count, len(plan.objects)) == (True, 48, 4)
+    assert selected(picked) == [*range(12, 24), *range(48, 60)]
+    half = requested(config, windows=windows, from_time=NOON + 1.5 * HOUR)
+    assert selected(half) == [*range(18, 24), *range(48, 60)]
+
+
+def batches(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+    records = [
+        {
+            "key": None,
+            "value": value,
+            "headers": None,
+            "topic": "t",
+            "partition": 0,
+            "offset": offset,
+            "timestamp": timestamp,
+            "timestampType": 0,
+        }
+        for offset, (value, timestamp) in enumerate(rows)
+    ]
+    yield pa.RecordBatch.from_pylist(records, RECORD_SCHEMA)
+
+
+def counted(streams: Sequence[Sequence[Row]], target: Sequence[Row], free: frozenset[int] = frozenset()) -> TargetCount:
+    return count_records([ExpectedRecords(batches(rows), free) for rows in streams], batches(target), "a test")
+
+
+@settings(max_examples=30)
+@given(ROWS, ROWS, ROWS)
+def test_it_is_the_difference_of_the_two_multisets(one: list[Row], two: list[Row], found: list[Row]) -> None:
+    wanted, there = Counter([*one, *two]), Counter(found)
+    result = counted([one, two], found)
+    assert (result.lost is None) == (wanted <= there)
+    if result.lost is None:
+        assert result.doubled_count == sum((there - wanted)[row] for row in wanted)
+        assert result.foreign_count == sum(count for row, count in there.items() if row not in wanted)
+
+
+@settings(max_examples=30)
+@given(ROWS, st.lists(st.integers(0, 2), min_size=8, max_size=8), ROWS)
+def test_records_whose_timestamp_was_replaced_are_found_at_any(
+    rows: list[Row], again: list[int], others: list[Row]
+) -> None:
+    own = {value for value, _ in rows}
+    foreign = [row for row in others if row[0] not in own]
+    sent = [(value, 9 if timestamp in ANY else timestamp) for value, timestamp in rows]
+    doubles = [row for row, times in zip(sent, again, strict=False) for _ in range(times)]
+    result = counted([rows], [*foreign, *doubles, *sent], ANY)
+    assert result == TargetCount(len(doubles), len(foreign))
+
+
+def test_what_was_lost_is_named_by_its_stream_and_offset() -> None:
+    result = counted([[(b"a", 5), (b"b", 5)], [(b"b", 5), (b"b", 5)]], [(b"a", 5), (b"b", 5)])
+    assert result.lost is not None
+    assert (result.lost.count, result.lost.stream, result.lost.source_offset) == (2, 0, 1)
+    assert (result.doubled_count, result.foreign_count) == (0, 0)
+
+
+def test_none_and_nothing() -> None:
+    assert counted([], []) == TargetCount()
+    assert counted([[]], [(b"a", 5)]) == TargetCount(foreign_count=1)

@@ -49,9 +49,9 @@ from kafka_s3_platform_tests.chaos.lies import Lie
 from kafka_s3_platform_tests.chaos.protocol import LIST_OFFSETS
 from kafka_s3_platform_tests.conftest import CreateTopic
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until
+from kafka_s3_platform_tests.restore.own import delete_topic
 from kafka_s3_platform_tests.restore.runners import Between, ReadingBack, StoppingRunner
 from kafka_s3_platform_tests.restore.targets import Archive, target_of
-from kafka_s3_platform_tests.restore.test_restore import delete_topic
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
 RECORDS = [Sent(b"v%d" % n, b"k%d" % (n % 8), kafka_partition=n % 2) for n in range(40)]

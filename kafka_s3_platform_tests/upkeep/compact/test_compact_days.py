@@ -1,9 +1,13 @@
-"""Days of many topics in one run: one reservation, one commit, and none stops another."""
+"""Days of many topics in one run: one reservation, one commit, and none stops another.
+
+What an archive holds, day by day, on a real index.
+"""
 
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -14,11 +18,12 @@ from kafka_s3_platform.spark import runner
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact import merge
-from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, find_day
+from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, find_day, summarize_days
 from kafka_s3_platform.upkeep.compact.run import TopicDay, compact_day, compact_days
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.support import (
+    HOUR,
     NOON,
     InProcessRunner,
     InterleavedRunner,
@@ -32,7 +37,12 @@ from kafka_s3_platform_tests.support import (
 
 pytestmark = pytest.mark.integration
 
+
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
+
+BERLIN = ZoneInfo("Europe/Berlin")
+SPRING = datetime(2026, 3, 29, 12, tzinfo=timezone.utc)
+"""A day of 23 hours in Berlin."""
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +188,28 @@ def test_a_store_that_does_not_answer_ends_the_run_and_gives_the_days_back(
         compact_days(requests(config), InProcessRunner())
     assert set(map(frozenset, chunks(config).values())) == {frozenset({"hourly"})}
     assert open_compactions(config) == 0
+
+
+def test_days_are_those_of_the_timezone_and_count_their_own_hours(lab: Lab) -> None:
+    lab.create_topic(2)
+    late_in_the_evening = SPRING.replace(hour=23)
+    sent = [Sent(timestamp=SPRING), Sent(timestamp=SPRING, kafka_partition=1), Sent(timestamp=late_in_the_evening)]
+    lab.produce([*sent, Sent(timestamp=datetime(1999, 1, 1, tzinfo=timezone.utc))])
+    config = lab.connector(layout={"timezone": "Europe/Berlin"})
+    archived(config)
+    found = summarize_days(snapshot(config), BERLIN, timedelta())
+    assert [(d.day, d.record_count, len(d.objects), d.hour_count) for d in found] == [
+        (None, 1, 1, 0),
+        (date(2026, 3, 29), 2, 2, 23),
+        (date(2026, 3, 30), 1, 1, 24),
+    ]
+    assert not any(d.is_merged for d in found)
+
+
+def test_an_hour_without_records_that_was_asked_for_shows_its_day(lab: Lab) -> None:
+    lab.create_topic()
+    config = lab.connector()
+    archived(config, [NOON, NOON + HOUR])
+    [day] = summarize_days(snapshot(config), ZoneInfo("UTC"), timedelta())
+    assert (day.day, day.record_count, day.hour_count, day.complete_count) == (NOON.date(), 0, 24, 24)
+    assert not day.is_merged
