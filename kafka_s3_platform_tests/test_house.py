@@ -37,10 +37,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "reading": (1_300, 5),
     "restore": (11_360, 51),
     "segments": (830, 5),
-    "sources": (2_750, 11),
+    "sources": (2_750, 10),
     "spark": (1_470, 8),
     "status": (1_560, 9),
-    "store": (4_670, 17),
+    "store": (4_620, 17),
     "transforms": (1_930, 8),
     "upkeep": (2_810, 14),
 }

@@ -352,16 +352,13 @@ def _record_or_refuse_gaps(
 ) -> tuple[tuple[Gap, ...], OffsetGapError | None]:
     """Return lost offsets as gaps if gaps are allowed, else as an error."""
     if not lost or plan_input.config.archive.allow_gaps:
-        return tuple(_build_gap(frontier, r) for r in lost), None
+        number = frontier.kafka_partition
+        return tuple(Gap(number, r.start_offset, r.end_offset, "retention") for r in lost), None
     return (), OffsetGapError(
         f"{plan_input.description.topic}-{frontier.kafka_partition}: offsets {', '.join(map(str, lost))} were deleted "
         f"before they were archived, and {what} may have held some of them. To record the gap and archive the rest, "
         f"set archive.allow.gaps=true"
     )
-
-
-def _build_gap(frontier: Frontier, offsets: OffsetRange) -> Gap:
-    return Gap(frontier.kafka_partition, offsets.start_offset, offsets.end_offset, "retention")
 
 
 def _cut_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:

@@ -30,9 +30,9 @@ from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload, Side
 from kafka_s3_platform.model.segment import Segment, StoredObject
 from kafka_s3_platform.sources.contents import Contents
-from kafka_s3_platform.sources.judge import is_own_document
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, group_objects
 from kafka_s3_platform.sources.read import ForeignStream
+from kafka_s3_platform.sources.scan import is_own_document
 from kafka_s3_platform.store.objects import ObjectStore
 
 logger = logging.getLogger(__name__)

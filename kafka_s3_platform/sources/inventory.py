@@ -20,8 +20,8 @@ import msgspec
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.model.times import EPOCH, ONE_MS
 from kafka_s3_platform.partitioners.folders import Window
-from kafka_s3_platform.sources.judge import KeyJudge, is_own_document
 from kafka_s3_platform.sources.objects import ForeignObject
+from kafka_s3_platform.sources.scan import KeyJudge, is_own_document
 from kafka_s3_platform.store.objects import ListedPage, ObjectInfo, ObjectStore
 
 NewestFolder = tuple[int, int, str]

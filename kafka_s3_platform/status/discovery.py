@@ -19,7 +19,7 @@ from typing import Any
 from kafka_s3_platform.config.settings import ConnectorConfig, list_letter_topics, match_topics
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.sources.judge import compile_topic_filter
+from kafka_s3_platform.sources.scan import compile_topic_filter
 from kafka_s3_platform.store.index import ConnectorIndex
 
 

@@ -72,7 +72,7 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
 
     Raises store errors.
     """
-    measured = _list_measured(handle)
+    measured = (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
     # no ACL: an index's files have none, as delta-rs sets none
     store = ObjectStore(table.store.model_copy(update={"canned_acl": None}))
     at = 0
@@ -143,10 +143,6 @@ def _write_bound(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
     return value
-
-
-def _list_measured(handle: Handle) -> list[str]:
-    return (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
 
 
 @dataclass(frozen=True)

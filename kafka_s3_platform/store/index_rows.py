@@ -390,10 +390,6 @@ def _decode_kind(kind: str, rows: pa.Table) -> Iterator[IndexRow]:
             yield cls(*values)
 
 
-def _take_fields(row: Mapping[str, Any], cls: type[IndexRow]) -> dict[str, Any]:
-    return {f.name: row[f.name] for f in fields(cls)}
-
-
 def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
     numbers = _decode_json(row["kafka_partitions"], tuple[int, ...])
     configs = _decode_json(row["configs"], tuple[tuple[str, str], ...])
@@ -402,7 +398,7 @@ def _decode_generation(row: Mapping[str, Any]) -> TopicGeneration:
 
 
 def _decode_schema(row: Mapping[str, Any]) -> ArchivedSchema:
-    values = _take_fields(row, ArchivedSchema)
+    values = {f.name: row[f.name] for f in fields(ArchivedSchema)}
     values["subjects"] = _decode_json(row["subjects"], tuple[SubjectVersion, ...])
     values["schema_references"] = _decode_json(row["schema_references"], tuple[SchemaReference, ...])
     return ArchivedSchema(**values)

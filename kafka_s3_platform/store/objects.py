@@ -18,7 +18,7 @@ from uuid import uuid4
 from botocore import xform_name
 
 from kafka_s3_platform.config.settings import StoreSettings
-from kafka_s3_platform.errors import IntegrityError, MissingBucketError, PlatformError, StoreUnavailableError
+from kafka_s3_platform.errors import IntegrityError, MissingBucketError, StoreUnavailableError
 from kafka_s3_platform.model.segment import StoredObject
 from kafka_s3_platform.store.client import get_s3_client, suggest_bucket
 from kafka_s3_platform.store.clock import StoreClock
@@ -375,7 +375,7 @@ class ObjectStore:
             except PreconditionError as err:
                 raise IntegrityError(f"{self.uri(key)} was replaced while it was read; read it again") from err
             except (StoreUnavailableError, IntegrityError) as err:
-                if attempt == self.settings.max_retries or not _broke_off(err):
+                if attempt == self.settings.max_retries or not isinstance(err.__cause__, BROKEN_OFF):
                     raise
                 logger.warning("%s; repeating", err)
         raise AssertionError("unreachable")
@@ -536,7 +536,3 @@ def _encode_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def _add_checksum(body: bytes) -> dict[str, Any]:
     """Return a body for boto3 with its checksum. That becomes a signed header. Object Lock demands one."""
     return {"Body": body, "ChecksumCRC32": base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()}
-
-
-def _broke_off(err: PlatformError) -> bool:
-    return isinstance(err.__cause__, BROKEN_OFF)
