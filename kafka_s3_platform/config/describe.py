@@ -1,7 +1,6 @@
 """Describes the keys of a connector class and their defaults, and reports the effect of each key of a file.
 
 The file is not loaded for its report.
-
 """
 
 from collections.abc import Callable, Mapping

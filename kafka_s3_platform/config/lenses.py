@@ -2,7 +2,6 @@
 
 Source: Lenses' stream-reactor, `S3CommonConfigDef`, `S3SinkConfigDef`, `S3SourceConfigDef`, and of
 `kafka-connect-query-language` ConnectorLexer.g4 and ConnectorParser.g4.
-
 """
 
 import re

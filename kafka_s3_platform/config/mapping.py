@@ -1,7 +1,6 @@
 """Resolves a connector file and the worker's settings into one `ConnectorConfig`, by the table of all keys.
 
 The check report and `docs/connector-files.md` read this table, too.
-
 """
 
 from collections.abc import Mapping

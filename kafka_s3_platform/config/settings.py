@@ -3,7 +3,6 @@
 Each part is declared in `config.keys`, beside its keys, and other rooms import it from here. All settings
 are immutable and picklable, because Spark tasks carry them. Secrets are `SecretStr`, so no repr, log or page shows
 them.
-
 """
 
 from collections.abc import Iterable

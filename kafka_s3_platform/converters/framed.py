@@ -2,7 +2,6 @@
 
 JSON Schema and Protobuf have the id before values that are decoded one by one. An id in a header is put before the
 bytes, for the converters.
-
 """
 
 from abc import ABC, abstractmethod

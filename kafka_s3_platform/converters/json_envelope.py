@@ -4,7 +4,6 @@ Encoded are values as `{"schema": ..., "payload": ...}`. The Connect schema of a
 with `connect.meta.data`: it restores Connect's `connect.*` properties, and keeps Avro's own docs, enums and defaults as
 parameters. A null stays null, as with `replace.null.with.default=false`. Sources: Kafka's JsonConverter, Confluent's
 AvroData.
-
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,7 +3,6 @@
 Each record is decoded as a check, and its bytes are returned unchanged. The fields of a record, too, keep their bytes,
 with the branches of unions. Sources: Avro specification, "Object Container Files" and "Required Codecs"; Confluent S3
 sink, `avro.codec`.
-
 """
 
 import hashlib

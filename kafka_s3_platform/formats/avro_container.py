@@ -9,7 +9,6 @@ So fastavro reads only blocks of few objects, by schemas without recursion and w
 blocks, `Datum` walks through the bytes.
 
 Measured: a record of 96 B and 10 fields takes 6.7 CPU microseconds with fastavro, and 14 with the walk.
-
 """
 
 import bz2

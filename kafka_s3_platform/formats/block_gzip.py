@@ -7,7 +7,6 @@ Kafka also after a hole (compaction, transactions), sizes are bytes, not charact
 
 An object is read as lines, or by its index: only the selected blocks, each with its first offset. The docs show
 `read_from`, for programs of users.
-
 """
 
 import io

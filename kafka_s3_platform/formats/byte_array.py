@@ -3,7 +3,6 @@
 Each is ended by `format.bytearray.separator`. With our own value `length` of that setting, each value follows its
 length, a 32-bit big-endian number, and nothing ends it. Values may then hold any bytes. Source: Confluent S3 sink,
 `format.bytearray.separator`.
-
 """
 
 from collections.abc import Callable, Iterator

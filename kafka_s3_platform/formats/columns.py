@@ -2,7 +2,6 @@
 
 Columns may be slices. A null has the length -1. Two places with the same digest hold the same records in the same
 order.
-
 """
 
 from dataclasses import dataclass

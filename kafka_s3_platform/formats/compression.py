@@ -8,7 +8,6 @@ records). An explicit level is zlib-ng's. The default of zstd is level 1.
 
 Our libraries cannot read snappy's framings, Hadoop's snappy and LZ4 piece by piece, so this does. Sources: snappy's
 framing format, snappy-java's SnappyInputStream (xerial), Hadoop's BlockDecompressorStream.
-
 """
 
 import bz2

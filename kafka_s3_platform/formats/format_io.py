@@ -1,7 +1,6 @@
 """The reader and the writer of each format: the `FORMAT_IO` of the module in its row of `config/formats.py`.
 
 The keys `format.class`, `keys.format.class` and `headers.format.class` choose the writers of objects.
-
 """
 
 from collections.abc import Callable, Iterator, Mapping

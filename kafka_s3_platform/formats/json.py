@@ -7,7 +7,6 @@ union of several types as an object with a member for each, all null but one. No
 record. Sources: Kafka Connect, JsonConverter; Confluent AvroData; Jackson's defaults.
 
 The bytes of each line come back unchanged, after a check of their syntax.
-
 """
 
 import re

@@ -2,7 +2,6 @@
 
 A property is passed on under librdkafka's name, accepted without meaning, or refused with a reason. A property of
 librdkafka alone is written by its own name.
-
 """
 
 import os

@@ -1,7 +1,6 @@
 """The keys of every connector: its name, its class, its topics, its number of tasks, and its Kafka cluster.
 
 Its own connections override those of worker.properties.
-
 """
 
 from collections.abc import Mapping

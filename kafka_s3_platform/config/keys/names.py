@@ -3,7 +3,6 @@
 A variable is `{{variable}}` or `{{variable:parameter=value}}`, as in "File name format" of the README of Aiven's S3
 sink. A template for keys to write has to name topic, kafka partition and first offset, to read them back from the key.
 A template for existing keys need not name them all. It may also use `end_offset`, `key` and `any`.
-
 """
 
 import re

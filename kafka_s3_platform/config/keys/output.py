@@ -1,7 +1,6 @@
 """The keys of the content of objects: formats, keys and headers beside values, nulls, and codecs.
 
 Each kind of format has a key of its own for its codec, as in Connect.
-
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,6 @@
 """The keys of the way from Kafka to objects: converters, transforms, errors.
 
 Inputs are matched with outputs, as in Connect, when a file is loaded.
-
 """
 
 import re

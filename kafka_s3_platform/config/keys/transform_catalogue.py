@@ -2,7 +2,6 @@
 
 The options are parsed as Kafka parses their texts. Source: the `ConfigDef` of each class of Apache Kafka 4.3's
 `org.apache.kafka.connect.transforms`, and for ExtractTopic Confluent's page "ExtractTopic SMT Usage Reference".
-
 """
 
 import re

@@ -1,7 +1,6 @@
 """Parsers of single values. Each raises ValueError with a reason to follow the key's name in a message.
 
 The parsers for names of Java classes, full or short, return the implementation here.
-
 """
 
 import re

@@ -8,7 +8,6 @@ a map with strings as keys is a map of Avro.
 The values of a message are counted before it is parsed, if its bytes may hold too many. An inner message takes only two
 bytes, but all fields of its type in memory: half a million messages of a thousand fields each fit into a megabyte.
 Source: Protocol Buffers documentation, "Encoding".
-
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

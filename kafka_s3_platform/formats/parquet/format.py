@@ -7,7 +7,6 @@ of types, no fixed and no enum (they come back as bytes and string), and no defa
 The Avro schema decides the type of each value. Parquet knows less than Avro: an enum is bytes, a decimal in a fixed is
 a number, a union is a struct of numbered members, and a field of nulls alone has no column. Source: parquet-avro,
 AvroSchemaConverter and AvroWriteSupport.
-
 """
 
 import io

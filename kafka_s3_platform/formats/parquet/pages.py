@@ -5,7 +5,6 @@ bytes may claim gigabytes, and an entry of a dictionary may be repeated a millio
 pages are read first, from bytes read later by Arrow too, and batches have as many rows as fit.
 
 Footers and page headers are structs of Thrift. Source: Apache Thrift, "Thrift Compact protocol encoding".
-
 """
 
 import math

@@ -6,7 +6,6 @@ types. A value other than a record becomes the column `value`; keys are the colu
 Sources: Confluent S3 sink, ParquetFormat; Apache parquet-avro, AvroSchemaConverter.
 
 The bounds of row groups depend on the records alone. One of them is in memory at a time.
-
 """
 
 import json
