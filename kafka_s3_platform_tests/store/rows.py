@@ -223,7 +223,7 @@ def encode(*rows: IndexRow, retired: tuple[Segment, ...] = ()) -> pa.Table:
     return encode_rows([TopicRows("t", rows, retired, "run")], COMMON)
 
 
-def changed(rows: pa.Table, column: str, value: str | None) -> pa.Table:
+def changed(rows: pa.Table, column: str, value: str | int | None) -> pa.Table:
     at = rows.schema.get_field_index(column)
     return rows.set_column(at, rows.schema.field(at), pa.array([value], rows.schema.field(at).type))
 

@@ -153,11 +153,6 @@ def test_a_key_that_a_value_of_a_record_may_have_made_is_read(key: str) -> None:
     decode(SEGMENT, "key", key)
 
 
-def changed(rows: pa.Table, column: str, value: str | int | None) -> pa.Table:
-    at = rows.schema.get_field_index(column)
-    return rows.set_column(at, rows.schema.field(at), pa.array([value], rows.schema.field(at).type))
-
-
 def decode(row: IndexRow, column: str, value: str | int | None) -> None:
     rows = changed(encode(row), column, value)
     _ = [*decode_segments(rows)] if isinstance(row, Segment) else build_state(7, rows)
