@@ -10,10 +10,9 @@ from zoneinfo import ZoneInfo
 from kafka_s3_platform.config.dialects import Dialect, read_as
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.keys.archive import ARCHIVE_KEYS, read_archive
+from kafka_s3_platform.config.keys.archive import ARCHIVE_KEYS, LIMIT_KEYS, read_archive
 from kafka_s3_platform.config.keys.general import CLASS, GENERAL_KEYS, TASKS_MAX, read_kafka, read_topics
 from kafka_s3_platform.config.keys.layout import LAYOUT_KEYS, SEGMENT_BYTES, read_layout
-from kafka_s3_platform.config.keys.limits import LIMIT_KEYS
 from kafka_s3_platform.config.keys.records import RECORD_KEYS, read_records
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding, Sheet, substitute_variables
 from kafka_s3_platform.config.keys.source import OF_HEADERS, SOURCE_KEYS, leave_unused, needs_topic_key, read_source

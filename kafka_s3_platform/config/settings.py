@@ -39,6 +39,8 @@ __all__ = (
     "StoreSettings",
     "ThawTier",
     "TransformSettings",
+    "list_letter_topics",
+    "match_topics",
 )
 
 

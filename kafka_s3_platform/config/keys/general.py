@@ -10,8 +10,8 @@ from pydantic import Field, SecretStr
 
 from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
 from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.archive import BATCH_BYTES
 from kafka_s3_platform.config.keys.clients import Scope, select_security, translate_properties
-from kafka_s3_platform.config.keys.limits import BATCH_BYTES
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     REQUIRED,

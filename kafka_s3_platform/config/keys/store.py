@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, NonNegativeInt, SecretStr
 
 from kafka_s3_platform.config.keys import values
+from kafka_s3_platform.config.keys.archive import read_limits
 from kafka_s3_platform.config.keys.credentials import (
     ACCESS_KEY_ID,
     CREDENTIALS_KEYS,
@@ -20,7 +21,6 @@ from kafka_s3_platform.config.keys.credentials import (
     read_role,
     refuse_two_methods,
 )
-from kafka_s3_platform.config.keys.limits import read_limits
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     REQUIRED,
