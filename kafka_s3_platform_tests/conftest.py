@@ -84,7 +84,7 @@ TOGETHER = {
         "reading/test_read",
         "spark/test_runner",
         "spark/test_session",
-        "formats/avro/test_write",
+        "formats/test_avro",
     ),
     "Spark and what is killed": (
         *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation", "undecided")),

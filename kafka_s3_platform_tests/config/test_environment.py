@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from kafka_s3_platform.config.keys.environment import VARIABLES
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform_tests.config.test_examples import ROOT
+from kafka_s3_platform_tests.conftest import REPOSITORY
 
 READ = re.compile(r"environ(?:\.get\(|\[)[\"'](\w+)|env(?:\.get\(|\[)[\"'](\w+)[\"']")
 
@@ -16,7 +16,7 @@ def is_declared(name: str) -> bool:
 
 def test_every_variable_that_the_code_reads_is_in_the_table() -> None:
     # Zooz's variables are read from a file that somebody wants to be converted.
-    sources = [path for path in sorted((ROOT / "kafka_s3_platform").rglob("*.py")) if path.name != "zooz.py"]
+    sources = [path for path in sorted((REPOSITORY / "kafka_s3_platform").rglob("*.py")) if path.name != "zooz.py"]
     read = {name for path in sources for groups in READ.findall(path.read_text()) for name in groups if name}
     # `PATH` is everybody's.
     assert [name for name in sorted(read - {"PATH"}) if not is_declared(name)] == []
@@ -24,13 +24,13 @@ def test_every_variable_that_the_code_reads_is_in_the_table() -> None:
 
 
 def test_our_own_names_are_written_once() -> None:
-    for path in sorted((ROOT / "kafka_s3_platform").rglob("*.py")):
+    for path in sorted((REPOSITORY / "kafka_s3_platform").rglob("*.py")):
         if path.name != "environment.py":
             assert re.findall(r'^\w+ = "KAFKA_S3_\w+"', path.read_text(), re.MULTILINE) == [], path
 
 
 def test_the_instance_asks_for_no_other() -> None:
-    asked = re.findall(r"env: (\w+)", (ROOT / "deploy" / "dagster.yaml").read_text())
+    asked = re.findall(r"env: (\w+)", (REPOSITORY / "deploy" / "dagster.yaml").read_text())
     assert asked
     assert [name for name in asked if not is_declared(name)] == []
 

@@ -1,5 +1,6 @@
 """Records of every kind that Kafka can hold, as batches cut in every way."""
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,19 @@ from hypothesis import strategies as st
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 
 Record = dict[str, Any]
+
+GOLDEN_RECORDS: list[Record] = [
+    {"key": None, "value": None, "headers": None, "timestamp": -1},
+    {"key": b"", "value": b"", "headers": [], "timestamp": 0},
+    {"key": b"k", "value": b"\x00\xff", "headers": [{"key": "", "value": b""}], "timestamp": 1_356_998_400_123},
+    {
+        "key": "ü".encode(),
+        "value": b"tombstone follows",
+        "headers": [{"key": "a-b", "value": None}, {"key": "a-b", "value": b"2"}, {"key": "ключ", "value": b"1"}],
+        "timestamp": 1_356_998_400_000_000,
+    },
+    {"key": "ü".encode(), "value": None, "headers": None, "timestamp": 1_356_998_400_124},
+]
 
 blobs = st.none() | st.binary(max_size=6)
 header_lists = st.none() | st.lists(st.fixed_dictionaries({"key": st.text(max_size=3), "value": blobs}), max_size=3)
@@ -54,3 +68,13 @@ def _masked(column: pa.Array) -> pa.Array:
     if pa.types.is_list(column.type):
         return pa.Array.from_buffers(column.type, len(full), buffers[:2], children=[full.values])
     return pa.Array.from_buffers(column.type, len(full), buffers)
+
+
+def describe_as_json(row: Record) -> Record:
+    """A record as JSON has it."""
+
+    def text(value: bytes | None) -> str | None:
+        return None if value is None else base64.b64encode(value).decode()
+
+    headers = row["headers"] and [{"key": h["key"], "value": text(h["value"])} for h in row["headers"]]
+    return {**row, "key": text(row["key"]), "value": text(row["value"]), "headers": headers}

@@ -29,9 +29,7 @@ from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform_tests.formats.connect import came, decoded, payload, written_with_sidecars
-from kafka_s3_platform_tests.formats.envelope.test_json_and_avro import plain
-from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS
-from kafka_s3_platform_tests.formats.records import batch_of, rows_of
+from kafka_s3_platform_tests.formats.records import GOLDEN_RECORDS, batch_of, describe_as_json, rows_of
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "formats"
 
@@ -199,7 +197,7 @@ def test_the_json_envelope_of_each_codec(codec: str) -> None:
         rows_of(pa.Table.from_batches(EnvelopeJsonReader(io.BytesIO(body), "k").batches(), RECORD_SCHEMA)) == expected
     )
     rows = [json.loads(line) for line in DECOMPRESS[codec](body).splitlines()]
-    assert rows == [plain(row) for row in expected]
+    assert rows == [describe_as_json(row) for row in expected]
 
 
 def test_block_gzip_and_its_index() -> None:

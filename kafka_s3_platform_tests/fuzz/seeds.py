@@ -17,8 +17,7 @@ from kafka_s3_platform.formats.compression import CompressedSink
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
-from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS
-from kafka_s3_platform_tests.formats.records import batch_of
+from kafka_s3_platform_tests.formats.records import GOLDEN_RECORDS, batch_of
 from kafka_s3_platform_tests.sources import test_lenses as lenses
 
 _RICH = {

@@ -20,7 +20,7 @@ from kafka_s3_platform_tests.config.sentences import (
 )
 from kafka_s3_platform_tests.config.sentences.collected import list_sentences
 from kafka_s3_platform_tests.config.sentences.files import file_of, resolve, without_meaning
-from kafka_s3_platform_tests.converters.json_envelope import test_encode, test_nulls
+from kafka_s3_platform_tests.converters import test_json_envelope
 from kafka_s3_platform_tests.converters.json_schema import test_objects as test_objects_of_json
 from kafka_s3_platform_tests.defs import test_runs
 from kafka_s3_platform_tests.faults import test_archive_killed
@@ -102,8 +102,8 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
     ),
     "A null stays null, as with `true`.": (
         test_objects_of_json.test_a_null_stays_null_whatever_the_default,
-        test_nulls.test_the_option_against_defaults_is_known,
-        test_encode.test_a_null_stays_null_as_there,
+        test_json_envelope.test_the_option_against_defaults_is_known,
+        test_json_envelope.test_a_null_stays_null_as_there,
     ),
     "A run keeps its schemas.": (test_registry.test_a_run_asks_for_a_schema_once_however_small_a_cache_the_file_wants,),
     "Set by Connect's runtime.": (test_registry.test_a_converter_is_that_of_its_side_whatever_the_file_calls_its_type,),

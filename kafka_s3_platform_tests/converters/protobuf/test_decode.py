@@ -1,4 +1,7 @@
+"""What a message comes to is told in time that grows with its bytes, whatever they are."""
+
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +11,22 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import wrappers_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
 
+from kafka_s3_platform.converters.protobuf.decode import MessageSizes
 from kafka_s3_platform.converters.protobuf.files import compile_file
 from kafka_s3_platform_tests.converters.conftest import Convert, Register
+
+
+@pytest.mark.parametrize("start", [b"", b"\x0a", b"\x08", b"\x0b" * 50], ids=["tag", "size", "number", "groups"])
+def test_a_number_that_never_ends_costs_little(start: bytes) -> None:
+    """Each byte of one made it longer: a megabyte took half a minute, eight of them half an hour."""
+    sizes, began = MessageSizes(FileDescriptorProto.DESCRIPTOR), time.process_time()
+    sizes.check(start + b"\xff" * 1_000_000)
+    assert time.process_time() - began < 1
+
 
 Framed = Callable[[int, bytes], bytes]
 

@@ -1,40 +1,124 @@
-"""The envelope as JSON lines and as Avro holds records exactly, as the one in Parquet does."""
+"""Every row of the tables of formats and codecs has what writes it, what reads it, and a line in the documents.
 
-import base64
+The envelope as JSON lines and as Avro holds records exactly, as the one in Parquet does.
+"""
+
 import contextlib
 import io
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.formats import WRITTEN_FORMATS
+from kafka_s3_platform.config.codecs import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS, Codec
+from kafka_s3_platform.config.formats import FORMATS, WRITTEN_FORMATS, Format, find_format
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.formats import reading
+from kafka_s3_platform.formats.avro_container import AVRO_COMPRESSION
 from kafka_s3_platform.formats.columns import RecordDigest
+from kafka_s3_platform.formats.compression import COMPRESSION
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader, encode_varints
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
+from kafka_s3_platform.formats.format_io import load_format_io
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform_tests.formats.connect import payload, written
-from kafka_s3_platform_tests.formats.envelope.test_parquet import GOLDEN_RECORDS
-from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, rows_of, with_bytes_under_nulls
+from kafka_s3_platform.model.connect import ConnectBatch, Schema
+from kafka_s3_platform_tests.formats.connect import came, decoded, payload, written
+from kafka_s3_platform_tests.formats.records import (
+    GOLDEN_RECORDS,
+    Record,
+    batch_of,
+    cut,
+    describe_as_json,
+    records,
+    rows_of,
+    with_bytes_under_nulls,
+)
 
-FORMATS = ["envelope.json", "envelope.avro"]
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+RECORD = Schema('{"type":"record","name":"R","fields":[{"name":"n","type":"int"}]}')
+
+
+@pytest.mark.parametrize("row", FORMATS.values(), ids=lambda row: row.name)
+def test_every_format_is_read_and_written_by_its_module_and_named_in_the_documents(row: Format) -> None:
+    found = load_format_io(row)
+    assert (found.new_writer is not None) == row.is_written
+    assert (found.new_record_reader is not None) == row.is_envelope
+    assert (found.new_reader is not None) == (not row.is_envelope)
+    assert f"| `{row.name}` |" in DOCUMENT
+    assert row.holds
+
+
+@pytest.mark.parametrize("row", WRITTEN_FORMATS.values(), ids=lambda row: row.name)
+def test_every_written_format_has_its_codecs_their_names_and_a_kind(row: Format) -> None:
+    row.check_codec(row.default_codec, None)
+    assert row.codecs.keys() <= row.extensions.keys()
+    assert all(row.extension(codec, "bin") in row.readable_extensions("bin") for codec in row.codecs)
+    assert row.kind
+
+
+@pytest.mark.parametrize("row", WRITTEN_FORMATS.values(), ids=lambda row: row.name)
+def test_every_format_is_written_with_each_of_its_codecs(row: Format) -> None:
+    batch = decoded([{"n": 1}], RECORD) if row.needs_schema else came([b"1"])
+    for codec in row.codecs:
+        assert written(LayoutSettings(format=row.name, codec=codec), batch, schema=RECORD if row.needs_schema else None)
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
+def test_every_codec_compresses_and_decompresses_where_its_row_says_so(codec: Codec) -> None:
+    lines = COMPRESSION.get(codec.name)
+    assert (lines is not None) == (codec.lines is not None)
+    assert (lines is not None and lines.new_compressor is not None) == (codec.lines == "written")
+    blocks = AVRO_COMPRESSION.get(codec.name)
+    assert (blocks is not None) == (codec.avro is not None)
+    assert (blocks is not None and blocks.new_compress is not None) == (codec.avro == "written")
+    assert re.search(rf"^\| {codec.name} \| \w", DOCUMENT, re.MULTILINE)
+
+
+def test_every_codec_of_a_table_belongs_to_some_format() -> None:
+    used = {name for row in WRITTEN_FORMATS.values() for name in row.codecs}
+    assert {*AVRO_CODECS, *PARQUET_CODECS} <= used
+    assert {*READ_CODECS} | used == {*CODECS}
+
+
+@pytest.mark.parametrize("codec", AVRO_COMPRESSION)
+def test_blocks_of_avro_come_back(codec: str) -> None:
+    compress = AVRO_COMPRESSION[codec].new_compress
+    if compress is not None:
+        for level in (None, *CODECS[codec].levels[:1]):
+            body = bytes(compress(level)(memoryview(b"abc" * 1_000)))
+            assert AVRO_COMPRESSION[codec].decompress(body, 3_000) == b"abc" * 1_000
+
+
+@pytest.mark.parametrize("codec", PARQUET_CODECS)
+def test_parquet_comes_back(codec: str) -> None:
+    body = written(LayoutSettings(format="parquet", codec=codec), decoded([{"n": 1}], RECORD), schema=RECORD)
+    assert pq.read_table(io.BytesIO(body)).to_pylist() == [{"n": 1}]
+
+
+def test_of_a_users_own_class_nothing_is_known() -> None:
+    row = find_format("my_package.CsvFormat")
+    assert (row.is_plugin, row.module) == (True, "own_class")
+    assert (row.is_envelope, row.needs_schema, row.kinds("gzip"), row.codecs) == (False, False, set(), {})
+
+
+ENVELOPES = ["envelope.json", "envelope.avro"]
 READERS: dict[str, Callable[[Any, str], Any]] = {
     "envelope.json": EnvelopeJsonReader,
     "envelope.avro": EnvelopeAvroReader,
 }
-ALL_CODECS = [(name, codec) for name in FORMATS for codec in WRITTEN_FORMATS[name].codecs]
+ALL_CODECS = [(name, codec) for name in ENVELOPES for codec in WRITTEN_FORMATS[name].codecs]
 
 
 def body_of(format_name: str, *batches: pa.RecordBatch, codec: str | None = None) -> bytes:
@@ -52,7 +136,7 @@ def read(format_name: str, body: bytes) -> list[Record]:
     return rows_of(pa.Table.from_batches(batches_of(format_name, body), RECORD_SCHEMA))
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", ENVELOPES)
 @settings(deadline=None)
 @given(found=records, bounds=st.lists(st.integers(0, 30), max_size=4))
 def test_records_come_back_exactly_however_they_were_batched(
@@ -70,7 +154,7 @@ def test_records_come_back_exactly_however_they_were_batched(
     assert digests[0].hexdigest() == digests[1].hexdigest()
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", ENVELOPES)
 @settings(deadline=None)
 @given(found=records)
 def test_bytes_under_nulls_come_back_as_nulls(format_name: str, found: list[Record]) -> None:
@@ -86,12 +170,12 @@ def test_every_codec_comes_back(format_name: str, codec: str) -> None:
     assert read(format_name, body) == rows_of(whole)
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", ENVELOPES)
 def test_no_records_are_an_object_of_none(format_name: str) -> None:
     assert read(format_name, body_of(format_name)) == []
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", ENVELOPES)
 def test_batches_are_bounded(format_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BATCH_RECORDS", 100)
     body = body_of(format_name, batch_of(GOLDEN_RECORDS * 50))
@@ -101,20 +185,10 @@ def test_batches_are_bounded(format_name: str, monkeypatch: pytest.MonkeyPatch) 
 # Others read it
 
 
-def plain(row: Record) -> Record:
-    """A record as JSON has it."""
-
-    def text(value: bytes | None) -> str | None:
-        return None if value is None else base64.b64encode(value).decode()
-
-    headers = row["headers"] and [{"key": h["key"], "value": text(h["value"])} for h in row["headers"]]
-    return {**row, "key": text(row["key"]), "value": text(row["value"]), "headers": headers}
-
-
 def test_any_json_reader_reads_the_lines() -> None:
     whole = batch_of(GOLDEN_RECORDS)
     body = body_of("envelope.json", whole)
-    assert [json.loads(line) for line in body.splitlines()] == [plain(row) for row in rows_of(whole)]
+    assert [json.loads(line) for line in body.splitlines()] == [describe_as_json(row) for row in rows_of(whole)]
 
 
 @settings(deadline=None)
@@ -213,7 +287,7 @@ def test_avro_of_another_tool_is_refused() -> None:
         read("envelope.avro", other.getvalue())
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("format_name", ENVELOPES)
 def test_what_the_source_raises_passes_through(format_name: str) -> None:
     class Failing(io.BytesIO):
         def read(self, _: int | None = -1, /) -> bytes:

@@ -19,21 +19,17 @@ from kafka_s3_platform.formats.envelope import parquet as envelope
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform_tests.formats.records import Record, batch_of, cut, records, rows_of, with_bytes_under_nulls
+from kafka_s3_platform_tests.formats.records import (
+    GOLDEN_RECORDS,
+    Record,
+    batch_of,
+    cut,
+    records,
+    rows_of,
+    with_bytes_under_nulls,
+)
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "envelope-1.parquet"
-GOLDEN_RECORDS: list[Record] = [
-    {"key": None, "value": None, "headers": None, "timestamp": -1},
-    {"key": b"", "value": b"", "headers": [], "timestamp": 0},
-    {"key": b"k", "value": b"\x00\xff", "headers": [{"key": "", "value": b""}], "timestamp": 1_356_998_400_123},
-    {
-        "key": "ü".encode(),
-        "value": b"tombstone follows",
-        "headers": [{"key": "a-b", "value": None}, {"key": "a-b", "value": b"2"}, {"key": "ключ", "value": b"1"}],
-        "timestamp": 1_356_998_400_000_000,
-    },
-    {"key": "ü".encode(), "value": None, "headers": None, "timestamp": 1_356_998_400_124},
-]
+GOLDEN = Path(__file__).parents[1] / "golden" / "envelope-1.parquet"
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CODECS = ["null", "deflate", "snappy", "bzip2", "zstd"]
 # The text is kept as it is: with its spaces, documentation, aliases and logical types.
 ORDER = Schema(
