@@ -1,8 +1,16 @@
-"""What Lenses' S3 sink wrote, in its names and in its envelopes, is read as the records that it was given."""
+"""What Lenses' S3 sink wrote, in its names and in its envelopes, is read as the records that it was given.
+
+Objects that are named by the offset of their last record, as Lenses' sink and templates name them.
+
+Objects whose names prove that they hold the same records, in whichever folders they are.
+"""
 
 import gzip
 import io
 import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -12,9 +20,13 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
+from kafka_s3_platform.model.notes import DoubtNote
+from kafka_s3_platform.sources.objects import group_objects
+from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.sources.memory import MemoryStore, decoded_values, lines, restored, source
+from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, config_of, confluent
 
 LAYOUT = {"key_layout": "lenses", "topics_dir": "streamReactorBackups", "format": "lenses.json"}
 NAME = "streamReactorBackups/myTopic/1/000000000003_10001_10003"
@@ -53,11 +65,34 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "metadata", "type": ["null", METADATA], "default": None},
 ]
 SAM = {"name": "sam", "title": None}
-JSON = {"value": {"format": "JSON"}, "key": {"format": "JSON"}}
+
+
+LENSES_JSON = {"value": {"format": "JSON"}, "key": {"format": "JSON"}}
+
+LENSES: Keys = {
+    "connector.class": "io.lenses.streamreactor.connect.aws.s3.source.S3SourceConnector",
+    "connect.s3.kcql": "INSERT INTO copy SELECT * FROM bucket:topics STOREAS JSON",
+    "key.converter": JSON,
+    "value.converter": JSON,
+}
+TEMPLATE = {
+    **confluent("json", JSON, JSON),
+    "archive.source.template": "{{topic}}/{{partition}}/{{end_offset}}.json",
+}
+ENVELOPES = LENSES | {"connect.s3.kcql": f"{LENSES['connect.s3.kcql']} PROPERTIES('store.envelope'=true)"}
+
+VALUES = confluent("json", JSON, JSON)
+HOURLY = VALUES | {"partitioner.class": "HourlyPartitioner", "locale": "en", "timezone": "UTC"}
+
+TEMPLATE_FIELDS = VALUES | {"partitioner.class": "FieldPartitioner", "partition.field.name": "f"}
+
+ANY = VALUES | {"archive.source.template": "dt={{any}}/{{topic}}+{{partition}}+{{start_offset}}.json"}
+BOTH = VALUES | {"archive.source.template": "dt={{any}}/{{topic}}+{{partition}}+{{start_offset}}-{{end_offset}}.json"}
+HOUR = "topics/t/year=2026/month=01/day=01/hour="
 
 
 def config(format_name: str = "lenses.json", **own: Any) -> ConnectorConfig:
-    return source({**LAYOUT, "format": format_name}, records=JSON, **own)
+    return source({**LAYOUT, "format": format_name}, records=LENSES_JSON, **own)
 
 
 def record(offset: int) -> dict[str, Any]:
@@ -200,3 +235,148 @@ def test_objects_without_values_are_tombstones_only_where_the_file_says_that_val
 
 def test_nothing_is_said_to_be_lost_that_the_envelope_has_a_place_for() -> None:
     assert not [note for note in explain_missing(config()) if "holds no" in note]
+
+
+def stream(folder: Path, keys: Keys, objects: Mapping[int, bytes]) -> ForeignStream:
+    config = config_of(folder, keys)
+    store = MemoryStore({f"topics/t/0/{last}.json": body for last, body in objects.items()})
+    (group,) = group_objects(scan_objects(config, store=store))
+    return ForeignStream(config, group, store)
+
+
+def envelopes(start: int, count: int) -> bytes:
+    return b"".join(b'{"key":1,"value":%d,"metadata":{"offset":%d}}\n' % (n, n) for n in range(start, start + count))
+
+
+@pytest.mark.parametrize("keys", [LENSES, TEMPLATE], ids=["Lenses", "a template"])
+def test_an_object_with_more_records_than_offsets_up_to_its_last_one_is_bad(tmp_path: Path, keys: Keys) -> None:
+    found = stream(tmp_path, keys, {2: lines(0, 4)})
+    with pytest.raises(IntegrityError, match=r"2\.json holds 4 records, but the offset 2 in its name has room for"):
+        list(found)
+
+
+@pytest.mark.parametrize("keys", [LENSES, TEMPLATE], ids=["Lenses", "a template"])
+@pytest.mark.parametrize(
+    ("middle", "hole"),
+    [({}, (4, 8)), ({7: lines(6, 2)}, (4, 6)), ({7: lines(4, 4)}, None)],
+    ids=["missing", "cut", "whole"],
+)
+def test_offsets_between_two_objects_that_are_in_none_are_told(
+    tmp_path: Path, keys: Keys, middle: dict[int, bytes], hole: tuple[int, int] | None
+) -> None:
+    found = stream(tmp_path, keys, {3: lines(0, 4), **middle, 11: lines(8, 4)})
+    list(found)
+    told = [f"t-0: offsets [{hole[0]}, {hole[1]}) are in no object"] if hole else []
+    assert [gap.partition(",")[0] + "," + gap.split(",")[1] for gap in found.report.gaps] == told
+    assert found.report.gap_count == len(told)
+
+
+def test_offsets_between_two_envelopes_that_are_in_none_are_told(tmp_path: Path) -> None:
+    found = stream(tmp_path, ENVELOPES, {3: envelopes(0, 4), 11: envelopes(8, 4)})
+    list(found)
+    assert ["t-0: offsets [4, 8) are in no object" in gap for gap in found.report.gaps] == [True]
+
+
+@pytest.mark.parametrize(("end", "hole"), [(10, (8, 10)), (8, None), (None, None)])
+def test_offsets_that_were_asked_for_behind_the_last_object_are_told(
+    tmp_path: Path, end: int | None, hole: tuple[int, int] | None
+) -> None:
+    config = config_of(tmp_path, TEMPLATE)
+    store = MemoryStore({"topics/t/0/3.json": lines(0, 4), "topics/t/0/7.json": lines(4, 4)})
+    (group,) = group_objects(scan_objects(config, store=store))
+    found = ForeignStream(config, group, store, 2, end, by_offset=True)
+    list(found)
+    assert [f"offsets [{hole[0]}, {hole[1]}) are in no object" in gap for gap in found.report.gaps if hole] == [
+        True
+    ] * bool(hole)
+    assert found.report.gap_count == bool(hole)
+
+
+def values(folder: Path, keys: Keys, objects: Mapping[str, bytes]) -> list[bytes]:
+    config = config_of(folder, keys)
+    store = MemoryStore(objects)
+    (group,) = group_objects(scan_objects(config, store=store))
+    return [v for batch in ForeignStream(config, group, store) for v in batch.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        (HOURLY, (f"{HOUR}12/t+0+10.json", f"{HOUR}13/t+0+10.json")),
+        (TEMPLATE_FIELDS, ("topics/t/f=a/t+0+10.json", "topics/t/f=b/t+0+10.json")),
+        (ANY, ("topics/dt=1/t+0+10.json", "topics/dt=2/t+0+10.json")),
+    ],
+    ids=["hours", "fields", "a template"],
+)
+def test_two_objects_that_begin_at_one_offset_hold_one_record_twice(
+    tmp_path: Path, keys: Keys, names: tuple[str, str]
+) -> None:
+    objects = {names[0]: lines(10, 3), names[1]: lines(10, 5)}
+    with pytest.raises(IntegrityError, match=r"it begins where .* does, so records would come twice"):
+        values(tmp_path, keys, objects)
+    ignoring = keys | {"behavior.on.error": "ignore"}
+    assert values(tmp_path, ignoring, objects) == [b"10", b"11", b"12"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (("0-9", lines(0, 10)), ("5-14", lines(5, 10)), 5),
+        (("0-9", lines(0, 10)), ("5-14", lines(5, 3)), 5),
+        (("0-9", lines(0, 3)), ("5-14", lines(5, 10)), 9),
+        (("0-9", lines(0, 3)), ("5-14", lines(5, 3)), None),
+        (("0-4", lines(0, 5)), ("5-14", lines(5, 10)), None),
+    ],
+    ids=["both whole", "the first whole", "the second whole", "neither", "apart"],
+)
+def test_names_and_numbers_of_records_prove_that_two_objects_share_records(
+    tmp_path: Path, one: tuple[str, bytes], other: tuple[str, bytes], shared: int | None
+) -> None:
+    objects = {f"topics/dt={n}/t+0+{name}.json": body for n, (name, body) in enumerate((one, other))}
+    if shared is None:
+        assert len(values(tmp_path, BOTH, objects)) == (one[1] + other[1]).count(b"\n")
+        return
+    with pytest.raises(IntegrityError, match=f"5-14.json holds offset {shared}, and so does an object before it"):
+        values(tmp_path, BOTH, objects)
+
+
+def split(*objects: tuple[str, int, int]) -> dict[str, bytes]:
+    """Objects of a folder, a first offset and a number of records each."""
+    return {f"{HOUR}{hour}/t+0+{first}.json": lines(first, count) for hour, first, count in objects}
+
+
+@pytest.mark.parametrize(
+    ("objects", "bad"),
+    [
+        ((("08", 20, 7), ("09", 24, 5), ("08", 27, 3)), ("09/t+0+24", 24)),
+        ((("08", 20, 7), ("09", 19, 1), ("09", 25, 2), ("08", 27, 3)), ("09/t+0+25", 25)),
+        ((("08", 20, 4), ("08", 24, 4), ("09", 22, 6), ("08", 28, 1)), ("09/t+0+22", 22)),
+    ],
+)
+def test_an_object_whose_records_reach_the_next_one_of_its_folder_holds_all_offsets_between(
+    tmp_path: Path, objects: tuple[tuple[str, int, int], ...], bad: tuple[str, int]
+) -> None:
+    where, shared = bad
+    with pytest.raises(IntegrityError, match=rf"{re.escape(where)}.json holds offset {shared}, and so does an object"):
+        values(tmp_path, HOURLY, split(*objects))
+
+
+@pytest.mark.parametrize(
+    ("objects", "doubt"),
+    [
+        ((("08", 20, 7), ("09", 27, 3), ("10", 30, 1)), ""),
+        ((("08", 20, 7), ("09", 24, 5)), "order differs from the source's: records of 1 objects lay between"),
+        ((("08", 20, 3), ("09", 24, 5), ("08", 29, 3)), "by names and numbers of records, 1 objects begin behind"),
+        ((("08", 20, 3), ("09", 24, 2), ("10", 29, 3)), "by names and numbers of records, 2 objects begin behind"),
+    ],
+)
+def test_an_order_of_folders_that_names_and_numbers_do_not_prove_is_a_doubt(
+    tmp_path: Path, objects: tuple[tuple[str, int, int], ...], doubt: str
+) -> None:
+    config = config_of(tmp_path, HOURLY)
+    store = MemoryStore(split(*objects))
+    (group,) = group_objects(scan_objects(config, store=store))
+    stream = ForeignStream(config, group, store)
+    assert sum(batch.num_rows for batch in stream) == sum(count for _, _, count in objects)
+    doubts = [note for note in stream.report.notes(config) if isinstance(note, DoubtNote)]
+    assert [doubt in note for note in doubts] == [True] * bool(doubt)
