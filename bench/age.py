@@ -17,7 +17,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.aged.index import write_aged_index
 from kafka_s3_platform_tests.aged.paths import PATHS
 from kafka_s3_platform_tests.aged.rows import Age

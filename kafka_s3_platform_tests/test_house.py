@@ -19,7 +19,7 @@ MIN_LINES = 180
 
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_050, 12),
-    "archive": (3_420, 15),
+    "archive": (3_420, 14),
     "avro": (2_540, 12),
     "cli": (4_150, 33),
     "config": (9_020, 32),
@@ -42,7 +42,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "status": (1_560, 9),
     "store": (4_620, 17),
     "transforms": (1_930, 8),
-    "upkeep": (2_810, 14),
+    "upkeep": (2_750, 12),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 

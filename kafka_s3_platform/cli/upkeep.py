@@ -24,7 +24,7 @@ from kafka_s3_platform.cli.runs import (
 from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.upkeep.index.run import UpkeepReport, keep_up_index
+from kafka_s3_platform.upkeep.index import UpkeepReport, keep_up_index
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
 

@@ -12,7 +12,7 @@ from kafka_s3_platform.defs.restore.form import name_restore_job
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.work import REPLAY_JOBS
-from kafka_s3_platform.upkeep.index.run import UpkeepReport, keep_up_index
+from kafka_s3_platform.upkeep.index import UpkeepReport, keep_up_index
 
 NIGHTLY = "0 4 * * *"
 """After the night's compaction, and before the check of the objects."""

@@ -7,7 +7,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.store.index_reads import forget_rows
-from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.aged.index import write_aged_index
 from kafka_s3_platform_tests.aged.paths import PATHS
 from kafka_s3_platform_tests.aged.rows import Age

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.archive.evolution import SchemaTargets
+from kafka_s3_platform.archive.pipeline import SchemaTargets
 from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
 from kafka_s3_platform.converters import new_converter

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.archive.evolution import SchemaTargets
+from kafka_s3_platform.archive.pipeline import SchemaTargets
 from kafka_s3_platform.avro.schema import strip_logical_types
 from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings

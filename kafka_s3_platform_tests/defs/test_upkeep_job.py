@@ -10,7 +10,7 @@ from kafka_s3_platform.defs import jobs as module
 from kafka_s3_platform.defs.jobs import make_upkeep_job, make_upkeep_schedule
 from kafka_s3_platform.defs.resources import NoValues
 from kafka_s3_platform.instance.work import FAILURE_TAG
-from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import connector
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, archive_hour

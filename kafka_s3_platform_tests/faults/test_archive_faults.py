@@ -27,7 +27,7 @@ from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.index.fold import FoldReport, fold_index
+from kafka_s3_platform.upkeep.index import FoldReport, fold_index
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy

@@ -24,7 +24,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform.upkeep.index import keep_up_index
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab

@@ -365,7 +365,7 @@ class SimIndex(ConnectorIndex):
             raise StoreUnavailableError("no answer")
 
     def fold(self, before: datetime, lateness: timedelta) -> bool:
-        """Fold as `upkeep/index/fold.py` does. Return whether there was something to fold."""
+        """Fold as `upkeep/index.py` does. Return whether there was something to fold."""
         snapshot = SimSnapshot(self)
         folding = fold_state(snapshot.topic(TOPIC).state, lateness, before)
         if folding is None:

@@ -32,8 +32,8 @@ from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_files import list_index_files, list_log
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-from kafka_s3_platform.upkeep.index.merge import merge_files
-from kafka_s3_platform.upkeep.index.run import KEPT, CleanupReport, keep_up_index, remove_expired
+from kafka_s3_platform.upkeep.index import KEPT, CleanupReport, keep_up_index, remove_expired
+from kafka_s3_platform.upkeep.index_merge import merge_files
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, Proxy, refusal, running

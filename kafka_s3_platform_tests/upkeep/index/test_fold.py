@@ -18,10 +18,9 @@ from kafka_s3_platform.store.index_files import list_index_files, write_index_fi
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.index_rows import IndexRow
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform.upkeep.index import fold as module
-from kafka_s3_platform.upkeep.index.fold import FoldReport, fold_index
-from kafka_s3_platform.upkeep.index.merge import merge_files
-from kafka_s3_platform.upkeep.index.run import keep_up_index
+from kafka_s3_platform.upkeep import index as module
+from kafka_s3_platform.upkeep.index import FoldReport, fold_index, keep_up_index
+from kafka_s3_platform.upkeep.index_merge import merge_files
 from kafka_s3_platform_tests.forked import end_apart
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig, kill_after
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, RECORDS, make_result, make_segment, merge_day, reserve

@@ -10,8 +10,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_files import IndexFile, list_index_files, write_index_files
-from kafka_s3_platform.upkeep.index import merge as module
-from kafka_s3_platform.upkeep.index.merge import FEWEST, MERGE_ROWS, list_merges, merge_files
+from kafka_s3_platform.upkeep import index_merge as module
+from kafka_s3_platform.upkeep.index_merge import FEWEST, MERGE_ROWS, list_merges, merge_files
 from kafka_s3_platform_tests.support import NOON
 from kafka_s3_platform_tests.upkeep.index.conftest import NewConfig
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour, make_result, merge_day, reserve
