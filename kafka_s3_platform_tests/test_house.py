@@ -26,7 +26,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "converters": (4_070, 17),
     "defs": (6_640, 40),
     "formats": (6_190, 30),
-    "instance": (1_450, 12),
+    "instance": (1_470, 12),
     "java": (980, 7),
     "kafka": (5_560, 21),
     "layouts": (820, 5),

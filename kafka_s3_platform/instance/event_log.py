@@ -48,10 +48,10 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
         """Guard the webserver, whose process calls this before it serves: Dagster has no other place for it."""
         # imports Starlette, which no other process needs
-        from kafka_s3_platform.instance.foreign_pages import guard_development_server
+        from kafka_s3_platform.instance.webserver import guard_webserver
 
         super().optimize_for_webserver(statement_timeout, pool_recycle, max_overflow)
-        guard_development_server()
+        guard_webserver()
 
     @property
     def is_run_sharded(self) -> bool:

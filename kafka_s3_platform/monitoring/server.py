@@ -20,7 +20,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kafka_s3_platform.errors import ConfigError, PlatformError
-from kafka_s3_platform.instance.foreign_pages import OriginGuard
+from kafka_s3_platform.instance.webserver import OriginGuard
 from kafka_s3_platform.monitoring.docs_page import find_docs, read_document
 from kafka_s3_platform.monitoring.hours import HoursReader
 from kafka_s3_platform.monitoring.hours_page import MAX_DAYS, render_hours_page

@@ -62,7 +62,8 @@ class Servers:
 
     def start_webserver(self) -> DagsterUI:
         [port] = free_ports(1)
-        self.start(f"webserver-{port}", "dagster_webserver", "--host", "127.0.0.1", "--port", str(port))
+        options = ("--host", "127.0.0.1", "--port", str(port))
+        self.start(f"webserver-{port}", "kafka_s3_platform.instance.webserver", *options)
         return DagsterUI(f"http://127.0.0.1:{port}")
 
 

@@ -19,7 +19,7 @@ from kafka_s3_platform_tests.tools import find_tool, leave_out
 FOLDER = REPOSITORY / "deploy" / "systemd"
 UNITS = sorted(path for path in FOLDER.iterdir() if path.is_file())
 COMMON = FOLDER / "kafka-s3-.service.d" / "common.conf"
-OURS = ("dagster", "dagster-daemon", "dagster-webserver", "kafka-s3", "python")
+OURS = ("dagster", "dagster-daemon", "kafka-s3", "python")
 
 
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:

@@ -68,10 +68,11 @@ SENSOR_SECONDS = EnvironmentVariable(
 DAGSTER_URL = EnvironmentVariable(
     "KAFKA_S3_DAGSTER_URL",
     "",
-    PAGES,
+    f"{PAGES}, webserver",
     "Where Dagster's UI is for people, such as `https://example.com/dagster`. Alerts and the status page link there,"
-    " and with a path, so do the links that Dagster's own pages have to forms of restores. Not set: the status page"
-    " takes `http://127.0.0.1:3000`, and alerts name runs without a link.",
+    " and with a path, so do the links that Dagster's own pages have to forms of restores. The webserver of compose and"
+    " systemd takes requests to its name, too. Not set: the status page takes `http://127.0.0.1:3000`, and alerts name"
+    " runs without a link.",
 )
 DOCS_URL = EnvironmentVariable(
     "KAFKA_S3_DOCS_URL",
