@@ -270,8 +270,11 @@ def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment
 
 def describe_segment(segment: Segment) -> pc.Expression:
     """Return a condition, from the index, that all records of an object of whole records meet."""
+    # Of what is equal, Arrow would take the index's word, and not the object's.
+    kafka_partition = pa.scalar(segment.kafka_partition, pa.int32())
     return (
-        (pc.field("partition") == pa.scalar(segment.kafka_partition, pa.int32()))
+        (pc.field("partition") >= kafka_partition)
+        & (pc.field("partition") <= kafka_partition)
         & (pc.field("offset") >= segment.start_offset)
         & (pc.field("offset") < segment.end_offset)
         & (pc.field("timestamp") >= pa.scalar(segment.min_timestamp, TIMES))

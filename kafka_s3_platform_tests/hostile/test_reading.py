@@ -2,19 +2,25 @@
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.parquet import FORMAT, FORMAT_KEY, EnvelopeWriter
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.reading.dataset import CheckedDataset
+from kafka_s3_platform.reading.parts import describe_segment
 from kafka_s3_platform_tests.hostile.measure import measured
 from kafka_s3_platform_tests.hostile.readers import open_for_arrow
 from kafka_s3_platform_tests.hostile.test_attacks import MEGABYTES, SECONDS
+from kafka_s3_platform_tests.store.rows import SEGMENT
 
 _MANY = 3000
 _PLAIN = {"use_dictionary": False}
@@ -114,3 +120,13 @@ def test_an_object_that_was_refused_is_refused_when_it_is_read_again() -> None:
     for _ in range(2):
         with pytest.raises(IntegrityError, match="a row group of more than 131,072 records"):
             opened.read(8)
+
+
+def test_records_have_the_kafka_partition_of_their_object_whatever_the_index_says() -> None:
+    body = _object(_records(20, partition=pa.array([3] * 20, pa.int32())))
+    row = replace(SEGMENT, kafka_partition=7, start_offset=0, end_offset=20)
+    file_format = ds.ParquetFileFormat()
+    fragment = file_format.make_fragment(open_for_arrow(body), partition_expression=describe_segment(row))
+    dataset = CheckedDataset([fragment], RECORD_SCHEMA, file_format)
+    assert dataset.to_table(["partition"]).column("partition").to_pylist() == [3] * 20
+    assert [*dataset.get_fragments(pc.field("partition") == 3)] == []
