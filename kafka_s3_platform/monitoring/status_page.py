@@ -49,7 +49,14 @@ li.mark, li.alarm { white-space: pre-line; }
 .soft { color: var(--soft); } .foot { margin-top: 16px; }
 main { max-width: 1260px; } .tiles { margin-top: 16px; } .filter { margin: 0 0 8px; }
 .group { margin: 8px 0; } .group a { color: var(--ink); text-decoration: none; font-weight: 600; }
-.one { white-space: nowrap; } td.name { overflow-wrap: anywhere; } table.cards { font-size: 13px; }
+td.name { overflow-wrap: anywhere; } table.cards { font-size: 13px; }
+.filter input, .filter button { font: inherit; padding: 2px 8px; }
+.tile b { font-size: 16px; white-space: normal; overflow-wrap: anywhere; }
+@media (min-width: 1200px) {
+  .one { white-space: nowrap; } table.cards { table-layout: fixed; } th:nth-child(2) { width: 104px; }
+  th:nth-child(3) { width: 84px; } th:nth-child(4), th:nth-child(5) { width: 236px; }
+  th:nth-child(6) { width: 94px; } th:nth-child(7) { width: 156px; }
+}
 progress { width: 100%; height: 12px; accent-color: var(--blue); }
 @media (max-width: 760px) {
   main { padding: 16px 10px 40px; } section { padding: 12px; }
@@ -217,16 +224,18 @@ def _render_tiles(connectors: Sequence[ConnectorHealth]) -> Markup:
     proofs = [topic.proof.at for topic in topics if topic.proof is not None]
     if not totals and not proofs:
         return _NOTHING
-    missing = len(topics) - len(totals)
-    unknown = f", but for {count_noun(missing, 'topic')} not known" if totals and missing else ""
+    # of a topic without an index, it is known that nothing is archived
+    unread = sum(not topic.is_index_known for topic in topics)
+    is_known = unread < len(topics)
+    unknown = f", but for {count_noun(unread, 'topic')} not known" if is_known and unread else ""
     days = sum(t.day_segments for t in totals)
     objects = f"in {sum(t.segments for t in totals) - days:,} hourly and {days:,} daily objects"
     histories = [connector.history for connector in connectors if connector.history is not None]
     runs = f"{sum(h.day_failures for h in histories):,} of {sum(h.day_runs for h in histories):,}"
     tiles = (
-        (f"{sum(t.records for t in totals):,}" if totals else UNKNOWN, f"records archived{unknown}"),
-        (f"{sum(t.yesterday_records for t in totals):,}" if totals else UNKNOWN, "of them of yesterday (UTC)"),
-        (format_size(sum(t.segment_bytes for t in totals)) if totals else UNKNOWN, objects if totals else "in objects"),
+        (f"{sum(t.records for t in totals):,}" if is_known else UNKNOWN, f"records archived{unknown}"),
+        (f"{sum(t.yesterday_records for t in totals):,}" if is_known else UNKNOWN, "of them of yesterday (UTC)"),
+        (format_size(sum(t.segment_bytes for t in totals)) if is_known else UNKNOWN, objects if is_known else "stored"),
         (runs if histories else UNKNOWN, "runs of the last 24 hours failed"),
         (f"{len(proofs):,} of {len(topics):,}" if histories else UNKNOWN, "topics were proven to come back"),
         (f"{min(proofs):%Y-%m-%d}" if proofs else "never" if histories else UNKNOWN, "oldest of their last proofs"),
@@ -347,9 +356,9 @@ def _render_restore(connector: str, restore: RunningRestore, links: PageLinks) -
     if sent is not None and planned is not None:
         bar = Markup('<progress max="{}" value="{}"></progress>').format(max(1, planned), min(sent, planned))
         told = (
-            f"{sent:,} of at most {planned:,} records sent"
+            f"{sent:,} of at most {count_noun(planned, 'record')} sent"
             if sent < planned
-            else f"{sent:,} records sent, reading back"
+            else f"{count_noun(sent, 'record')} sent, reading back"
         )
     where = f"{connector}/{restore.topic} to {restore.to_topic}" if restore.to_topic else connector
     return Markup('<p class="text"><b>{}</b> <span class="soft">{}</span>: {}, {}</p>{}\n').format(

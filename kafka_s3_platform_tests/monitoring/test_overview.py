@@ -160,16 +160,21 @@ def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab:
     assert "<b>0 of 0</b><span>runs of the last 24 hours failed</span>" in page
 
 
-def test_what_the_archive_holds_is_not_told_as_nothing_while_no_index_is_read() -> None:
-    silent = TopicHealth("t", store_error="no answer", proof=Proof(NOON, "restore", 7))
-    history = RunHistory(proofs={"t": Proof(NOON, "restore", 7)})
-    page = render_status_page(
-        Seen((ConnectorHealth("c", NOON, (silent,), history=history),)),
-        PageLinks("http://dagster", None, "/hours"),
-        NOON,
-        30.0,
+def test_what_the_archive_holds_is_not_told_as_nothing_where_no_index_is_read() -> None:
+    proof = Proof(NOON, "restore", 7)
+    silent = TopicHealth("t", store_error="no answer", proof=proof)
+    without_index = TopicHealth("new", unresolved_offsets=0)
+    one, both = (
+        render_status_page(
+            Seen((ConnectorHealth("c", NOON, topics, history=RunHistory(proofs={"t": proof})),)),
+            PageLinks("http://dagster", None, "/hours"),
+            NOON,
+            30.0,
+        )
+        for topics in ((silent,), (silent, without_index))
     )
-    assert page.count("<b>not known</b>") == 3, "of records, those of yesterday, and bytes"
+    assert one.count("<b>not known</b>") == 3, "of records, those of yesterday, and bytes"
+    assert "<b>0</b><span>records archived, but for 1 topic not known</span>" in both
 
 
 def test_late_hours_of_a_topic_that_is_new_here_are_a_failure_after_half_an_hour(

@@ -187,6 +187,7 @@ def see_what_is_late_and_at_risk(person: Person, server: Server) -> None:
     page = person.begin(server)
     expect(page.get_by_text("nothing is at risk")).to_be_visible()
     expect(page.locator("td[data-of='Oldest not complete']")).to_have_text("none")
+    expect(page.locator(".tile", has_text="runs of the last 24 hours failed")).to_contain_text("0 of 1")
     person.take_picture("status")
     assert person.clicks == 0
 
