@@ -43,35 +43,37 @@ class Concern:
 
 def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
     """List what needs attention, the nearest loss first, then causes, then what is late."""
-    found = [*_list_risks(connectors)]
-    for each in connectors:
-        for what, is_up in (("Kafka cluster", each.is_kafka_up), ("object store", each.is_store_up)):
+    concerns = [*_list_risks(connectors)]
+    for health in connectors:
+        for what, is_up in (("Kafka cluster", health.is_kafka_up), ("object store", health.is_store_up)):
             if is_up is False:
-                found.append(
-                    Concern("silent", each.connector, (), f"its {what} does not answer, so nothing is archived.")
+                concerns.append(
+                    Concern("silent", health.connector, (), f"its {what} does not answer, so nothing is archived.")
                 )
-        if each.removed_topics:
-            found.append(Concern("removed", each.connector, each.removed_topics, each.removal))
-        if each.error:
-            found.append(Concern("unknown", each.connector, (), each.error))
-        errors = group_errors(each.topics).items()
-        found += [Concern("unknown", each.connector, tuple(topics), error) for error, topics in errors]
-    return sorted(found, key=lambda each: (ORDER.index(each.kind), each.seconds_left, each.connector, each.topics))
+        if health.removed_topics:
+            concerns.append(Concern("removed", health.connector, health.removed_topics, health.removal))
+        if health.error:
+            concerns.append(Concern("unknown", health.connector, (), health.error))
+        errors = group_errors(health.topics).items()
+        concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
+    return sorted(
+        concerns, key=lambda health: (ORDER.index(health.kind), health.seconds_left, health.connector, health.topics)
+    )
 
 
 def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
     groups: dict[tuple[Level, str], list[tuple[float, str, str]]] = defaultdict(list)
-    for each in connectors:
-        for topic in each.topics:
+    for health in connectors:
+        for topic in health.topics:
             if topic.risk is not None and topic.risk.level is not Level.FINE:
                 # an age that nobody knows is no loss that is seen to come
                 is_near = topic.risk.hours is not None and topic.retention_left is not None
                 seconds = topic.retention_left if is_near and topic.retention_left is not None else math.inf
-                groups[topic.risk.level, topic.risk.text].append((seconds, each.connector, topic.topic))
-    found = []
-    for (level, says), places in groups.items():
+                groups[topic.risk.level, topic.risk.text].append((seconds, health.connector, topic.topic))
+    concerns = []
+    for (level, text), places in groups.items():
         seconds, connector, _ = min(places)
         topics = tuple(topic for _, name, topic in sorted(places) if name == connector)
         kind: ConcernKind = "soon" if level is Level.WARN else "late" if math.isinf(seconds) else "loss"
-        found.append(Concern(kind, connector, topics, says, len(places) - len(topics), seconds))
-    return found
+        concerns.append(Concern(kind, connector, topics, text, len(places) - len(topics), seconds))
+    return concerns

@@ -58,14 +58,14 @@ class Lookout:
 
     def read(self) -> Seen:
         """Return what was seen last. What is too old is not returned, only that it is."""
-        seen = self._seen
-        if seen.looked_at is None:
-            return seen
-        age = datetime.now(timezone.utc) - seen.looked_at
+        last_look = self._seen
+        if last_look.looked_at is None:
+            return last_look
+        age = datetime.now(timezone.utc) - last_look.looked_at
         if age <= timedelta(seconds=self._interval + self._patience):
-            return seen
+            return last_look
         error = f"no check has ended for {age.total_seconds():.0f} s: the last one hangs, or this machine stood still"
-        return Seen(looked_at=seen.looked_at, good=seen.good, error=error)
+        return Seen(looked_at=last_look.looked_at, good=last_look.good, error=error)
 
     def _run(self) -> None:
         while True:

@@ -142,28 +142,28 @@ GAP_OFFSETS = MetricOf[int](
 BUILD_INFO = MetricOf[int]("build_info", "The version of the platform.", lambda one: one)
 
 
-def render_metrics(seen: Seen, accept: str) -> tuple[bytes, str]:
+def render_metrics(last_look: Seen, accept: str) -> tuple[bytes, str]:
     """Return the exposition in the best format that the scraper accepts, and its content type."""
     registry = CollectorRegistry()
-    registry.register(_Collector(seen))
+    registry.register(_Collector(last_look))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
 class _Collector:
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    def __init__(self, last_look: Seen) -> None:
+        self._seen = last_look
 
     def collect(self) -> Iterator[Metric]:
-        seen = self._seen
-        connectors = [((c.connector,), c) for c in seen.connectors if not c.is_removed]
+        last_look = self._seen
+        connectors = [((c.connector,), c) for c in last_look.connectors if not c.is_removed]
         topics = [((*names, topic.topic), topic) for names, c in connectors for topic in c.topics]
         totals = [(names, topic.totals) for names, topic in topics if topic.totals is not None]
         runs = [((*names, r.kind), r) for names, c in connectors for r in (c.history or RunHistory()).ended]
         gaps = [((*names, why), n) for names, total in totals for why, n in sorted(total.gap_offsets.items())]
         yield BUILD_INFO.make(("version",), [((version("kafka-s3-platform"),), 1)])
-        yield from (metric.make((), [((), seen)]) for metric in LOOK_METRICS)
-        yield GOOD_LOOK.make(("connector",), [((name,), good) for name, good in sorted(seen.good.items())])
+        yield from (metric.make((), [((), last_look)]) for metric in LOOK_METRICS)
+        yield GOOD_LOOK.make(("connector",), [((name,), good) for name, good in sorted(last_look.good.items())])
         yield from (metric.make(("connector",), connectors) for metric in CONNECTOR_METRICS)
         yield from (metric.make(("connector", "kind"), runs) for metric in RUN_METRICS)
         yield from (metric.make(("connector", "topic"), topics) for metric in TOPIC_METRICS)

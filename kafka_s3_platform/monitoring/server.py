@@ -80,19 +80,19 @@ def make_app(
     With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
     """
 
-    def show_page(seen: Seen, request: Request) -> Response:
+    def show_page(last_look: Seen, request: Request) -> Response:
         wanted = request.query_params.get("topic", "")[:MOST_FILTER]
         opened = request.query_params.getlist("open") if "open" in request.query_params else None
-        page = render_status_page(seen, links, datetime.now(timezone.utc), interval, wanted, opened)
+        page = render_status_page(last_look, links, datetime.now(timezone.utc), interval, wanted, opened)
         # as a whole: a name is no more to be trusted than an error
         return HTMLResponse(escape_unprintable(page))
 
-    def tell_health(seen: Seen, request: Request) -> Response:  # noqa: ARG001
-        body = json.dumps(describe_health(seen), indent=2)
-        return Response(f"{body}\n", 200 if seen.is_well else 503, media_type="application/json")
+    def tell_health(last_look: Seen, request: Request) -> Response:  # noqa: ARG001
+        body = json.dumps(describe_health(last_look), indent=2)
+        return Response(f"{body}\n", 200 if last_look.is_well else 503, media_type="application/json")
 
-    def expose_metrics(seen: Seen, request: Request) -> Response:
-        body, content_type = render_metrics(seen, request.headers.get("accept", ""))
+    def expose_metrics(last_look: Seen, request: Request) -> Response:
+        body, content_type = render_metrics(last_look, request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": content_type})
 
     def answer(make: Callable[[Seen, Request], Response]) -> Callable[[Request], Response]:
@@ -105,7 +105,7 @@ def make_app(
 
     docs = find_docs()
 
-    def show_document(seen: Seen, request: Request) -> Response:  # noqa: ARG001
+    def show_document(last_look: Seen, request: Request) -> Response:  # noqa: ARG001
         found = read_document(docs, request.path_params["name"]) if docs else None
         return (
             Response(found[0], media_type=found[1]) if found else PlainTextResponse("there is no such document\n", 404)
@@ -113,8 +113,8 @@ def make_app(
 
     reader = HoursReader(interval)
 
-    def show_hours(seen: Seen, request: Request) -> Response:
-        return _answer_hours(seen, request, reader, paths, links)
+    def show_hours(last_look: Seen, request: Request) -> Response:
+        return _answer_hours(last_look, request, reader, paths, links)
 
     answers = {
         paths.page: show_page,
@@ -127,14 +127,16 @@ def make_app(
     return Starlette(routes=routes, middleware=[] if names is None else [Middleware(OriginGuard, names=names)])
 
 
-def _answer_hours(seen: Seen, request: Request, reader: HoursReader, paths: ServerPaths, links: PageLinks) -> Response:
+def _answer_hours(
+    last_look: Seen, request: Request, reader: HoursReader, paths: ServerPaths, links: PageLinks
+) -> Response:
     """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
     connector, topic = request.path_params["connector"], request.path_params["topic"]
-    known = {(c.connector, t.topic): t for c in (*seen.good.values(), *seen.connectors) for t in c.topics}
-    asked = _read_asked(request)
-    if (connector, topic) not in known or asked is None:
+    known = {(c.connector, t.topic): t for c in (*last_look.good.values(), *last_look.connectors) for t in c.topics}
+    numbers = _read_asked(request)
+    if (connector, topic) not in known or numbers is None:
         return PlainTextResponse("there is no such page\n", 404)
-    days, kafka_partition = asked
+    days, kafka_partition = numbers
     configs, failures = load_named([connector])
     try:
         if not configs:
@@ -157,16 +159,16 @@ def _read_asked(request: Request) -> tuple[int, int | None] | None:
     return int(days), None if number is None else int(number)
 
 
-def describe_health(seen: Seen) -> dict[str, object]:
+def describe_health(last_look: Seen) -> dict[str, object]:
     """Make the JSON of the health check."""
-    reasons = [{"check": reason.check, "reason": reason.says} for reason in seen.reasons]
-    if seen.error:
-        reasons.insert(0, {"check": "look", "reason": seen.error})
+    reasons = [{"check": reason.check, "reason": reason.says} for reason in last_look.reasons]
+    if last_look.error:
+        reasons.insert(0, {"check": "look", "reason": last_look.error})
     return {
-        "status": "healthy" if seen.is_well else "unhealthy",
+        "status": "healthy" if last_look.is_well else "unhealthy",
         "reasons": reasons,
-        "looked_at": seen.looked_at.isoformat() if seen.looked_at else None,
-        "last_good_look": {name: good.looked_at.isoformat() for name, good in sorted(seen.good.items())},
+        "looked_at": last_look.looked_at.isoformat() if last_look.looked_at else None,
+        "last_good_look": {name: good.looked_at.isoformat() for name, good in sorted(last_look.good.items())},
     }
 
 

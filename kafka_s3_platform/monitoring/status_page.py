@@ -121,7 +121,7 @@ class PageLinks:
 
 
 def render_status_page(
-    seen: Seen,
+    last_look: Seen,
     links: PageLinks,
     now: datetime,
     interval: float,
@@ -135,15 +135,15 @@ def render_status_page(
     """
     parts = [
         _REFRESH.format(max(5, round(interval)), _link(wanted, opened)),
-        _render_head(seen, now, interval),
-        _render_now(seen, links, now),
-        _render_restores(seen.connectors, links),
-        _render_failed(seen.connectors, links, now),
-        _render_tiles(seen.connectors),
-        _render_topics(seen, links, now, wanted, opened),
+        _render_head(last_look, now, interval),
+        _render_now(last_look, links, now),
+        _render_restores(last_look.connectors, links),
+        _render_failed(last_look.connectors, links, now),
+        _render_tiles(last_look.connectors),
+        _render_topics(last_look, links, now, wanted, opened),
         _render_foot(links),
     ]
-    return str(PAGE.format(title=_judge(seen)[1] + " - Kafka-S3", style=_STYLE, body=_NOTHING.join(parts)))
+    return str(PAGE.format(title=_judge(last_look)[1] + " - Kafka-S3", style=_STYLE, body=_NOTHING.join(parts)))
 
 
 def _rank(topic: TopicHealth) -> int:
@@ -153,12 +153,12 @@ def _rank(topic: TopicHealth) -> int:
     return 2 if not topic.is_known or topic.risk is None else int(topic.risk.level)
 
 
-def _judge(seen: Seen) -> tuple[str, str]:
+def _judge(last_look: Seen) -> tuple[str, str]:
     """Return the colour and the words of the whole."""
-    topics = [topic for each in seen.connectors for topic in each.topics]
+    topics = [topic for each in last_look.connectors for topic in each.topics]
     ranks = [_rank(topic) for topic in topics]
-    unknown = ranks.count(2) + sum(bool(each.error) for each in seen.connectors)
-    if seen.error:
+    unknown = ranks.count(2) + sum(bool(each.error) for each in last_look.connectors)
+    if last_look.error:
         return "bad", "not known"
     said = [f"{ranks.count(3)}"] if ranks.count(3) else []
     said += [f"{unknown} not known"] if unknown else []
@@ -168,39 +168,39 @@ def _judge(seen: Seen) -> tuple[str, str]:
     return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {', '.join(said)}"
 
 
-def _render_head(seen: Seen, now: datetime, interval: float) -> Markup:
-    colour, words = _judge(seen)
-    topics = sum(len(each.topics) for each in seen.connectors)
-    count = sum(not each.is_removed for each in seen.connectors)
+def _render_head(last_look: Seen, now: datetime, interval: float) -> Markup:
+    colour, words = _judge(last_look)
+    topics = sum(len(each.topics) for each in last_look.connectors)
+    count = sum(not each.is_removed for each in last_look.connectors)
     when = "the first check is running"
-    if seen.looked_at is not None:
-        age = max(0.0, (now - seen.looked_at).total_seconds())
-        when = f"last check {seen.looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago"
+    if last_look.looked_at is not None:
+        age = max(0.0, (now - last_look.looked_at).total_seconds())
+        when = f"last check {last_look.looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago"
     return Markup(
         '<div class="head"><h1>Kafka-S3 archive</h1><span class="badge big {}">{}</span></div>\n'
         '<p class="way">{}, {}; {}, again every {} s. All times are UTC.</p>\n'
     ).format(colour, words, count_noun(count, "connector"), count_noun(topics, "topic"), when, f"{interval:g}")
 
 
-def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
+def _render_now(last_look: Seen, links: PageLinks, now: datetime) -> Markup:
     """Render what somebody has to look at, the nearest loss first. It is empty on a good day."""
     rows: list[tuple[str, Markup]] = []
-    if seen.error:
-        good = max((each.looked_at for each in seen.good.values()), default=None)
+    if last_look.error:
+        good = max((each.looked_at for each in last_look.good.values()), default=None)
         last = f"The last full check was {_describe_age(good, now)} ago." if good else "There was no full check yet."
-        rows.append(("alarm", Markup("{}. {}").format(_shorten(seen.error).removesuffix("."), last)))
-    for concern in list_concerns(seen.connectors):
+        rows.append(("alarm", Markup("{}. {}").format(_shorten(last_look.error).removesuffix("."), last)))
+    for concern in list_concerns(last_look.connectors):
         place = links.show_place(AT_RISK_PLACE)
         last = ""
         if concern.kind in {"silent", "unknown"}:
             place = links.show_runbook(concern.says) if concern.kind == "unknown" else _NOTHING
-            last = _tell_last(concern.connector, seen, now)
+            last = _tell_last(concern.connector, last_look, now)
         elif concern.kind == "removed":
             place = links.show_place(REMOVED_PLACE)
         says = concern.text.removeprefix(f"{concern.place}: ")
         row = Markup('<b>{}</b>: {} {} <span class="soft">{}</span>').format(concern.place, _shorten(says), place, last)
         rows.append(("mark" if concern.kind in {"soon", "removed"} else "alarm", row))
-    own = {reason.says for reason in seen.reasons if reason.check not in {"reachable", "at_risk"}}
+    own = {reason.says for reason in last_look.reasons if reason.check not in {"reachable", "at_risk"}}
     rows += [("alarm", Markup("{}").format(_shorten(says))) for says in sorted(own)]
     if not rows:
         return _NOTHING
@@ -210,8 +210,8 @@ def _render_now(seen: Seen, links: PageLinks, now: datetime) -> Markup:
     return _SECTION.format("Needs attention", Markup('<ul class="now">{}{}</ul>').format(items, more))
 
 
-def _tell_last(connector: str, seen: Seen, now: datetime) -> str:
-    good = seen.good.get(connector)
+def _tell_last(connector: str, last_look: Seen, now: datetime) -> str:
+    good = last_look.good.get(connector)
     if good is None:
         return "Not one full check of it since this server began."
     return f"Last full check {_describe_age(good.looked_at, now)} ago."
@@ -244,9 +244,11 @@ def _render_tiles(connectors: Sequence[ConnectorHealth]) -> Markup:
     return Markup('<div class="tiles">\n{}</div>\n').format(_NOTHING.join(each.format(*tile) for tile in tiles))
 
 
-def _render_topics(seen: Seen, links: PageLinks, now: datetime, wanted: str, opened: Collection[str] | None) -> Markup:
+def _render_topics(
+    last_look: Seen, links: PageLinks, now: datetime, wanted: str, opened: Collection[str] | None
+) -> Markup:
     """Render a table of each connector. Of many, those without a fault are closed, and those with one are first."""
-    topics = [(each, _find_topics(each, wanted)) for each in seen.connectors]
+    topics = [(each, _find_topics(each, wanted)) for each in last_look.connectors]
     topics = [(each, shown) for each, shown in topics if shown]
     count = sum(len(shown) for _, shown in topics)
     form = _FILTER.format(wanted)
@@ -263,7 +265,7 @@ def _render_topics(seen: Seen, links: PageLinks, now: datetime, wanted: str, ope
         href = f"{_link(wanted, (names & present) ^ {each.connector})}#{quote(each.connector)}"
         bad = sum(_rank(topic) > 0 for topic in shown)
         count_text = count_noun(len(shown), "topic") + (f", {bad:,} not well" if bad else "")
-        table = _render_table(each, shown, seen, links, now) if is_open else _NOTHING
+        table = _render_table(each, shown, last_look, links, now) if is_open else _NOTHING
         sign = "▾" if is_open else "▸"
         parts.append(_GROUP.format(each.connector, href, str(is_open).lower(), sign, each.connector, count_text, table))
     return _SECTION.format("Topics", form + _NOTHING.join(parts))

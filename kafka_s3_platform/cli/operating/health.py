@@ -35,27 +35,31 @@ def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None
     Reads only, and starts neither Spark nor a run.
     """
     configs, failures = load_named(connectors) if connectors else load_all()
-    found = Overviews(LOOK_SECONDS).take(
+    overview = Overviews(LOOK_SECONDS).take(
         [config for config in configs if config.source is None],
         failures,
         None if connectors else {config.name for config in configs},
     )
-    print_result({"connectors": [make_document(each) for each in found]}, as_json, [*_format_lines(found)])
-    ctx.exit(0 if all(each.is_well for each in found) else 1)
+    print_result(
+        {"connectors": [make_document(health_of_one) for health_of_one in overview]},
+        as_json,
+        [*_format_lines(overview)],
+    )
+    ctx.exit(0 if all(health_of_one.is_well for health_of_one in overview) else 1)
 
 
-def make_document(found: ConnectorHealth) -> dict[str, Any]:
+def make_document(health: ConnectorHealth) -> dict[str, Any]:
     """Make the JSON of a connector. What is not known is null."""
     return {
-        "connector": found.connector,
-        "looked_at": found.looked_at.isoformat(),
-        "is_well": found.is_well,
-        "error": found.error or None,
-        "topics": [_make_topic(topic, found.looked_at) for topic in found.topics],
-        "errors": [_make_error(failed) for failed in found.history.failures] if found.history else None,
-        "errors_unknown": None if found.history else (found.history_error or UNKNOWN),
-        "removed_topics": found.removed_topics,
-        "is_removed": found.is_removed,
+        "connector": health.connector,
+        "looked_at": health.looked_at.isoformat(),
+        "is_well": health.is_well,
+        "error": health.error or None,
+        "topics": [_make_topic(topic, health.looked_at) for topic in health.topics],
+        "errors": [_make_error(failed) for failed in health.history.failures] if health.history else None,
+        "errors_unknown": None if health.history else (health.history_error or UNKNOWN),
+        "removed_topics": health.removed_topics,
+        "is_removed": health.is_removed,
     }
 
 
@@ -90,34 +94,34 @@ def _make_error(failed: FailedRun) -> dict[str, Any]:
     }
 
 
-def _format_lines(found: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
-    if not found:
+def _format_lines(connectors: Sequence[ConnectorHealth]) -> Iterator[str | Verdict]:
+    if not connectors:
         yield "there are no connectors that archive"
         return
     yield "hours of UTC"
-    yield from align_columns([_HEAD, *(row for each in found for row in _format_rows(each))], _NUMBERS)
-    yield from (concern.text for concern in list_concerns(found))
-    for each in found:
-        yield from _explain(each)
-    yield _judge(found)
+    yield from align_columns([_HEAD, *(row for health in connectors for row in _format_rows(health))], _NUMBERS)
+    yield from (concern.text for concern in list_concerns(connectors))
+    for health in connectors:
+        yield from _explain(health)
+    yield _judge(connectors)
 
 
-def _format_rows(found: ConnectorHealth) -> Iterator[tuple[str, ...]]:
-    failures = found.history.failures if found.history else ()
-    error = _format_error(found, next(iter(failures), None))
-    if found.error:
-        yield (UNKNOWN, "", "", "", "", error, found.connector)
-    elif not found.topics and not found.is_removed:
-        yield ("no topic", "", "", "", "", error, found.connector)
-    for topic in found.topics:
+def _format_rows(health: ConnectorHealth) -> Iterator[tuple[str, ...]]:
+    failures = health.history.failures if health.history else ()
+    error = _format_error(health, next(iter(failures), None))
+    if health.error:
+        yield (UNKNOWN, "", "", "", "", error, health.connector)
+    elif not health.topics and not health.is_removed:
+        yield ("no topic", "", "", "", "", error, health.connector)
+    for topic in health.topics:
         yield (
             UNKNOWN if topic.risk is None else topic.risk.level.answer,
             UNKNOWN if topic.lag is None else f"{topic.lag:,}",
             _format_newest(topic),
             _format_oldest(topic),
-            UNKNOWN if found.history is None else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
-            _format_error(found, found.history.find_failure(topic.topic) if found.history else None),
-            f"{found.connector}/{topic.topic}",
+            UNKNOWN if health.history is None else f"{topic.proof.at:%Y-%m-%d}" if topic.proof else "never",
+            _format_error(health, health.history.find_failure(topic.topic) if health.history else None),
+            f"{health.connector}/{topic.topic}",
         )
 
 
@@ -133,36 +137,36 @@ def _format_oldest(topic: TopicHealth) -> str:
     return "none" if topic.is_known else UNKNOWN
 
 
-def _format_error(found: ConnectorHealth, failed: FailedRun | None) -> str:
-    if found.history is None:
+def _format_error(health: ConnectorHealth, failed: FailedRun | None) -> str:
+    if health.history is None:
         return UNKNOWN
     if failed is None:
         return "none"
     return f"{failed.kind}{', over' if failed.is_over else ''}"
 
 
-def _explain(found: ConnectorHealth) -> Iterator[str]:
+def _explain(health: ConnectorHealth) -> Iterator[str]:
     """Say what could not be archived, and which runs failed."""
-    for topic in found.topics:
+    for topic in health.topics:
         if topic.unresolved_offsets:
-            listed = f"kafka-s3 resolve {found.connector} --topic {topic.topic}"
+            listed = f"kafka-s3 resolve {health.connector} --topic {topic.topic}"
             count = count_noun(topic.unresolved_offsets, "offset")
-            yield f"{found.connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
-    if found.history is None and found.history_error:
-        yield f"{found.connector}: which runs failed is not known: {found.history_error}"
-    for failed in found.history.failures if found.history else ():
+            yield f"{health.connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
+    if health.history is None and health.history_error:
+        yield f"{health.connector}: which runs failed is not known: {health.history_error}"
+    for failed in health.history.failures if health.history else ():
         if not failed.is_over:
-            place = format_place(found.connector, failed.topics)
+            place = format_place(health.connector, failed.topics)
             ended = f"{failed.ended_at:%Y-%m-%d %H:%M} UTC"
             yield f"{place}: run {failed.run_id} ({failed.kind}) failed at {ended}: {failed.message}"
 
 
-def _judge(found: Sequence[ConnectorHealth]) -> Verdict:
-    topics = [topic for each in found for topic in each.topics]
+def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
+    topics = [topic for health in connectors for topic in health.topics]
     at_risk = sum(topic.risk is not None and topic.risk.level is not Level.FINE for topic in topics)
     unknown = sum(not topic.is_known for topic in topics)
-    broken = sum(bool(each.error) for each in found)
-    if all(each.is_well for each in found):
+    broken = sum(bool(health.error) for health in connectors)
+    if all(health.is_well for health in connectors):
         return Verdict(f"nothing is at risk: {count_noun(len(topics), 'topic')}", is_good=True)
     more = f"; of {count_noun(broken, 'connector')} nothing is known" if broken else ""
     return Verdict(
