@@ -216,7 +216,7 @@ class Messages(logging.Handler):
             if task.description != snapshot.what or task.completed <= snapshot.done:
                 total = snapshot.expected or None
                 self._display.update(
-                    task.id, description=snapshot.what, completed=snapshot.done, total=total, counts=snapshot.told
+                    task.id, description=snapshot.what, completed=snapshot.done, total=total, counts=snapshot.text
                 )
 
 

@@ -47,11 +47,11 @@ def fetch_kafka_jars(cache: Path, version: str = KAFKA_VERSION) -> Path:
 def find_digests(version: str) -> Path:
     """Return the file of the recorded digests of this Kafka's jars. Raises ConfigError if there is none."""
     folder = Path(__file__).parent
-    found = folder / f"{MODULE}-{version}.sha256"
-    if not found.is_file():
-        known = (path.stem.removeprefix(f"{MODULE}-") for path in folder.glob(f"{MODULE}-*.sha256"))
-        raise ConfigError(f"{name_variable('kafka_version')}={version}: there are {', '.join(sorted(known))}")
-    return found
+    digests = folder / f"{MODULE}-{version}.sha256"
+    if not digests.is_file():
+        versions = (path.stem.removeprefix(f"{MODULE}-") for path in folder.glob(f"{MODULE}-*.sha256"))
+        raise ConfigError(f"{name_variable('kafka_version')}={version}: there are {', '.join(sorted(versions))}")
+    return digests
 
 
 def _compare_digests(digests: Path, libs: Path) -> list[str]:
@@ -144,7 +144,7 @@ class Broker:
     def properties(self) -> dict[str, str]:
         """Return `server.properties` of one node with all roles, on the loopback address only."""
         listeners = f"PLAINTEXT://{self.settings.bootstrap_servers},CONTROLLER://{self._controller}"
-        own = {
+        node = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.bootstrap.servers": self._controller,
@@ -160,7 +160,7 @@ class Broker:
             # An empty record twice a second tells nodes how far they are behind. It is a third of an idle Kafka's work.
             "metadata.max.idle.interval.ms": "0",
         }
-        return {**own, **_configure_internal_topics(), **self.settings.kafka_properties}
+        return {**node, **_configure_internal_topics(), **self.settings.kafka_properties}
 
     @property
     def _controller(self) -> str:
@@ -190,9 +190,9 @@ class Broker:
 
     def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
         folder = self.daemon.folder
-        given = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
+        chosen = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
-        quick = choose_options(given, self._name_class_data(jars))
+        quick = choose_options(chosen, self._name_class_data(jars))
         return [str(find_java()), *quick, *JVM_OPTIONS, *options, *logs, "-cp", ":".join(map(str, jars))]
 
     def _name_class_data(self, jars: Sequence[Path]) -> Path:

@@ -54,21 +54,21 @@ class Download:
             TransientError: it could not be fetched.
             IntegrityError: the files, just fetched or there already, differ from the recorded ones.
         """
-        kept = cache / self.name
+        folder = cache / self.name
         with lock_folder(cache):
             for stale in cache.glob(f"{PARTIAL}*"):
                 shutil.rmtree(stale, ignore_errors=True)
-            if kept.exists():
-                self._verify(kept, f"remove {kept}, so that it is fetched again, and see who can write there")
+            if folder.exists():
+                self._verify(folder, f"remove {folder}, so that it is fetched again, and see who can write there")
             else:
                 # No fixed name: the Ivy of a killed run may still write to its folder.
                 with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache, ignore_cleanup_errors=True) as partial:
                     self._fetch(Path(partial))
                     # Renamed after the check, so the kept folder is always whole.
-                    made = self.unpack(Path(partial, DOWNLOADS))
-                    self._verify(made, "a mirror that alters or lacks them cannot be used")
-                    made.rename(kept)
-        return kept
+                    unpacked = self.unpack(Path(partial, DOWNLOADS))
+                    self._verify(unpacked, "a mirror that alters or lacks them cannot be used")
+                    unpacked.rename(folder)
+        return folder
 
     def _verify(self, folder: Path, advice: str) -> None:
         if differing := self.list_differences(folder):

@@ -70,11 +70,11 @@ class Daemon:
     def process(self) -> psutil.Process | None:
         """Return the running process, or None. Never return another process that got the same pid later."""
         try:
-            known = json.loads(self._pid_file.read_text())
-            process = psutil.Process(known["pid"])
+            recorded = json.loads(self._pid_file.read_text())
+            process = psutil.Process(recorded["pid"])
             ours = str(self.folder) in " ".join(process.cmdline())
             # psutil derives the start time from the wall clock, which may have been set since.
-            same_start = abs(process.create_time() - known["create_time"]) < CLOCK_STEP_SECONDS
+            same_start = abs(process.create_time() - recorded["create_time"]) < CLOCK_STEP_SECONDS
             if ours and same_start and process.status() != psutil.STATUS_ZOMBIE:
                 return process
             return None

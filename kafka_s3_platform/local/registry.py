@@ -127,9 +127,11 @@ class SchemaRegistry:
         """
         where = f"Schema Registry at {self.settings.registry_url}"
         try:
-            with closing(http.client.HTTPConnection(HOST, self.settings.registry_port, timeout=CHECK_SECONDS)) as asked:
-                asked.request("GET", f"{REGISTRY_PATH}/subjects")
-                answer = asked.getresponse()
+            with closing(
+                http.client.HTTPConnection(HOST, self.settings.registry_port, timeout=CHECK_SECONDS)
+            ) as connection:
+                connection.request("GET", f"{REGISTRY_PATH}/subjects")
+                answer = connection.getresponse()
                 subjects = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as err:
             raise RegistryUnavailableError(f"{where} does not answer: {err}") from err

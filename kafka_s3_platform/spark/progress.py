@@ -16,7 +16,7 @@ class Snapshot:
     what: str
     done: float
     expected: float
-    told: str
+    text: str
 
 
 Watcher = Callable[[Snapshot], None]
@@ -66,7 +66,7 @@ class Progress:
         self._done = self._size = self.records = self.record_bytes = 0
         self._counted: str | None = None
         if tasks:
-            tell_watchers(self._look())
+            tell_watchers(self._snapshot())
 
     def advance(self, size: int, records: int, record_bytes: int, counted: str | None = None) -> None:
         """Count one more finished task: `size` of the expected total, in which `records` were found.
@@ -78,7 +78,7 @@ class Progress:
         self._size += size
         self.records += records
         self.record_bytes += record_bytes
-        tell_watchers(self._look())
+        tell_watchers(self._snapshot())
         if time.monotonic() - self._logged >= self._every or self._done == self._tasks:
             self._logged = time.monotonic()
             log_progress(self._logger, self.line())
@@ -93,16 +93,16 @@ class Progress:
 
         Such as `archive flights: 3/8 tasks, 120,000 records, 40,000 records/s, 9.1 MB/s, about 12 s left`.
         """
-        return f"{self._what}: {self._tell()}"
+        return f"{self._what}: {self._describe()}"
 
-    def _look(self) -> Snapshot:
-        return Snapshot(self._what, self._size, self._expected, self._tell())
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self._what, self._size, self._expected, self._describe())
 
-    def _tell(self) -> str:
+    def _describe(self) -> str:
         seconds = max(self.seconds, 1e-3)
-        left = "time left unknown yet"
+        remaining = "time left unknown yet"
         if self._size:
-            left = f"about {seconds * (self._expected - self._size) / self._size:,.0f} s left"
+            remaining = f"about {seconds * (self._expected - self._size) / self._size:,.0f} s left"
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
         done = f"{self._done}/{self._tasks} tasks" if self._counted is None else self._counted
-        return f"{done}, {self.records:,} records, {rates}, {left}"
+        return f"{done}, {self.records:,} records, {rates}, {remaining}"

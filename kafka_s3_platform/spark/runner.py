@@ -180,9 +180,9 @@ def _explain_loss(context: Any) -> Iterator[None]:
         if _RAISED_BY_TASK in str(err):
             raise
         # of an error of Java, the first line says where and the second one what
-        said = str(err).split("\n")[:2][-1].strip(": .")
+        reason = str(err).split("\n")[:2][-1].strip(": .")
         raise SparkUnavailableError(
-            f"Spark on {context.master} gave a task up: {said}. Look at the logs of its executors: whether their "
+            f"Spark on {context.master} gave a task up: {reason}. Look at the logs of its executors: whether their "
             "machines run, have memory, and reach spark.driver.host. What was committed stays: run again"
         ) from err
 
@@ -247,8 +247,8 @@ def _call_on_disk(function: Callable[[T, Attempt], R], task: T, attempt: Attempt
     try:
         return function(task, attempt)
     except OSError as err:
-        if told := explain_full_disk(err):
-            raise told from err
+        if full := explain_full_disk(err):
+            raise full from err
         raise
 
 

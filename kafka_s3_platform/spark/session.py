@@ -96,24 +96,26 @@ def find_class_data() -> Path:
 @contextmanager
 def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
     """Let a Spark that is started in this block start quickly, as far as nobody has chosen otherwise."""
-    given = "\n".join([*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)])
+    options = "\n".join(
+        [*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)]
+    )
     folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"))
-    given += "\n".join(_read_text(folder / name) for name in _JAVA_FILES)
+    options += "\n".join(_read_text(folder / name) for name in _JAVA_FILES)
     # Another Java puts together the command line of Spark's.
     launching = env.get("SPARK_LAUNCHER_OPTS", "")
-    wanted = {
-        JAVA_VARIABLE: f"{shlex.join(choose_options(given, find_class_data()))} {env.get(JAVA_VARIABLE, '')}",
-        "SPARK_LAUNCHER_OPTS": f"{' '.join(choose_options(given + launching))} {launching}",
+    variables = {
+        JAVA_VARIABLE: f"{shlex.join(choose_options(options, find_class_data()))} {env.get(JAVA_VARIABLE, '')}",
+        "SPARK_LAUNCHER_OPTS": f"{' '.join(choose_options(options + launching))} {launching}",
     }
-    with _set_variables(env, wanted):
+    with _set_variables(env, variables):
         yield
 
 
 @contextmanager
-def _set_variables(env: MutableMapping[str, str], wanted: Mapping[str, str]) -> Iterator[None]:
+def _set_variables(env: MutableMapping[str, str], variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables in this block."""
-    before = {name: env.get(name) for name in wanted}
-    env.update(wanted)
+    before = {name: env.get(name) for name in variables}
+    env.update(variables)
     try:
         yield
     finally:
@@ -136,19 +138,19 @@ def is_started(env: Mapping[str, str]) -> bool:
 
 def leave_out_anothers(env: MutableMapping[str, str]) -> None:
     """Change the environment so that PySpark starts the Spark that it came with, whatever else is set up here."""
-    own = str(find_pyspark_jars().parent)
+    home = str(find_pyspark_jars().parent)
     others = [name for name in ANOTHERS if name in env]
-    if env.get("SPARK_HOME", own) != own:
+    if env.get("SPARK_HOME", home) != home:
         others.append("SPARK_HOME")
     if others:
         logger.warning("not used: %s in the environment. Spark is the one of this Python's PySpark", ", ".join(others))
     defaults = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"), "spark-defaults.conf")
-    if given := [f"{name}={value}" for name, value in _CLUSTER.findall(_read_text(defaults))]:
+    if ignored := [f"{name}={value}" for name, value in _CLUSTER.findall(_read_text(defaults))]:
         where = "the file that KAFKA_S3_SPARK_CONF names can choose a master"
-        logger.warning("not used: %s in %s. Only %s", ", ".join(given), defaults, where)
+        logger.warning("not used: %s in %s. Only %s", ", ".join(ignored), defaults, where)
     for name in ANOTHERS:
         env.pop(name, None)
-    env["SPARK_HOME"] = own
+    env["SPARK_HOME"] = home
 
 
 def is_named() -> bool:
@@ -169,8 +171,8 @@ def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Non
         env.setdefault(variable, name)
     folder = tempfile.mkdtemp(prefix="kafka-s3-ivy-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    own = SparkConf(loadDefaults=False).setAll(list({"spark.jars.ivy": folder, **conf}.items()))
-    SparkContext._ensure_initialized(conf=own)  # noqa: SLF001 - nothing else starts it before its context
+    spark_conf = SparkConf(loadDefaults=False).setAll(list({"spark.jars.ivy": folder, **conf}.items()))
+    SparkContext._ensure_initialized(conf=spark_conf)  # noqa: SLF001 - nothing else starts it before its context
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     users = jvm.org.apache.hadoop.security.UserGroupInformation
     users.setLoginUser(users.createRemoteUser(name))
@@ -189,11 +191,11 @@ def end_java(session: "SparkSession") -> None:
 @contextmanager
 def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
     """Make a JVM that is started in this block log errors only, unless somebody chose what Spark logs."""
-    given = env.get(JAVA_VARIABLE, "")
-    is_chosen = "log4j" in given or "SPARK_CONF_DIR" in env
+    chosen = env.get(JAVA_VARIABLE, "")
+    is_chosen = "log4j" in chosen or "SPARK_CONF_DIR" in env
     # The root logger lets through what libraries tell if it is wanted: then Spark's is too.
     is_wanted = logging.getLogger().isEnabledFor(logging.INFO)
-    options = f"{given} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
+    options = f"{chosen} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
     with _set_variables(env, {} if is_chosen or is_wanted else {JAVA_VARIABLE: options}):
         yield
 

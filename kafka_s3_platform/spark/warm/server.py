@@ -292,19 +292,19 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
 
 def retire_servers(folder: Path, identity: Identity, but: Path | None = None) -> int:
     """Tell the servers of the same place, of any version, to end with their last client. Return how many were told."""
-    told = 0
+    count = 0
     for path in folder.glob(f"{identity.place}-*.sock"):
         if path == but:
             continue
         try:
             with connect(path) as peer:
                 peer.send(FrameKind.RETIRE)
-                told += 1
+                count += 1
                 while True:
                     peer.receive(SILENCE_SECONDS)
         except PeerGoneError:
             continue  # it was told, or is gone
-    return told
+    return count
 
 
 @contextmanager
@@ -343,10 +343,10 @@ def _remove_dead(folder: Path) -> None:
 def _listen(path: Path) -> socket.socket:
     """Listen on a socket that takes the place of one which nobody serves, or a suspended server."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made = path.with_suffix(f".{os.getpid()}")
-    listener.bind(str(made))
+    temporary = path.with_suffix(f".{os.getpid()}")
+    listener.bind(str(temporary))
     listener.listen(128)
-    made.rename(path)
+    temporary.rename(path)
     return listener
 
 
@@ -354,8 +354,8 @@ def _detach(log: Path) -> None:
     """Print to the log, and read nothing: whoever started this process waits for the end of its output."""
     opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for given, standard in ((nothing, 0), (opened, 1), (opened, 2)):
-        os.dup2(given, standard)
+    for source, standard in ((nothing, 0), (opened, 1), (opened, 2)):
+        os.dup2(source, standard)
     os.close(opened)
     os.close(nothing)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")

@@ -110,20 +110,20 @@ def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
 def _describe_java(env: Mapping[str, str]) -> str:
     """Tell which Java it is without starting it: the file, its size and its time."""
     home = env.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
-    if found is None:
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
+    if java is None:
         return "none"
-    real = Path(found).resolve()
+    real = Path(java).resolve()
     return f"{real} {real.stat().st_size} {real.stat().st_mtime_ns}"
 
 
 def _digest(*parts: bytes) -> str:
     """Digest the parts. Each is told with its length, so that they cannot run into each other."""
-    made = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        made.update(len(part).to_bytes(8, "big"))
-        made.update(part)
-    return made.hexdigest()
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
 
 
 SILENCE_SECONDS = 30.0
@@ -276,9 +276,9 @@ def find_log(path: Path) -> Path:
 
 def refuse_foreign_folder(folder: Path) -> None:
     """Raise ForeignFolderError if somebody else could put a socket into the folder, or connect to one there."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise ForeignFolderError(
             f"{folder} has to be a folder (no link) of user {os.geteuid()} with mode 0700, and is of user "
-            f"{found.st_uid} with mode {stat.filemode(found.st_mode)}: correct or remove it"
+            f"{status.st_uid} with mode {stat.filemode(status.st_mode)}: correct or remove it"
         )
