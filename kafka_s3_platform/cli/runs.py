@@ -34,7 +34,7 @@ from kafka_s3_platform.errors import (
     find_code,
 )
 from kafka_s3_platform.instance.home import find_instance
-from kafka_s3_platform.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG
+from kafka_s3_platform.instance.work import FAILURE_TAG, FIRST_WINDOW_TAG, LAST_WINDOW_TAG, PICKED_TAG
 from kafka_s3_platform.model.silence import NO_ANSWER, try_each
 from kafka_s3_platform.status.discovery import find_gone_topics, find_topics_folder, resolve_now
 
@@ -173,6 +173,8 @@ def _execute(
 ) -> dg.ExecuteInProcessResult:
     extend_life(instance, run_id)
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
+    if len(keys) == 1:
+        tags[PICKED_TAG] = keys[0].to_user_string()
     if partition_keys:
         tags |= {
             FIRST_WINDOW_TAG: partition_keys[0],

@@ -137,6 +137,9 @@ TOPIC_TAG = "kafka_s3/topic"
 RESTORE_TAG = "kafka_s3/restore_id"
 """Tags of runs of these jobs, which pick no assets."""
 
+PICKED_TAG = ".dagster/kafka_s3.picked"
+"""Tag of a command's run of one asset: its key. Dagster records no selection of a run in the command's own process."""
+
 ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 UNENDED = tuple(s for s in dg.DagsterRunStatus if s not in {*ENDED, dg.DagsterRunStatus.MANAGED})
 """The states of runs: those from which no other follows, and the others. No run is `MANAGED` any more."""
@@ -178,6 +181,9 @@ def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
     is_replay = run.job_name in {make_op_name(job, connector) for job in REPLAY_JOBS}
     topic = run.tags.get(TOPIC_TAG) if is_replay else None
     named = {dg.AssetKey([connector, "restored", topic])} if topic else set()
+    # what has an origin was launched through Dagster's server, where anybody can set tags
+    if run.remote_job_origin is None and PICKED_TAG in run.tags:
+        named = {dg.AssetKey.from_user_string(run.tags[PICKED_TAG])}
     return {*(run.asset_selection or named)}
 
 

@@ -8,10 +8,17 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform_tests.cli.conftest import KafkaS3, connect_late_topic, make_environment, parsed, write_connector
+from kafka_s3_platform_tests.cli.conftest import (
+    KafkaS3,
+    connect_late_topic,
+    make_environment,
+    parsed,
+    write_connector,
+    write_reachable_connector,
+)
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, run, topic_of
-from kafka_s3_platform_tests.support import archived
+from kafka_s3_platform_tests.support import Sent, archived, produce
 
 pytestmark = pytest.mark.integration
 
@@ -85,6 +92,24 @@ def test_the_run_that_failed_last_is_told_with_its_error(
     assert "MissingTopicError" not in json.dumps(error), "no name of Python's"
     assert absent.topics[0] in error["message"]
     assert (error["code"], error["is_over"], error["topics"]) == ("KS-KAFKA-TOPIC", False, [*absent.topics])
+
+
+def test_a_restore_by_a_command_fails_or_succeeds_for_its_topic_alone(kafka_s3: KafkaS3, lab: Lab) -> None:
+    topics = [lab.create(f"{lab.topic}.{n}") for n in range(2)]
+    for topic in topics:
+        produce(lab.kafka, topic, [Sent()])
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(topics))
+    parsed(kafka_s3("archive", "c", "--json"))
+    restore = ("restore", "c", "--topic")
+    assert [kafka_s3(*restore, each, "--to-topic", f"{each}.1", "--create-topic").returncode for each in topics] == [
+        0,
+        0,
+    ]
+    assert kafka_s3(*restore, topics[0], "--to-topic", "not-there").returncode == 1
+    assert kafka_s3(*restore, topics[1], "--to-topic", f"{topics[1]}.2", "--create-topic").returncode == 0
+    [connector] = json.loads(kafka_s3("health", "--json").stdout)["connectors"]
+    [error] = connector["errors"]
+    assert (error["kind"], error["topics"], error["is_over"]) == ("restore", topics[:1], False)
 
 
 def test_without_an_instance_of_dagster_the_last_error_is_not_known(
