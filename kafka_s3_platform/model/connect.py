@@ -242,7 +242,8 @@ REASON_CHARACTERS = 1_000
 
 
 def cut_reason(reason: str) -> str:
-    """Return the reason, or its beginning and how long it is."""
+    """Return the reason, or its beginning and how long it is. It is text of UTF-8: a mapper's error may be other."""
+    reason = reason.encode(errors="backslashreplace").decode()
     if len(reason) <= REASON_CHARACTERS:
         return reason
     return f"{reason[:REASON_CHARACTERS]}... ({len(reason):,} characters)"

@@ -230,3 +230,9 @@ def test_a_field_of_a_type_that_holds_no_time_is_a_failure() -> None:
     assert messages(apply(batch(payload([{"f": 1}], schema("R", ("f", "int")))), a=step)) == [
         "Schema of type int32 does not correspond to a known timestamp type format"
     ]
+
+
+def test_a_reason_quotes_half_a_surrogate_pair_as_utf_8_can_hold_it() -> None:
+    """A mapper may make one. The index and a dead letter, which have the reason, cannot hold it."""
+    done = apply(batch(payload(["x\ud800"])), a={"type": "Cast$Value", "spec": "int32"})
+    assert messages(done) == [r"Value (x\ud800) was out of range for requested data type"]
