@@ -6,16 +6,12 @@ Objects whose names prove that they hold the same records, in whichever folders 
 """
 
 import gzip
-import io
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import fastavro
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
@@ -25,46 +21,13 @@ from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
+from kafka_s3_platform_tests.sources.lenses import FIELDS, LINES, SAM, avro, headers, parquet, record
 from kafka_s3_platform_tests.sources.memory import MemoryStore, decoded_values, lines, restored, source
 from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, config_of, confluent
 
 LAYOUT = {"key_layout": "lenses", "topics_dir": "streamReactorBackups", "format": "lenses.json"}
 NAME = "streamReactorBackups/myTopic/1/000000000003_10001_10003"
-# As its own test of the sink has it.
-LINE = (
-    b'{"headers":{"h1":"record1-header%d","h2":%d},"metadata":{"partition":1,"offset":%d,"topic":"myTopic",'
-    b'"timestamp":1000%d},"value":{"name":"sam","title":null,"salary":100.43},"key":{"name":"sam"}}\n'
-)
-LINES = b"".join(LINE % (n, n, n, n) for n in (1, 2, 3))
 PERSON = b'{"name":"sam","title":null,"salary":100.43}'
-OPTIONAL: dict[str, Any] = {
-    "type": "record",
-    "name": "ConnectDefault2",
-    "namespace": "io.confluent.connect.avro",
-    "fields": [{"name": "name", "type": "string"}, {"name": "title", "type": ["null", "string"], "default": None}],
-}
-METADATA = {
-    "type": "record",
-    "name": "ConnectDefault4",
-    "fields": [
-        {"name": "timestamp", "type": "long"},
-        {"name": "topic", "type": "string"},
-        {"name": "partition", "type": "int"},
-        {"name": "offset", "type": "long"},
-    ],
-}
-HEADERS = {
-    "type": "record",
-    "name": "ConnectDefault3",
-    "fields": [{"name": "h1", "type": ["null", "string"]}, {"name": "h2", "type": ["null", "long"]}],
-}
-FIELDS: list[dict[str, Any]] = [
-    {"name": "key", "type": ["null", OPTIONAL], "default": None},
-    {"name": "value", "type": ["null", "ConnectDefault2"], "default": None},
-    {"name": "headers", "type": HEADERS},
-    {"name": "metadata", "type": ["null", METADATA], "default": None},
-]
-SAM = {"name": "sam", "title": None}
 
 
 LENSES_JSON = {"value": {"format": "JSON"}, "key": {"format": "JSON"}}
@@ -93,28 +56,6 @@ HOUR = "topics/t/year=2026/month=01/day=01/hour="
 
 def config(format_name: str = "lenses.json", **own: Any) -> ConnectorConfig:
     return source({**LAYOUT, "format": format_name}, records=LENSES_JSON, **own)
-
-
-def record(offset: int) -> dict[str, Any]:
-    place = {"timestamp": 10_000 + offset, "topic": "myTopic", "partition": 1, "offset": offset}
-    return {"key": SAM, "value": SAM, "headers": {"h1": f"x{offset}", "h2": offset}, "metadata": place}
-
-
-def headers(*values: bytes) -> list[dict[str, Any]]:
-    return [{"key": f"h{n}", "value": value} for n, value in enumerate(values, 1)]
-
-
-def avro(fields: list[dict[str, Any]], records: list[dict[str, Any]]) -> bytes:
-    schema = {"type": "record", "name": "ConnectDefault", "namespace": "io.confluent.connect.avro", "fields": fields}
-    body = io.BytesIO()
-    fastavro.writer(body, fastavro.parse_schema(schema), records)
-    return body.getvalue()
-
-
-def parquet(records: list[dict[str, Any]]) -> bytes:
-    body = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(records), body)
-    return body.getvalue()
 
 
 @pytest.mark.parametrize(
