@@ -6,7 +6,6 @@ A commit uses the table handle of its plan. The handle is never refreshed, and d
 commit is a true compare-and-swap on the table's version, and its version is known before it is made.
 """
 
-import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.errors import ConfigError, IndexConflictError, IndexDamagedError, StoreUnavailableError
+from kafka_s3_platform.errors import IndexConflictError, IndexDamagedError, StoreUnavailableError
 from kafka_s3_platform.lazy import lazy_property
 from kafka_s3_platform.model.segment import Fold, Segment, StoredChunk
 from kafka_s3_platform.model.state import IndexState
@@ -58,7 +57,7 @@ from kafka_s3_platform.store.index_rows import (
     drop_future_times,
     encode_rows,
 )
-from kafka_s3_platform.store.index_table import Handle, IndexTable
+from kafka_s3_platform.store.index_table import Handle, IndexTable, describe_index, refuse_other_index
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform.store.row_filter import (
@@ -74,9 +73,6 @@ from kafka_s3_platform.store.row_filter import (
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-INDEX_FORMAT = 4
-"""The format of this version's indexes."""
 
 CHECKPOINT_INTERVAL = 10
 """The number of commits between checkpoints. To open an index costs about 4 ms for each commit after the last one."""
@@ -184,7 +180,7 @@ class ConnectorSnapshot:
     def __init__(self, index: ConnectorIndex, handle: Handle) -> None:
         self.index = index
         self._handle = handle
-        _refuse_another(index, handle.table)
+        refuse_other_index(index.uri, index.connector, handle.table)
         self.version: int = handle.table.version()
         self._rows: dict[str, pa.Table] = {}
         self._topics: dict[str, IndexSnapshot] = {}
@@ -579,33 +575,6 @@ class IndexSnapshot:
     def commit(self, change: Change, commit_id: str | None = None) -> int:
         """Apply `change` as `ConnectorSnapshot.commit` does."""
         return self.connector_snapshot.commit({self.index.topic: change}, commit_id)
-
-
-def describe_index(connector: str) -> str:
-    """Return the description in the table of a connector's index."""
-    return json.dumps({"format": INDEX_FORMAT, "connector": connector})
-
-
-def _refuse_another(index: ConnectorIndex, table: DeltaTable) -> None:
-    """Refuse a table that is no index, or one of another format or connector (copied or moved here)."""
-    try:
-        description = json.loads(table.metadata().description or "")
-        connector, index_format = str(description["connector"]), description.get("format")
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as err:
-        raise IndexDamagedError(
-            f"{index.uri} is a Delta table, but no index: its metadata do not name a connector. Find out who wrote to "
-            f"that folder, and put it back from the bucket's versions or a backup"
-        ) from err
-    if index_format != INDEX_FORMAT:
-        raise ConfigError(
-            f"the index {index.uri} has {f'format {index_format}' if index_format else 'no format'}, and this version "
-            f"reads format {INDEX_FORMAT}: use the version that wrote it, or archive under another archive.index.dir"
-        )
-    if connector != index.connector:
-        raise IndexDamagedError(
-            f"{index.uri} is the index of connector {connector}: its folder was copied or moved to that of "
-            f"{index.connector}. Put each index back into the folder of its connector"
-        )
 
 
 def _split_by_topic(rows: pa.Table, topics: Sequence[str]) -> dict[str, pa.Table]:

@@ -31,6 +31,9 @@ from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.waits import waiting_for
 
+INDEX_FORMAT = 4
+"""The format of this version's indexes."""
+
 READS_AT_ONCE = 16
 _VERSION_DIGITS = 20
 
@@ -449,3 +452,31 @@ class IndexTable:
             if isinstance(failure, MissingBucketError):
                 failure = suggest_bucket(failure, self.store)
             raise failure from err
+
+
+def describe_index(connector: str) -> str:
+    """Return the description in the table of a connector's index."""
+    return json.dumps({"format": INDEX_FORMAT, "connector": connector})
+
+
+def refuse_other_index(uri: str, connector: str, table: DeltaTable) -> None:
+    """Refuse a table that is no index, or one of another format or connector (copied or moved here)."""
+    try:
+        description = json.loads(table.metadata().description or "")
+        named = str(description["connector"])
+        index_format = description.get("format")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as err:
+        raise IndexDamagedError(
+            f"{uri} is a Delta table, but no index: its metadata do not name a connector. Find out who wrote to "
+            f"that folder, and put it back from the bucket's versions or a backup"
+        ) from err
+    if index_format != INDEX_FORMAT:
+        raise ConfigError(
+            f"the index {uri} has {f'format {index_format}' if index_format else 'no format'}, and this version "
+            f"reads format {INDEX_FORMAT}: use the version that wrote it, or archive under another archive.index.dir"
+        )
+    if named != connector:
+        raise IndexDamagedError(
+            f"{uri} is the index of connector {named}: its folder was copied or moved to that of "
+            f"{connector}. Put each index back into the folder of its connector"
+        )

@@ -9,9 +9,10 @@ from deltalake import DeltaTable, write_deltalake
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.segment import HourRange, Scan, Segment
-from kafka_s3_platform.store.index import FILTERED_COLUMNS, ConnectorIndex, describe_index
+from kafka_s3_platform.store.index import FILTERED_COLUMNS, ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import PERIOD
+from kafka_s3_platform.store.index_table import describe_index
 from kafka_s3_platform_tests.aged.rows import HOUR, LEADER_EPOCH_HOURS, RECORDS, Age, make_rows
 
 RECENT_HOURS = 6
