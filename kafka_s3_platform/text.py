@@ -50,8 +50,8 @@ def format_size(count: int) -> str:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Return `1 topic` or `1,200 topics`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """Return `1 topic` or `1,200 topics`; of two nouns, `2 objects or records`."""
+    return f"{count:,} {noun if count == 1 else noun.replace(' or ', 's or ') + 's'}"
 
 
 def make_anchor(heading: str) -> str:

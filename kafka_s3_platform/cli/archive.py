@@ -20,6 +20,7 @@ from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.text import count_noun
 
 LEFT_OUT = {
     "filtered_records": "records left out, by transforms or because they are null",
@@ -102,15 +103,14 @@ def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
     head = f"{document['topic']}: run {document['run_id']}"
     rows = map(_format_hour, document["hours"])
     totals = document["totals"]
-    done = [f"  {totals['records']:,} records archived now in {totals['seconds']:.1f} s"] if totals else []
+    done = [f"  {count_noun(totals['records'], 'record')} archived now in {totals['seconds']:.1f} s"] if totals else []
     ahead = {f"  {why}" for hour in document["hours"] if (why := hour.get("not_complete"))}
     left_out = [f"  {n:,} {what}" for name, what in LEFT_OUT.items() if totals and (n := totals.get(name))]
     return [head, *rows, *ahead, *done, *left_out]
 
 
 def _format_hour(hour: dict[str, Any]) -> Verdict:
-    content = (
-        f"{hour['partition_row_count']:>12,} records  {hour['object_bytes']:>14,} bytes in {hour['objects']} object(s)"
-    )
+    objects = count_noun(hour["objects"], "object")
+    content = f"{hour['partition_row_count']:>12,} records  {hour['object_bytes']:>14,} bytes in {objects}"
     state = hour.get("verdict") or ("complete" if hour["complete"] else "not complete")
     return Verdict(f"  {hour[PARTITION_KEY]}  {content}  {state}", hour["complete"])

@@ -15,6 +15,7 @@ from kafka_s3_platform.cli.messages import json_option, print_result
 from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, topic_option, try_topics
 from kafka_s3_platform.model.gaps import Unresolved
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Decision, ResolveReport, Skip, list_unresolved
 from kafka_s3_platform.upkeep.resolve import resolve_offsets as decide
 
@@ -109,7 +110,7 @@ def _make_document(item: Unresolved) -> dict[str, Any]:
 def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -> Iterator[str]:
     now = datetime.now(timezone.utc)
     if rows:
-        yield f"{topic}: {len(rows)} range(s) of offsets are unresolved"
+        yield f"{topic}: {count_noun(len(rows), 'unresolved range')} of offsets"
     else:
         yield f"{topic}: no run has recorded unresolved offsets. A run that failed for another reason shows it"
     for item in rows:
@@ -120,11 +121,11 @@ def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -
 
 def _format_report(report: ResolveReport) -> Iterator[str]:
     verb = "would be recorded" if report.dry_run else "recorded"
-    count = f"{report.offset_count:,} offsets of the log stay out of the archive"
+    count = f"{count_noun(report.offset_count, 'offset')} of the log left out of the archive"
     if report.later_count:
         end = max(gap.end_offset for gap in report.gaps)
-        count += f", and so do the next {report.later_count:,} that are written, up to offset {end}"
-    yield f"{report.topic}: {len(report.gaps)} gap(s) {verb}; {count}"
+        count += f", and so the next {report.later_count:,} that are written, up to offset {end}"
+    yield f"{report.topic}: {count_noun(len(report.gaps), 'gap')} {verb}; {count}"
     for gap in report.gaps:
         yield f"  kafka partition {gap.kafka_partition} [{gap.start_offset}, {gap.end_offset}): {gap.reason}"
     if not report.is_start_exact:

@@ -35,6 +35,7 @@ from kafka_s3_platform.defs.restore.form import name_restore_job
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.work import name_restored_op
+from kafka_s3_platform.text import count_noun
 
 INCOMPLETE = 3
 """Exit status of a verified restore that lacks some of the requested records."""
@@ -265,7 +266,7 @@ def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
 
 def _format_summary(report: dict[str, Any]) -> str:
     if report["already_finished"]:
-        counts = f"{report['records']:,} records{_format_doubled(report)}"
+        counts = f"{count_noun(report['records'], 'record')}{_format_doubled(report)}"
         return (
             f"restore {report['restore_id']} was finished before, with {counts}. Nothing was sent or read now; "
             f"its result then: {report['verdict']}"
@@ -284,7 +285,7 @@ def _format_doubled(report: dict[str, Any]) -> str:
 def _format_forecast(report: dict[str, Any]) -> str:
     count = "an unknown number of records"
     if report["exact"] or report["records"]:
-        count = f"{'' if report['exact'] else 'at most '}{report['records']:,} records"
+        count = f"{'' if report['exact'] else 'at most '}{count_noun(report['records'], 'record')}"
     if report["before_transforms"]:
         count += " (before transforms, which may leave some out or make more of them)"
     if report["refusals"]:
@@ -296,5 +297,6 @@ def _format_done(report: dict[str, Any]) -> str:
     if not report["records"]:
         return str(report["verdict"])
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
-    done = f"{report['records']:,} records restored, each found in the target{now}, in {report['seconds']:.1f} s"
+    records = count_noun(report["records"], "record")
+    done = f"{records} restored, each found in the target{now}, in {report['seconds']:.1f} s"
     return f"{done}. {report['verdict']}"

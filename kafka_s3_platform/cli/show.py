@@ -14,6 +14,7 @@ from kafka_s3_platform.cli.runs import find_archived_topics, raise_failures, top
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.model.gaps import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.text import count_noun, format_size
 from kafka_s3_platform.upkeep.compact.days import DaySummary, summarize_days
 from kafka_s3_platform.upkeep.hour_states import MARKS, GridDay, StatedHour, make_hour_grid
 
@@ -147,15 +148,16 @@ def _format_missing(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left_out.items()))
         lines.append(f"{topic.topic}: offsets that count as archived, and are not in this archive: {reasons}")
     if count:
-        lines.append(f"{topic.topic}: {count:,} offset(s) could not be archived; to see them: {listed}")
+        lines.append(f"{topic.topic}: {count_noun(count, 'offset')} could not be archived; to see them: {listed}")
     return lines
 
 
 def _format_table(topic: TopicAssets, days: Sequence[DaySummary]) -> list[str]:
     if not days:
         return [f"{topic.topic}: nothing is archived yet"]
-    content = f"{sum(d.record_count for d in days):,} records in {sum(len(d.objects) for d in days):,} objects"
-    head = f"{topic.topic}: {content} of {sum(d.object_bytes for d in days):,} bytes"
+    objects = count_noun(sum(len(d.objects) for d in days), "object")
+    content = f"{count_noun(sum(d.record_count for d in days), 'record')} in {objects}"
+    head = f"{topic.topic}: {content} of {format_size(sum(d.object_bytes for d in days))}"
     return [head, *align_columns([_HEAD, *map(_format_row, days)], _NUMBERS)]
 
 

@@ -24,6 +24,7 @@ from kafka_s3_platform.cli.runs import (
 from kafka_s3_platform.config.files import find_connector
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.names import make_op_name
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.index import UpkeepReport, keep_up_index
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic as remove_orphans
@@ -81,7 +82,7 @@ def _set_aside(connector: str, topic: str | None, run_id: str, as_json: bool) ->
         find_archived_topics(connector, topic), lambda t: (t.topic, set_aside_unknown(t.config, t.topic, run_id))
     )
     lines = [
-        f"{name}: {len(keys)} object(s) that the index does not know stay, and later runs write beside them"
+        f"{name}: {count_noun(len(keys), 'object')} not in the index: left there, and later runs write beside"
         for name, keys in by_topic
     ]
     print_result(
@@ -94,8 +95,8 @@ def _format_vacuum(topic: str, report: VacuumReport) -> str:
     verb = "would be removed" if report.dry_run else "removed"
     ending = "" if report.finished else "; not finished, run again"
     return (
-        f"{topic}: {len(report.removed)} orphan object(s), {report.removed_bytes:,} bytes, and "
-        f"{len(report.aborted_uploads)} unfinished upload(s) {verb}; {report.retained} kept for now, "
+        f"{topic}: {count_noun(len(report.removed), 'orphan object')}, {count_noun(report.removed_bytes, 'byte')}, and "
+        f"{count_noun(len(report.aborted_uploads), 'unfinished upload')} {verb}; {report.retained} kept for now, "
         f"{len(report.foreign)} of other writers left alone{ending}"
     )
 
@@ -139,10 +140,10 @@ def _format_day(document: dict[str, Any]) -> str:
     unmerged = day["hourly_objects_of_values_only"]
     stay = f", {unmerged} stay hourly: their format holds values only" if unmerged else ""
     apart = day.get("out_of_range_records")
-    late = f", up to {apart:,} records are out of range since archive.start.hour was later" if apart else ""
+    late = f", up to {count_noun(apart, 'record')} out of range since archive.start.hour was later" if apart else ""
     return (
-        f"{document['topic']}: {day['partition_key']} holds {day['partition_row_count']:,} records in {day['objects']} "
-        f"object(s), {day['merged_objects']} were merged{stay}{late} (run {document['run_id']})"
+        f"{document['topic']}: {day['partition_key']} holds {count_noun(day['partition_row_count'], 'record')} in "
+        f"{count_noun(day['objects'], 'object')}, {day['merged_objects']} merged{stay}{late} (run {document['run_id']})"
     )
 
 
@@ -170,11 +171,13 @@ def _format_report(report: UpkeepReport) -> Iterator[str]:
         return
     would = "would be " if report.dry_run else ""
     fold = report.fold
-    yield f"fold: {fold.hours:,} hours of {fold.topics:,} topics {would}folded, {fold.rows:,} rows {would}moved"
+    hours = f"{count_noun(fold.hours, 'hour')} of {count_noun(fold.topics, 'topic')}"
+    yield f"fold: {hours} {would}folded, {count_noun(fold.rows, 'row')} {would}moved"
     if fold.is_overtaken:
         yield "fold: a run changed the state meanwhile, so it is folded another time"
     merge = report.merge
-    yield f"merge: {merge.files:,} files of {len(merge.periods):,} periods {would}put together" + (
+    files = f"{count_noun(merge.files, 'file')} of {count_noun(len(merge.periods), 'period')}"
+    yield f"merge: {files} {would}put together" + (
         "" if report.dry_run else f", to {merge.new_files:,} of {merge.new_bytes:,} bytes"
     )
     if merge.overtaken:

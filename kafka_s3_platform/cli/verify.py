@@ -34,6 +34,7 @@ from kafka_s3_platform.instance.history import make_deep_proof
 from kafka_s3_platform.instance.home import find_instance
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.verify.against_topic import Comparison, KafkaPartitionComparison, compare_with_topic
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.verify import VerifyReport, verify_archive
 
 
@@ -217,10 +218,11 @@ def _format_report(report: VerifyReport) -> list[str | Verdict]:
         "ok" if report.segment_count or report.holes or report.gaps else "nothing is archived, so nothing was compared"
     )
     if not report.ok:
-        state = f"{len(report.damages)} thing(s) are not as the index says"
+        state = f"not as the index says: {count_noun(len(report.damages), 'thing')}"
     head = (
-        f"{report.topic}: {state}; {report.segment_count} object(s), {report.record_count:,} records, "
-        f"{report.size:,} bytes, {len(report.holes)} hole(s), {len(report.gaps)} gap(s)"
+        f"{report.topic}: {state}; {count_noun(report.segment_count, 'object')}, "
+        f"{count_noun(report.record_count, 'record')}, {count_noun(report.size, 'byte')}, "
+        f"{count_noun(len(report.holes), 'hole')}, {count_noun(len(report.gaps), 'gap')}"
     )
     damages = [
         f"  kafka partition {d.kafka_partition}, {d.key or 'no single object'}: {d.message}" for d in report.damages

@@ -9,7 +9,7 @@ import dagster as dg
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.reload import reload_code_location
-from kafka_s3_platform.text import escape_unprintable
+from kafka_s3_platform.text import count_noun, escape_unprintable
 
 FILES_KEY = dg.AssetKey(["connector_files"])
 INTERVAL_SECONDS = 60
@@ -75,7 +75,7 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
                 if problem_by_name[path.name] != before.get(path.name)
             ],
             cursor=json.dumps(problem_by_name),
-            skip_reason="\n".join(filter(None, (text or f"{len(files)} connector file(s) load", reloaded))),
+            skip_reason="\n".join(filter(None, (text or f"{count_noun(len(files), 'file')} loaded", reloaded))),
         )
 
     return connector_files

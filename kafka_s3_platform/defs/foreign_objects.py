@@ -35,6 +35,7 @@ from kafka_s3_platform.sources.inventory import (
     WalkedTopic,
 )
 from kafka_s3_platform.status.discovery import find_topics_folder, remember_listed_topics
+from kafka_s3_platform.text import count_noun
 
 if TYPE_CHECKING:
     from kafka_s3_platform.sources.readable import ReadableReport
@@ -127,8 +128,8 @@ def _make_result(
     gap_count = sum(group.gap_count for group in report.groups)
     problems = [
         *([f"There is no object to read: {report.searched}."] if not report.object_count else []),
-        *([f"{report.bad_count:,} object(s) or record(s) cannot be read."] if report.bad_count else []),
-        *([f"Offsets between objects are in none, {gap_count:,} time(s)."] if gap_count else []),
+        *([f"{count_noun(report.bad_count, 'object or record')} cannot be read."] if report.bad_count else []),
+        *([f"Offsets between objects are in none: {count_noun(gap_count, 'gap')}."] if gap_count else []),
     ]
     rows = [
         {
@@ -307,11 +308,11 @@ def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[s
             " at once"
         )
     if state.refused:
-        yield f"{state.refused:,} names cannot be read, such as {state.refusal}"
+        yield f"{count_noun(state.refused, 'name')} cannot be read, such as {state.refusal}"
     if state.unnamed:
         yield (
-            f"{state.unnamed:,} objects are of topics beyond the first {MAX_TOPICS}, which have no asset: name in the "
-            "connector's file those that matter (topics)"
+            f"topics beyond the first {MAX_TOPICS} have {count_noun(state.unnamed, 'object')} and no asset: name in "
+            "the connector's file those that matter (topics)"
         )
 
 

@@ -20,6 +20,7 @@ from kafka_s3_platform.instance.tables import (
     list_ended_backfills,
 )
 from kafka_s3_platform.instance.work import BACKFILL_TAG, ENDED
+from kafka_s3_platform.text import count_noun
 
 DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
 """Days to keep runs after their end. 0 keeps them for ever."""
@@ -130,7 +131,7 @@ class Sweep:
         """Return a summary of the tick. Raises the first error if no run was deleted."""
         if self.errors and not self.deleted:
             raise self.errors[0]
-        sentences = [f"{self.deleted} run(s) that ended more than {days} days ago were deleted"]
+        sentences = [f"{count_noun(self.deleted, 'run')} deleted, which ended more than {days} days ago"]
         if self.is_over():
             sentences.append("the next tick goes on")
         return "; ".join([*sentences, *map(str, self.errors)])

@@ -11,6 +11,7 @@ from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import BrokerUnavailableError, StoreUnavailableError, TransientError
 from kafka_s3_platform.model.silence import NO_ANSWER, Silence
 from kafka_s3_platform.status.deadline import Deadline
+from kafka_s3_platform.text import count_noun
 
 TICK_SECONDS = 40.0
 """A tick begins no further topic after this time. Dagster ends a tick after 60 seconds and drops its results."""
@@ -51,7 +52,8 @@ class Tick(Deadline):
         for n in range(len(topics)):
             at = (first + n) % len(topics)
             if self.is_over():
-                self.tell(f"no time is left in this tick for {len(topics) - n} topic(s){self.describe_slow_store()}")
+                rest = count_noun(len(topics) - n, "topic")
+                self.tell(f"no time is left in this tick for {rest}{self.describe_slow_store()}")
                 self._leave(what, names, at)
                 return False
             silence.note(self._evaluate(topics[at], evaluate))

@@ -9,7 +9,7 @@ from kafka_s3_platform.config.plugins import HEALTH_CHECK, load_class, name_faul
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.health import ConnectorHealth
 from kafka_s3_platform.monitoring.concerns import list_concerns
-from kafka_s3_platform.text import escape_unprintable
+from kafka_s3_platform.text import count_noun, escape_unprintable
 
 FindReasons = Callable[[Sequence[ConnectorHealth]], Iterable[str]]
 
@@ -92,5 +92,5 @@ def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterat
             if topic.lag is None:
                 yield f"{each.connector}/{topic.topic}: the lag is not known"
             elif topic.lag > healthy_lag:
-                behind = f"{topic.lag:,} offsets behind the latest one, {healthy_lag:,} are allowed"
+                behind = f"{count_noun(topic.lag, 'offset')} behind the latest one, {healthy_lag:,} are allowed"
                 yield f"{each.connector}/{topic.topic}: {behind}"

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from kafka_s3_platform.instance.windows import Hours, link_window
 from kafka_s3_platform.status.topic import ArchivedTopic
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, GridDay, HourState, StatedHour
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
@@ -127,7 +128,7 @@ def _render_hour(topic: ArchivedTopic, hour: StatedHour, state: HourState, dagst
     if state == "ahead":
         return Markup('<td class="cell ahead"></td>')
     key = Hours(topic.config).key(hour.report.hour)
-    told = [f"{key}: {state}", f"{hour.report.record_count:,} records"]
+    told = [f"{key}: {state}", count_noun(hour.report.record_count, "record")]
     told += [f"{hour.report.late_count:,} late"] if hour.report.late_count else []
     told += [f"kafka partition {p}: {each}" for p, each in hour.kafka_partitions.items() if each in _TOLD]
     link = link_window(dagster, [topic.config.name, "hourly", topic.topic], key)

@@ -18,6 +18,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_header
+from kafka_s3_platform.text import count_noun
 
 Delivery = Literal["exactly_once", "at_least_once"]
 
@@ -365,14 +366,14 @@ def list_missing(report: RestoreReport) -> tuple[str, ...]:
     """List the requested records missing in the target, with their numbers. Empty if nothing is missing."""
     left_out = report.left_out_records
     counted = (
-        (report.gap_count, "gaps in the archive"),
-        (report.skipped_count, "objects or records skipped"),
-        (left_out.failed, "records failed and left out"),
-        (left_out.without_key, "records without a key left out"),
-        (left_out.elsewhere, "records routed to other topics and left out"),
-        (left_out.incomplete, "records sent without something that they held"),
+        (report.gap_count, "gap", "in the archive"),
+        (report.skipped_count, "object or record", "skipped"),
+        (left_out.failed, "record", "failed and left out"),
+        (left_out.without_key, "record", "without a key left out"),
+        (left_out.elsewhere, "record", "routed to other topics and left out"),
+        (left_out.incomplete, "record", "sent in part"),
     )
-    return tuple(f"{count:,} {what}" for count, what in counted if count)
+    return tuple(f"{count_noun(count, noun)} {what}" for count, noun, what in counted if count)
 
 
 def judge_report(report: RestoreReport) -> Verdict:

@@ -50,6 +50,7 @@ from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform.text import count_noun
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ def _format_count(targets: Sequence[TargetPlan]) -> str:
     count = _sum_known(target.record_count for target in targets)
     if not targets or count is None:
         return ""
-    return f"{'' if all(target.is_exact for target in targets) else 'at most '}{count:,} records, "
+    return f"{'' if all(target.is_exact for target in targets) else 'at most '}{count_noun(count, 'record')}, "
 
 
 def _sum_known(numbers: Iterable[int | None]) -> int | None:

@@ -29,9 +29,8 @@ def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
     risks = [*_find_retention_risk(backlog, retention_left), *_find_age_risk(backlog, new_until)]
     if backlog.failures:
         failures = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
-        risks.append(
-            Risk(Level.WARN, f"What waits in {len(backlog.failures)} kafka partition(s) is not known: {failures}")
-        )
+        count = count_noun(len(backlog.failures), "kafka partition")
+        risks.append(Risk(Level.WARN, f"What waits in {count} is not known: {failures}"))
     risks += _find_unreliable(backlog)
     level = max((risk.level for risk in risks), default=Level.FINE)
     hours = _find_hours(backlog, retention_left)
@@ -50,7 +49,7 @@ def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:
         yield Risk(Level.FAIL, f"How late the archive is, is not known: {backlog.clock_error}.")
     if errors := backlog.reasons_to_decide:
         more = [f"and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
-        opening = f"{len(backlog.undecided)} kafka partition(s) are not archived until somebody decides:"
+        opening = f"Until somebody decides, not archived: {count_noun(len(backlog.undecided), 'kafka partition')}."
         yield Risk(Level.FAIL, "\n".join([opening, *errors[:SHOWN], *more]))
 
 

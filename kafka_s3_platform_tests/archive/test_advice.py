@@ -16,7 +16,7 @@ from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.takeover import record_takeover
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli import resolve as resolve_command
-from kafka_s3_platform.cli.upkeep import vacuum as vacuum_command
+from kafka_s3_platform.cli import upkeep as upkeep_command
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import (
@@ -66,7 +66,7 @@ def changed(config: ConnectorConfig, name: str, **settings: Any) -> ConnectorCon
 
 def run_the_command_of(message: str, config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the command that an error tells, as it stands there; its output."""
-    for module in (resolve_command, vacuum_command):
+    for module in (resolve_command, upkeep_command):
         monkeypatch.setattr(module, "find_archived_topics", lambda _, topic: [TopicAssets(config, topic)])
     found = re.search(r"kafka-s3 ((?:resolve|vacuum) [^\n]*)", message)
     assert found is not None, message
@@ -230,7 +230,7 @@ def test_what_a_killed_run_has_reserved_is_ended_by_the_command_and_a_sink_taken
     with pytest.raises(BusyError) as raised:
         record_takeover(unarchived, unarchived.topics[0], group, "run")
     output = run_the_command_of(str(raised.value), unarchived, monkeypatch)
-    assert "1 orphan object(s)" in output
+    assert "1 orphan object," in output
     record_takeover(unarchived, unarchived.topics[0], group, "run")
     assert archived(unarchived).record_count == 6
 

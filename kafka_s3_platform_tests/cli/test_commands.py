@@ -86,7 +86,7 @@ def test_a_merged_day_says_what_of_it_is_out_of_range(kafka_s3: KafkaS3, lab: La
     assert kafka_s3("archive", "c").returncode == 0
     write_reachable_connector(kafka_s3, lab.kafka, lab.store, topic)
     found = kafka_s3("compact", "c", "--day", "2026-01-01")
-    assert f"{topic}: 2026-01-01 holds 2 records in 2 object(s), 2 were merged, up to 4 records are out" in found.stdout
+    assert f"{topic}: 2026-01-01 holds 2 records in 2 objects, 2 merged, up to 4 records out" in found.stdout
     [day] = parsed(kafka_s3("compact", "c", "--day", "2026-01-01", "--json"))["runs"][0]["days"]
     assert (found.returncode, day["out_of_range_records"], day["partition_row_count"]) == (0, 4, 2)
 

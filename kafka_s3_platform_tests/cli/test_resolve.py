@@ -28,12 +28,12 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, 
     skip = f"kafka-s3 resolve c --topic {lab.topic} --kafka-partition 0 --offsets 1:2 --skip"
     assert f"    to do without them: {skip}\n" in listed
     assert f"To do without them:\n  {skip}\n" in failed.stderr
-    told = f"{lab.topic}: 1 offset(s) could not be archived; to see them: kafka-s3 resolve c"
+    told = f"{lab.topic}: 1 offset could not be archived; to see them: kafka-s3 resolve c"
     assert told in kafka_s3("show", "c").stdout
     assert told in kafka_s3("show", "c", "--hours").stdout
     place = ["resolve", "c", "--topic", lab.topic, "--kafka-partition", "0"]
     dry = kafka_s3(*place, "--offsets", "1:2", "--skip", "--dry-run")
-    assert "1 gap(s) would be recorded; 1 offsets of the log stay out of the archive" in dry.stdout
+    assert "1 gap would be recorded; 1 offset of the log left out of the archive" in dry.stdout
     [gap] = parsed(kafka_s3(*place, "--offsets", "1:2", "--skip", "--json"))["gaps"]
     assert (gap["start_offset"], gap["end_offset"], gap["reason"]) == (1, 2, "skipped")
     assert "no run has recorded unresolved offsets" in kafka_s3("resolve", "c").stdout
@@ -62,7 +62,7 @@ def test_where_no_epoch_tells_where_a_log_was_truncated_the_decision_says_so(
     place = ["resolve", "c", "--topic", lab.topic, "--kafka-partition", "0"]
     found = kafka_s3_without_spark(*place, "--accept-truncation", "--dry-run")
     first, gap, doubt = found.stdout.splitlines()
-    stays_out = "2 offsets of the log stay out of the archive, and so do the next 5 that are written, up to offset 10"
-    assert first == f"{lab.topic}: 1 gap(s) would be recorded; {stays_out}"
+    stays_out = "2 offsets of the log left out of the archive, and so the next 5 that are written, up to offset 10"
+    assert first == f"{lab.topic}: 1 gap would be recorded; {stays_out}"
     assert gap == "  kafka partition 0 [3, 10): truncated"
     assert doubt.startswith("No leader epoch shows the place of the truncation: the gap begins at its lowest possible")

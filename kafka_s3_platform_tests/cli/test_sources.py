@@ -128,6 +128,6 @@ def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(
     )
     assert some.returncode == 3, some.stderr
     assert "2 records restored" in some.stdout
-    assert "not everything could be restored: 1 records failed and left out" in some.stdout
+    assert "not everything could be restored: 1 record failed and left out" in some.stdout
     assert everything.returncode == 1
     assert "none of the first 1 records" in everything.stderr

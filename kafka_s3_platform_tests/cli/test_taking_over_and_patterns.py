@@ -89,12 +89,12 @@ def test_a_new_topic_and_a_new_file_appear_as_assets_without_anybody_doing_anyth
         assert f"c/hourly/{lab.topic}" in served.assets
         assert served.tick() == f"no new topic matches {lab.topic}.*"
 
-        assert served.tick("connector_files") == "1 connector file(s) load"
+        assert served.tick("connector_files") == "1 file loaded"
         keys = {"name": "late", "topics": f"{lab.topic}.late", "s3.bucket.name": "bucket"}
         (kafka_s3.folder / "connectors" / "late.json").write_text(json.dumps(keys))
         assert "this code location is being loaded again" in served.tick("connector_files")
         until(lambda: f"late/hourly/{lab.topic}.late" in served.assets)
-        assert served.tick("connector_files") == "2 connector file(s) load"
+        assert served.tick("connector_files") == "2 files loaded"
 
 
 def test_commands_find_the_topics_that_match_now(kafka_s3: KafkaS3, lab: Lab) -> None:
@@ -125,7 +125,7 @@ def test_archiving_begins_where_a_stopped_sink_ended(kafka_s3: KafkaS3, lab: Lab
     [archived] = parsed(kafka_s3("archive", "c", "--json"))["runs"]
     assert archived["totals"]["records"] == 2
     verified = kafka_s3("verify", "c")
-    assert "0 gap(s)" in verified.stdout
+    assert "0 gaps" in verified.stdout
     assert "with the sink before this one: kafka partition 0 [0, 2)" in verified.stdout
 
 

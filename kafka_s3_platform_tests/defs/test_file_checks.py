@@ -62,7 +62,7 @@ def test_good_files_are_green_checks_which_are_told_once(folder: Path) -> None:
     assert {key.name for key in keys if key.asset_key == FILES_KEY} == {"a__json", "b__json", "c__json"}
     first = look()
     assert states(first.asset_events) == {"a__json": True, "b__json": True, "c__json": True}
-    assert "3 connector file(s) load" in str(first.skip_reason)
+    assert "3 files loaded" in str(first.skip_reason)
     assert not look(first.cursor).asset_events
 
 

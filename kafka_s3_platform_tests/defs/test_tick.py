@@ -123,7 +123,7 @@ def test_a_read_ends_with_the_tick_and_it_is_the_store_that_is_slow(monkeypatch:
     with pytest.raises(StoreUnavailableError, match="to ask the broker: the store answers slowly"):
         tick.limit_broker(str)(1)
     assert not tick.evaluate_each("lag", TOPICS, failing("", BrokerUnavailableError(""), []))
-    assert "for 3 topic(s): the store answers slowly" in str(tick.result().skip_reason)
+    assert "for 3 topics: the store answers slowly" in str(tick.result().skip_reason)
 
 
 def test_a_read_that_had_too_little_time_is_the_first_of_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
         assert (topic["is_well"], topic["at_risk"], topic["lag"]) == (False, "yes", None), fate
         assert topic["retention_left_seconds"] is None
         # what it means and what to do
-        assert "1 kafka partition(s) are not archived until somebody decides:\n[KS-KAFKA-" in topic["at_risk_says"]
+        assert "Until somebody decides, not archived: 1 kafka partition.\n[KS-KAFKA-" in topic["at_risk_says"]
         if "recreated" in fate:
             assert topic["at_risk_says"].endswith("lest its offsets and objects mix with the old ones")
         else:
@@ -118,9 +118,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
 
     short = ["--topic", told["short"]["topic"], "--kafka-partition", "0", "--accept-truncation"]
     said = kafka_s3_without_spark("resolve", "c", *short, "--dry-run").stdout
-    assert (
-        "3 offsets of the log stay out of the archive, and so do the next 2 that are written, up to offset 10\n" in said
-    )
+    assert "3 offsets of the log left out of the archive, and so the next 2 that are written, up to offset 10\n" in said
     unarchived = {"short": (3, 2), "grown-to-its-end": (5, 0), "grown-past-it": (5, 0)}
     for fate, (count, later) in unarchived.items():
         place = ["--topic", told[fate]["topic"], "--kafka-partition", "0"]

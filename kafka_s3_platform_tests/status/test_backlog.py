@@ -175,7 +175,7 @@ def test_a_topic_that_waits_for_a_decision_fails_at_once_and_stays_so(hours: int
     found = undecided(backlog(ago(hours + 5), scanned=[(0, 1)], asked={then: (0, 1)}, seen_at=then + HOUR))
     risk = find_risk(found)
     assert risk.level is Level.FAIL
-    assert "1 kafka partition(s) are not archived until somebody decides:\n" in risk.text
+    assert "Until somebody decides, not archived: 1 kafka partition.\n" in risk.text
     assert "the log ends early" in risk.text
     assert found.hours_due([then]) == [then + n * HOUR for n in range(1, hours + 1)]
 

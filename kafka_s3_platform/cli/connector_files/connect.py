@@ -13,6 +13,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import NO_ETAG, ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
+from kafka_s3_platform.text import count_noun
 
 SECONDS = 30.0
 """How long the broker, the bucket and each registry may take. They are tried at the same time."""
@@ -76,7 +77,7 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
     frontiers = [frontier for topic in good for frontier in looked.results[topic].results.values()]
     if good:
         count = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)
-        offsets = f"{count:,} offsets in {len(frontiers):,} kafka partitions"
+        offsets = f"{count_noun(count, 'offset')} in {count_noun(len(frontiers), 'kafka partition')}"
         text = f"{len(good):,} of {len(topics):,} are there, with their configs and offsets ({offsets})"
         yield Finding("topics", Judgement.OK, text)
     if unknown := [topic for topic in good if described.results[topic].operations is None]:
@@ -227,5 +228,5 @@ def _try_registry(config: ConnectorConfig, side: str, settings: RegistrySettings
     registry = open_registry(settings)
     subject = f"{next(iter(config.topics), 'kafka-s3')}-{side}"
     versions = registry.versions(subject)
-    answer = f"{registry.url} answers: subject {subject} has {len(versions):,} versions"
+    answer = f"{registry.url} answers: subject {subject} has {count_noun(len(versions), 'version')}"
     yield Finding(f"Schema Registry of {side}s", Judgement.OK, answer)

@@ -29,6 +29,7 @@ from kafka_s3_platform.defs.alerts.receivers import Receiver, make_receivers
 from kafka_s3_platform.defs.alerts.settings import read_alert_settings, select_alert_variables
 from kafka_s3_platform.errors import ConfigError, TransientError
 from kafka_s3_platform.instance.work import Subjects, list_subjects
+from kafka_s3_platform.text import count_noun
 
 INTERVAL_SECONDS = 30
 TELLING_SECONDS = 25.0
@@ -144,5 +145,5 @@ def _read_state(cursor: str | None, log: logging.Logger) -> AlertState:
 
 def _describe(incidents: Incidents, errors: Sequence[TransientError]) -> str:
     open_ones = [incident.finding.title for incident in incidents.values() if incident.ended_at is None]
-    told = f"{len(open_ones)} open incident(s): {'; '.join(open_ones)}" if open_ones else "no open incident"
+    told = f"{count_noun(len(open_ones), 'open incident')}: {'; '.join(open_ones)}" if open_ones else "no open incident"
     return "; ".join([told, *(f"not delivered, and tried again: {error}" for error in errors)])

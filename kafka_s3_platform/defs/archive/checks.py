@@ -33,6 +33,7 @@ from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.status.risk import describe_time, find_risk
 from kafka_s3_platform.status.topic import find_newest_closed_hour
 from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.compact.days import list_day_hours
 from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, list_grid_days, sketch_hours
 
@@ -288,7 +289,7 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
             end = after.start_offset
             rows.append({"kafka_partition": kafka_partition, "start_offset": start, "end_offset": end})
             offsets += end - start
-    text = f"{offsets:,} offsets between archived ones are not archived, in {len(rows)} hole(s)."
+    text = f"Not archived between archived ones: {count_noun(offsets, 'offset')}, in {count_noun(len(rows), 'hole')}."
     return _Finding("holes", text, {"hole_offsets": offsets}, rows)
 
 
@@ -309,7 +310,7 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
         }
         for verdict in verdicts
     ]
-    text = f"{len(rows)} closed hour(s) of the last {RECENT.days} days are not complete."
+    text = f"Not complete: {count_noun(len(rows), 'closed hour')} of the last {RECENT.days} days."
     return _Finding("incomplete_hours", text, {"closed_hours": len(closed)}, rows)
 
 
@@ -328,7 +329,7 @@ def _find_lost(snapshot: IndexSnapshot) -> _Finding:
         if gap.reason in counts
     ]
     lost = sum(counts.values())
-    text = f"{lost:,} offsets are lost: they were deleted, truncated or skipped before they were archived."
+    text = f"Lost: {count_noun(lost, 'offset')}, deleted, truncated or skipped before any run archived them."
     numbers = {
         "lost_offsets": lost,
         "taken_over_offsets": taken_over,
@@ -354,7 +355,7 @@ def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
         for item in state.unresolved
     ]
     offsets = count_offsets(state.unresolved)
-    text = f"{offsets:,} offsets could not be archived; `kafka-s3 resolve` lists them, and how to resolve them."
+    text = f"{count_noun(offsets, 'offset')} could not be archived; `kafka-s3 resolve` says which, and what to do."
     return _Finding("unresolved", text, {"unresolved_offsets": offsets}, rows, is_error=True)
 
 

@@ -26,6 +26,7 @@ from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.spark.progress import Snapshot, tell_watchers
 from kafka_s3_platform.status.index_look import IndexLook
+from kafka_s3_platform.text import count_noun
 
 Outcome: TypeAlias = ArchiveReport | PlatformError
 
@@ -54,7 +55,7 @@ def archive_in_tries(
         untried = [request for request in untried if request.topic in again]
         delay = max(choose_delay(err, retry_number) for err in again.values())
         topic, err = next(iter(again.items()))
-        context.log.warning("%d topic(s) are tried again in %g s; %s: %s", len(again), delay, topic, err)
+        context.log.warning("trying %s again in %g s; %s: %s", count_noun(len(again), "topic"), delay, topic, err)
         time.sleep(delay)
 
 

@@ -31,6 +31,7 @@ from kafka_s3_platform.status.backlogs import Backlogs, read_archived
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.status.risk import find_risk
 from kafka_s3_platform.status.topic import fingerprint_inputs
+from kafka_s3_platform.text import count_noun
 
 
 def request_hours(
@@ -109,8 +110,8 @@ def _request_until_now(topic: TopicAssets, backlog: Backlog, requests: Requests,
 
 def _describe_lost(topic: TopicAssets, count: int) -> str:
     return (
-        f"{topic.name}: retention took records of {count} hour(s) before they were archived; they are not asked for. "
-        f"Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
+        f"{topic.name}: retention took records of {count_noun(count, 'hour')} before they were archived; they are not "
+        f"asked for. Set archive.allow.gaps=true to record the gap. A run up to now archives what is left of them"
     )
 
 

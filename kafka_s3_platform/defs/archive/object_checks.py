@@ -14,6 +14,7 @@ from kafka_s3_platform.defs.runs import list_windows
 from kafka_s3_platform.defs.topic import TopicAssets, check_each, make_topic_checks, pick_topics
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.times import HOUR
+from kafka_s3_platform.text import count_noun
 
 if TYPE_CHECKING:
     from kafka_s3_platform.upkeep.verify import Damage
@@ -59,8 +60,8 @@ def _check_objects(
     report = vacuum_topic(topic.config, topic.topic, context.run.run_id, ORPHAN_AGE, dry_run=True)
     orphans = [*report.removed, *report.aborted_uploads]
     sentences = [
-        *([f"{len(damages)} object(s) are not as the index records them."] if damages else []),
-        *([f"{len(orphans)} object(s) or unfinished uploads are unknown to the index."] if orphans else []),
+        *([f"Not as the index records them: {count_noun(len(damages), 'object')}."] if damages else []),
+        *([f"Unknown to the index: {count_noun(len(orphans), 'object or unfinished upload')}."] if orphans else []),
     ]
     columns = ["kafka_partition", "key", "message"]
     rows = [{name: getattr(d, name) for name in columns} for d in damages[:MAX_ROWS]]

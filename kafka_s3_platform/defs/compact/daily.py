@@ -24,6 +24,7 @@ from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.store.index import IndexSnapshot
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, read_day_segments
 
 DayEvent: TypeAlias = dg.AssetMaterialization | dg.AssetCheckEvaluation
@@ -53,8 +54,8 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
     findings = index.read(topic, lambda snapshot: (_find_due(topic, snapshot), _find_differences(snapshot, days)))
     due, differences = findings or ([], [])
     problems = [
-        *([f"{len(due)} past day(s) have hourly segments to merge."] if due else []),
-        *([f"{len(differences)} day(s) of the run hold other counts than their hours."] if differences else []),
+        *([f"Hourly segments to merge: of {count_noun(len(due), 'past day')}."] if due else []),
+        *([f"Other counts than their hours: {count_noun(len(differences), 'day')} of the run."] if differences else []),
         *([] if findings else ["Nothing is archived yet."]),
     ]
     columns = ["day", "daily_records", "hourly_records"]

@@ -25,6 +25,7 @@ from kafka_s3_platform.status.topic import fingerprint_inputs
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.compact.days import (
     find_day,
     find_day_end,
@@ -231,7 +232,7 @@ class _Walk:
 
 def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.AssetObservation:
     text = (
-        f"{findings.unknown} folder(s) below {folder} hold objects that the index does not know. They are left alone. "
+        f"{count_noun(findings.unknown, 'folder')} below {folder} with objects not in the index, which are left alone. "
         "To restore objects that another tool wrote, describe them in the file of a source connector."
     )
     metadata = {

@@ -26,6 +26,7 @@ from kafka_s3_platform.restore.preflight.target import (
 )
 from kafka_s3_platform.restore.request import Delivery, RestoreRequest
 from kafka_s3_platform.restore.source.base import TargetPlan
+from kafka_s3_platform.text import count_noun
 
 OTHER_CLUSTER_SECONDS = 5.0
 """Longest wait for the id of another connector's cluster."""
@@ -175,8 +176,8 @@ def _check_found_target(request: RestoreRequest, plan: TargetPlan, target: Targe
     counts = {p: ends[p] - f.log_start_offset for p, f in target.frontiers.items() if ends[p] > f.log_start_offset}
     if counts:
         yield make_remark(
-            f"{request.to_topic} is not empty: up to {sum(counts.values()):,} records in {len(counts)} kafka "
-            f"partitions stay before what is restored"
+            f"{request.to_topic} is not empty: up to {count_noun(sum(counts.values()), 'record')}, in "
+            f"{count_noun(len(counts), 'kafka partition')}, before what is restored"
             + (", until retention.bytes deletes them to make room" if target.configs.retention_bytes >= 0 else ""),
         )
 
@@ -193,9 +194,10 @@ def _check_missing_target(request: RestoreRequest, plan: TargetPlan, target: Tar
     if not request.create_topic:
         # nobody means the topic of the archived records
         meant = f" Did you mean {target.near}?" if target.near and target.near not in plan.topics else ""
+        size = count_noun(choose_topic_size(request, plan), "kafka partition")
         yield make_refusal(
-            f"target topic {request.to_topic} does not exist.{meant} Create it with {choose_topic_size(request, plan)} "
-            f"kafka partitions, or let the restore create it: --create-topic (to.create_topic)",
+            f"target topic {request.to_topic} does not exist.{meant} Create it with {size}, or let the restore create "
+            f"it: --create-topic (to.create_topic)",
         )
         return
     _, changes = make_topic_configs(request, plan, target.configs.now, target.not_taken)

@@ -17,6 +17,7 @@ from kafka_s3_platform.restore.preflight.keeping import (
 )
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import EARLIEST, LATEST, ObjectFacts, TargetPlan
+from kafka_s3_platform.text import count_noun
 
 FOREVER_MS = 2**63 - 1
 MAX_MESSAGE_BYTES = 1_048_588
@@ -194,15 +195,15 @@ def check_kafka_partition_count(
     if size < needed:
         more = "Ask for more: --target-kafka-partitions (to.kafka_partitions)" if is_new else "Add kafka partitions"
         yield make_refusal(
-            f"{request.to_topic} has {size} kafka partitions, records of {request.topic} go to kafka partition "
-            f"{needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
+            f"{request.to_topic} has {count_noun(size, 'kafka partition')}, records of {request.topic} go to kafka "
+            f"partition {needed - 1}: records keep their number. {more}, or choose a subset: --kafka-partitions "
             f"(what.kafka_partitions), or let keys choose: --partitioning murmur2 (to.partitioning)",
         )
     elif size > max(plan.source_kafka_partitions, default=-1) + 1:
         first = max(plan.source_kafka_partitions, default=-1) + 1
         yield make_remark(
-            f"{request.to_topic} has {size} kafka partitions, {request.topic} had {first}: records keep their number, "
-            f"so kafka partitions {first} to {size - 1} get none"
+            f"{request.to_topic} has {count_noun(size, 'kafka partition')}, {request.topic} had {first}: records keep "
+            f"their number, so kafka partitions from {first} on get none"
         )
 
 

@@ -134,7 +134,7 @@ def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
     assert set(checks) == {HOURLY_CHECK}
     check = checks["archived"]
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert "1 offsets could not be archived" in str(check.description)
+    assert "1 offset could not be archived" in str(check.description)
     latest, *_ = instance.event_log_storage.get_asset_check_execution_history(check.asset_check_key, 1)
     assert latest.status is AssetCheckExecutionRecordStatus.FAILED
     (row,) = convert_metadata(check.metadata)["unresolved"]

@@ -237,7 +237,7 @@ def test_hours_that_retention_has_cut_into_are_told_and_what_is_left_of_them_is_
     assert scanned(config) == (OffsetRange(0, 1), OffsetRange(2, 5))
     told = tick(config, "lag__c", instance)
     assert not told.run_requests
-    assert "retention took records of 6 hour(s)" in str(told.skip_reason)
+    assert "retention took records of 6 hours" in str(told.skip_reason)
 
 
 @pytest.mark.parametrize("is_led", [True, False], ids=["no answer to times", "no leader"])

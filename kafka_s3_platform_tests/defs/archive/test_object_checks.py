@@ -71,7 +71,7 @@ def test_a_missing_object_is_an_error_of_its_topic_alone(config: ConnectorConfig
     found = check(config, instance, sound, bad)
     assert {topic: e.passed for topic, e in found.items()} == {sound: True, bad: False}
     assert found[bad].severity == dg.AssetCheckSeverity.ERROR
-    assert found[bad].description == "1 object(s) are not as the index records them."
+    assert found[bad].description == "Not as the index records them: 1 object."
     [row] = convert_metadata(found[bad].metadata)["damaged_objects"]
     assert row["key"] == key
 

@@ -89,7 +89,7 @@ def test_the_check_of_a_compaction_counts_its_records_again(
     [early, found] = [run(config, "compact__c", key, days, instance=instance) for days in (DAYS[:1], DAYS[1:])]
     [before] = early.get_asset_check_evaluations()
     assert (before.check_name, before.passed, before.severity) == ("compacted", False, dg.AssetCheckSeverity.WARN)
-    assert before.description == "1 past day(s) have hourly segments to merge."
+    assert before.description == "Hourly segments to merge: of 1 past day."
     assert (before.metadata["due_days"].value, before.metadata["counted_days"].value) == (1, 1)
     [after] = found.get_asset_check_evaluations()
     assert (after.check_name, after.passed, after.description) == ("compacted", True, None)
@@ -106,7 +106,7 @@ def test_a_day_that_holds_other_counts_than_its_hours_is_an_error(
     found = run(config, "compact__c", key, DAYS, instance=instance)
     [check] = found.get_asset_check_evaluations()
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert check.description == "1 day(s) of the run hold other counts than their hours."
+    assert check.description == "Other counts than their hours: 1 day of the run."
     [row] = convert_metadata(check.metadata)["different_counts"]
     assert row == {"day": DAYS[0], "daily_records": 3, "hourly_records": 6}
 

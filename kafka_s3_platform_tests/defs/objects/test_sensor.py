@@ -201,7 +201,7 @@ def test_in_folders_that_tell_no_time_a_tick_lists_what_follows_the_last_name(
     assert look() == {"orders": (41, 123)}
     put("orders", "partition=1")
     assert look() == {}, "its name is of another kafka partition than its folder"
-    assert "1 names cannot be read" not in str(look.result.skip_reason)
+    assert "1 name cannot be read" not in str(look.result.skip_reason)
 
 
 def test_a_listing_goes_on_in_the_next_tick_where_requests_are_few(

@@ -177,7 +177,7 @@ def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_men
     # It finishes its restore id and fails, since its only object is left out: the chain goes on.
     failed = launch(tolerant, again, instance)
     assert not failed.success
-    assert judged(failed) == ("ERROR", f"copy_of_{topic_name}: nothing was restored: 1 objects or records skipped")
+    assert judged(failed) == ("ERROR", f"copy_of_{topic_name}: nothing was restored: 1 object or record skipped")
     run_asked(tolerant, poll(tolerant, instance))
     assert sent(config, topic_name) == [0, 1, 5]
 
@@ -254,7 +254,7 @@ def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_chan
     [first] = poll(ignoring, instance).run_requests or ()
     assert judged(launch(ignoring, first, instance)) == (
         "WARN",
-        f"copy_of_{topic_name}: verified, but not everything could be restored: 1 objects or records skipped",
+        f"copy_of_{topic_name}: verified, but not everything could be restored: 1 object or record skipped",
     )
     for _ in range(2):
         idle = poll(ignoring, instance)

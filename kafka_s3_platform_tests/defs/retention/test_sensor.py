@@ -133,10 +133,10 @@ def test_old_runs_go_their_hours_and_days_stay_and_nothing_is_asked_for_again(
     assert not requests(config, instance)
     runs = [run.run_id for run in instance.get_runs()]
     age(home, runs, days=29)
-    assert clean(config, instance)[0].startswith("0 run(s)")
+    assert clean(config, instance)[0].startswith("0 runs deleted")
     assert len(instance.get_runs()) == len(runs) > 1
     age(home, runs, days=2)
-    assert clean(config, instance)[0].startswith(f"{len(runs)} run(s)")
+    assert clean(config, instance)[0].startswith(f"{len(runs)} runs deleted")
     assert not instance.get_runs()
     assert shown(config, instance) == before
     assert count_rows(home) == {"": len(before) + 1}
@@ -166,9 +166,9 @@ def test_runs_of_others_and_runs_under_way_stay(
         instance.add_run(run)
     age(home, [run.run_id for run in (*kept, *gone)])
     told, cursor = clean(config, instance)
-    assert told.startswith("2 run(s)")
+    assert told.startswith("2 runs")
     assert {run.run_id for run in instance.get_runs()} == {run.run_id for run in kept}
-    assert clean(config, instance, cursor)[0].startswith("0 run(s)")
+    assert clean(config, instance, cursor)[0].startswith("0 runs deleted")
 
 
 def test_a_tick_is_bounded_and_the_next_one_goes_on(
@@ -183,7 +183,7 @@ def test_a_tick_is_bounded_and_the_next_one_goes_on(
         told, cursor = clean(config, instance)
     assert told.endswith("the next tick goes on")
     assert len(instance.get_runs()) == 3
-    assert clean(config, instance, cursor)[0].startswith("3 run(s)")
+    assert clean(config, instance, cursor)[0].startswith("3 runs")
 
 
 def test_a_run_that_cannot_be_deleted_is_told_and_holds_up_no_other(
@@ -198,7 +198,7 @@ def test_a_run_that_cannot_be_deleted_is_told_and_holds_up_no_other(
         sql = "INSERT INTO event_logs (run_id, event, dagster_event_type, asset_key, partition) VALUES (?, ?, ?, ?, ?)"
         database.execute(sql, [runs[0].run_id, "no JSON", "ASSET_MATERIALIZATION", key, "2026-01-01-00:00"])
     database.close()
-    assert clean(config, instance)[0].startswith("1 run(s)")
+    assert clean(config, instance)[0].startswith("1 run ")
     assert [run.run_id for run in instance.get_runs()] == [runs[0].run_id]
     with pytest.raises(ValueError, match="Expecting value"):
         clean(config, instance)

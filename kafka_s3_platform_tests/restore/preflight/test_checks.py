@@ -111,7 +111,7 @@ def test_missing_rights_on_the_target_are_a_refusal() -> None:
 def test_an_absent_target_is_refused_unless_creation_is_asked_and_then_checked_against_the_brokers() -> None:
     absent = replace(target(), description=None)
     [(refuses, text)] = told(request(), without_objects(), absent)
-    assert (refuses, "Create it with 1 kafka partitions" in text) == (True, True)
+    assert (refuses, "Create it with 1 kafka partition," in text) == (True, True)
     assert told(request(create_topic=True), without_objects(), absent) == []
     [(refuses, text)] = told(request(create_topic=True, replication_factor=3), without_objects(), absent)
     assert (refuses, "its cluster has 2 brokers" in text) == (True, True)

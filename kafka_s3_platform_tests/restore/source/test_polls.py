@@ -121,7 +121,7 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
     ]
     [skipped] = report.skipped
     assert f"object {replaced} was replaced after it was sent: it is not sent again, and records that" in skipped
-    assert list_missing(report) == ("1 gaps in the archive", "1 objects or records skipped")
+    assert list_missing(report) == ("1 gap in the archive", "1 object or record skipped")
     assert not any(late in n for n in report.notes)
     told = restored(config, (), "{topic}-copy", restore_id="three", after="two")
     assert (told.sent_count, [replaced in line for line in told.skipped]) == (0, [True])
