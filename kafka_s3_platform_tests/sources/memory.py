@@ -18,6 +18,7 @@ from kafka_s3_platform.config.settings import (
 )
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.format_io import find_extension
+from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.sources.objects import ObjectGroup, group_objects
 from kafka_s3_platform.sources.read import ForeignStream
@@ -25,7 +26,7 @@ from kafka_s3_platform.sources.report import ReadReport
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
-from kafka_s3_platform_tests.formats.connect import written
+from kafka_s3_platform_tests.formats.connect import came, written
 from kafka_s3_platform_tests.formats.records import rows_of
 
 _THEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -136,3 +137,43 @@ def lines(start: int, count: int) -> bytes:
 def source_of(config: ConnectorConfig, **own: Any) -> ConnectorConfig:
     """The sink's file with only its class changed, and without topics."""
     return config.model_copy(update={"topics": (), "source": SourceSettings(**own)})
+
+
+F1 = Schema('{"type":"record","name":"myrecord","fields":[{"name":"f1","type":"string"}]}')
+
+
+AVRO = {"format": "avro", "codec": "null"}
+GOOD = [{"f1": f"value{n}"} for n in range(1, 10)]
+
+
+def values(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any]]:
+    return [(row["offset"], row["value"]) for row in rows]
+
+
+def siblings(
+    keys: Sequence[bytes], headers: Sequence[Any], lines: Sequence[bytes]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    layout: dict[str, Any] = {
+        "format": "json",
+        "keys_format": "bytes",
+        "headers_format": "avro",
+        "headers_codec": "null",
+    }
+    settings_ = LayoutSettings(**{"codec": "none", **layout})
+    batch = came(list(lines), list(keys), list(headers), is_json=True)
+    name = f"{FOLDER}0000000005"
+    return layout, {
+        f"{name}.json": written(settings_, batch),
+        f"{name}.keys.bin": written(settings_, batch, part="key"),
+        f"{name}.headers.avro": written(settings_, batch, part="headers", schema=HEADERS_SCHEMA),
+    }
+
+
+def lines_at(*offsets: int, count: int = 2) -> dict[str, bytes]:
+    return {f"{FOLDER}{o:010d}.json": b"".join(b"%d\n" % (o + i) for i in range(count)) for o in offsets}
+
+
+def flipped(body: bytes, at: int, flip: int) -> bytes:
+    damaged = bytearray(body)
+    damaged[at % len(body)] ^= flip
+    return bytes(damaged)

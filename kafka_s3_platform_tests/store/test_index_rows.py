@@ -63,7 +63,7 @@ INVALID = -1001
 
 
 LOOKS = ("frontier", "folded-look")
-RANGES = ("scan", "folded-scan", "gap", "reservation", "unresolved")
+RANGES = ("segment", "scan", "folded-scan", "gap", "reservation", "unresolved")
 
 
 @pytest.mark.parametrize(("row", "kind", "columns"), WRITTEN, ids=[kind for _, kind, _ in WRITTEN])
