@@ -35,6 +35,11 @@ FOLDER = "topics/t/partition=0/t+0+"
 
 BLOCKS: dict[str, Any] = {"format": "block_gzip", "codec": "gzip", "partitioner": "Hourly"}
 
+F1 = Schema('{"type":"record","name":"myrecord","fields":[{"name":"f1","type":"string"}]}')
+
+AVRO = {"format": "avro", "codec": "null"}
+GOOD = [{"f1": f"value{n}"} for n in range(1, 10)]
+
 
 class MemoryStore(ObjectStore):
     """Objects by key, listed in the order in which they were put."""
@@ -137,13 +142,6 @@ def lines(start: int, count: int) -> bytes:
 def source_of(config: ConnectorConfig, **own: Any) -> ConnectorConfig:
     """The sink's file with only its class changed, and without topics."""
     return config.model_copy(update={"topics": (), "source": SourceSettings(**own)})
-
-
-F1 = Schema('{"type":"record","name":"myrecord","fields":[{"name":"f1","type":"string"}]}')
-
-
-AVRO = {"format": "avro", "codec": "null"}
-GOOD = [{"f1": f"value{n}"} for n in range(1, 10)]
 
 
 def values(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any]]:

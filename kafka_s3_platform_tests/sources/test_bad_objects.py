@@ -4,62 +4,51 @@ import gzip
 import io
 import tarfile
 import zipfile
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.parts import HEADERS_SCHEMA
-from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform_tests.formats.connect import came, decoded, written
+from kafka_s3_platform_tests.formats.connect import came, decoded
 from kafka_s3_platform_tests.sources.memory import (
+    AVRO,
+    F1,
     FOLDER,
+    GOOD,
     MemoryStore,
     decoded_values,
+    flipped,
+    lines_at,
     object_of,
     opened,
     restored,
+    siblings,
     source,
     stream,
+    values,
 )
 
-F1 = Schema('{"type":"record","name":"myrecord","fields":[{"name":"f1","type":"string"}]}')
+CUT = {
+    "avro": object_of(AVRO, decoded(GOOD, F1), schema=F1),
+    "json": object_of({"format": "json"}, came([b'{"a":1}'] * 9, is_json=True)),
+    "bytes": object_of({"format": "bytes"}, came([b"value"] * 9)),
+    "parquet": object_of({"format": "parquet", "codec": "snappy"}, decoded(GOOD, F1), schema=F1),
+    "json.gz": object_of({"format": "json", "codec": "gzip"}, came([b'{"a":1}'] * 9, is_json=True)),
+    "json.zst": object_of({"format": "json", "codec": "zstd"}, came([b'{"a":1}'] * 9, is_json=True)),
+}
 
+SUMMED = {
+    "avro": object_of({"format": "avro", "codec": "snappy"}, decoded(GOOD, F1), schema=F1),
+    "parquet": CUT["parquet"],
+    "json.gz": CUT["json.gz"],
+    "json.zst": CUT["json.zst"],
+    "json.bz2": object_of({"format": "json", "codec": "bzip2"}, came([b'{"a":1}'] * 9, is_json=True)),
+}
 
-def values(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any]]:
-    return [(row["offset"], row["value"]) for row in rows]
-
-
-def siblings(
-    keys: Sequence[bytes], headers: Sequence[Any], lines: Sequence[bytes]
-) -> tuple[dict[str, Any], dict[str, bytes]]:
-    layout: dict[str, Any] = {
-        "format": "json",
-        "keys_format": "bytes",
-        "headers_format": "avro",
-        "headers_codec": "null",
-    }
-    settings_ = LayoutSettings(**{"codec": "none", **layout})
-    batch = came(list(lines), list(keys), list(headers), is_json=True)
-    name = f"{FOLDER}0000000005"
-    return layout, {
-        f"{name}.json": written(settings_, batch),
-        f"{name}.keys.bin": written(settings_, batch, part="key"),
-        f"{name}.headers.avro": written(settings_, batch, part="headers", schema=HEADERS_SCHEMA),
-    }
-
-
-def lines_at(*offsets: int, count: int = 2) -> dict[str, bytes]:
-    return {f"{FOLDER}{o:010d}.json": b"".join(b"%d\n" % (o + i) for i in range(count)) for o in offsets}
-
-
-AVRO = {"format": "avro", "codec": "null"}
-GOOD = [{"f1": f"value{n}"} for n in range(1, 10)]
+RAW = {f"{FOLDER}0.bin": b"\x0a\x05hello\x10\x0a\n\x0a\x02hi\n"}
 
 
 def test_nothing_of_an_avro_object_goes_out_when_one_of_its_records_is_corrupt() -> None:
@@ -83,16 +72,6 @@ def test_nothing_of_an_avro_object_goes_out_when_one_of_its_records_is_corrupt()
     assert first != last
 
 
-CUT = {
-    "avro": object_of(AVRO, decoded(GOOD, F1), schema=F1),
-    "json": object_of({"format": "json"}, came([b'{"a":1}'] * 9, is_json=True)),
-    "bytes": object_of({"format": "bytes"}, came([b"value"] * 9)),
-    "parquet": object_of({"format": "parquet", "codec": "snappy"}, decoded(GOOD, F1), schema=F1),
-    "json.gz": object_of({"format": "json", "codec": "gzip"}, came([b'{"a":1}'] * 9, is_json=True)),
-    "json.zst": object_of({"format": "json", "codec": "zstd"}, came([b'{"a":1}'] * 9, is_json=True)),
-}
-
-
 @pytest.mark.parametrize("name", CUT)
 @pytest.mark.parametrize("left", [1, 5, -3])
 def test_an_object_that_was_cut_off_is_named_and_nothing_of_it_goes_out(name: str, left: int) -> None:
@@ -100,15 +79,6 @@ def test_an_object_that_was_cut_off_is_named_and_nothing_of_it_goes_out(name: st
     config = source({"format": name.partition(".")[0]}, records={"value": {"format": "AVRO"}})
     with pytest.raises(IntegrityError, match=key.replace("+", r"\+")):
         restored(config, {key: body[:left]})
-
-
-SUMMED = {
-    "avro": object_of({"format": "avro", "codec": "snappy"}, decoded(GOOD, F1), schema=F1),
-    "parquet": CUT["parquet"],
-    "json.gz": CUT["json.gz"],
-    "json.zst": CUT["json.zst"],
-    "json.bz2": object_of({"format": "json", "codec": "bzip2"}, came([b'{"a":1}'] * 9, is_json=True)),
-}
 
 
 def read_or_fault(name: str, key: str, body: bytes) -> list[Any] | str:
@@ -123,12 +93,6 @@ def read_or_fault(name: str, key: str, body: bytes) -> list[Any] | str:
 def contents(value: Any) -> list[Any]:
     """The fields of a value, whatever they are called, text as the bytes that it is."""
     return [v.encode() if isinstance(v, str) else v for v in value.values()]
-
-
-def flipped(body: bytes, at: int, flip: int) -> bytes:
-    damaged = bytearray(body)
-    damaged[at % len(body)] ^= flip
-    return bytes(damaged)
 
 
 @given(st.sampled_from(sorted(SUMMED)), st.integers(0, 10_000), st.integers(1, 255))
@@ -185,9 +149,6 @@ def test_bytes_that_look_compressed_and_are_not_are_left_alone() -> None:
         restored(source({"format": "bytes"}), objects)
     rows, _ = restored(source({"format": "bytes"}), objects, metadata={f"{FOLDER}0.bin": {"record-count": "1"}})
     assert values(rows) == [(0, value)]
-
-
-RAW = {f"{FOLDER}0.bin": b"\x0a\x05hello\x10\x0a\n\x0a\x02hi\n"}
 
 
 def test_raw_bytes_between_line_breaks_are_refused_until_the_file_names_the_separator() -> None:
