@@ -18,7 +18,7 @@ from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
 from kafka_s3_platform_tests.formats.records import GOLDEN_RECORDS, batch_of
-from kafka_s3_platform_tests.sources import lenses as lenses
+from kafka_s3_platform_tests.sources import lenses
 
 _RICH = {
     "type": "record",
