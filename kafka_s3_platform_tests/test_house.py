@@ -40,7 +40,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "sources": (2_750, 10),
     "spark": (1_470, 8),
     "status": (1_560, 9),
-    "store": (4_620, 17),
+    "store": (4_630, 17),
     "transforms": (1_930, 8),
     "upkeep": (2_750, 12),
 }

@@ -319,7 +319,7 @@ class AvroRecords:
         # Each record takes a byte at least: those without any are all of one size.
         if records > len(data):
             raise ValueError(f"{records} records in a block of {len(data)} bytes")
-        ends = self._decoded(data, records) if self.is_light(data) else self._walked(data, records)
+        ends = self._find_record_bounds(data, records) if self.is_light(data) else self._walked(data, records)
         if ends[-1] != len(data):
             raise ValueError(f"{len(data)} bytes in a block whose {records} records have {ends[-1]}")
         lengths: Int64s = np.diff(ends)
@@ -348,7 +348,8 @@ class AvroRecords:
             raise ValueError(f"{total} bytes in a block whose {records} records have {records * size}")
         return np.full(records, size, np.int64)
 
-    def _decoded(self, data: bytes, records: int) -> Int64s:
+    def _find_record_bounds(self, data: bytes, records: int) -> Int64s:
+        """Return the byte offsets between the records of a block. Only decoding tells where one ends."""
         body = io.BytesIO(data)
         ends = [0]
         for _ in range(records):

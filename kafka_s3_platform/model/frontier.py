@@ -155,7 +155,10 @@ class Looks:
 
     @cached_property
     def _highest_after(self) -> list[Mapping[int, int]]:
-        """The highest ends observed after each complete look."""
+        """The highest high watermark of each kafka partition, observed later than each of the `complete` looks.
+
+        A last, empty one stands for no look.
+        """
         highest: dict[int, int] = {}
         after: dict[datetime, Mapping[int, int]] = {}
         for at, looks in groupby(reversed(self._by_time), key=lambda frontier: frontier.observed_at):

@@ -229,9 +229,12 @@ def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> I
         yield from (_make_values_part(reader_config, keys, segment) for segment in group)
 
 
-def _make_reader_config(config: ConnectorConfig, key: str, settings: str) -> ConnectorConfig:
-    """Return the configuration that reads objects with these settings."""
-    layout = LayoutSettings.model_validate_json(settings)
+def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) -> ConnectorConfig:
+    """Return the config that reads an object of values back. `written_layout` is the layout, as JSON, of its writing.
+
+    ConfigError if the connector's file does not say how to read that format.
+    """
+    layout = LayoutSettings.model_validate_json(written_layout)
     reader = config.reader
     if reader is None or reader.layout.format != layout.format:
         why = f": {'; '.join(config.unreadable)}" if config.unreadable else ""
@@ -240,7 +243,7 @@ def _make_reader_config(config: ConnectorConfig, key: str, settings: str) -> Con
             f"file does not say how they are read back{why}. Leave it out by start and end, or read it by the file of "
             f"a source connector that has the format, the converters and the folder of that time"
         )
-    # The extension in a template's names is another sink's, given in the file of a source.
+    # Names of another sink end as the file that reads them says, whatever the writer of this object used.
     read_layout = layout.model_copy(update={"extension": reader.layout.extension})
     return reader.model_copy(update={"layout": read_layout})
 

@@ -202,7 +202,10 @@ class ForeignSource:
         return plan
 
     def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> NewPlan[ForeignPlan]:
-        """List the bucket as it is now. PreflightError if this restore cannot follow the restore `after`."""
+        """Plan the restore of the objects that the bucket has now, without those that the restore `after` has sent.
+
+        Claiming the plan makes this restore the only successor of that one. PreflightError if it cannot be.
+        """
         sent = read_sent(request, self.after, documents)
         check_same_records(request, self.after, documents)
         archive = ObjectStore(request.config.store)

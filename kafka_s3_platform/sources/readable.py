@@ -76,7 +76,9 @@ class ReadableReport:
 
 
 def read_objects(config: ConnectorConfig, topic: str, window: Window | None, runner: TaskRunner) -> ReadableReport:
-    """Read the objects of a topic in folders that may hold records of a window (epoch ms). None: all.
+    """Read a topic's objects to their ends, and report which cannot be read. The records are dropped.
+
+    Objects are those in folders that may hold records of a window (epoch ms). None: all.
 
     Raises:
         PlatformError: the store does not answer, or refuses.

@@ -439,7 +439,10 @@ class IndexTable:
         return handle
 
     def run(self, verb: str, call: Callable[[], R]) -> R:
-        """Return `call()`. Raise errors of delta-rs and Arrow as store errors with the index's name."""
+        """Return `call()`. Raise errors of delta-rs and Arrow as store errors with the index's name.
+
+        TableNotFoundError passes: there is no index yet.
+        """
         place = self.store.endpoint_url or "AWS"
         try:
             with waiting_for(f"the store at {place}"):

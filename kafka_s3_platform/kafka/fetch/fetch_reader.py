@@ -117,6 +117,7 @@ class FetchReader:
         self._topic = topic
         self._throttle = throttle or Throttle()
         self._skip_unreadable = skip_unreadable
+        # Made when only confluent-kafka can read. The limits of time are for it: our connection has its own.
         self._new_fallback = partial(
             ConfluentReader,
             settings,

@@ -163,11 +163,12 @@ class ArchivedStream:
         return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining])
 
     def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
-        decided = self._task.left_out
-        if decided is None and self._task.behavior_on_error != "fail":
-            decided = {bad.key: bad.why for bad in self._bad(item)}
-        if decided is not None and item.key in decided:
-            self._skipped = (*self._skipped, decided[item.key])
+        """Yield the records of an object, unless the restore leaves it out, or will if it is bad now."""
+        reasons = self._task.left_out
+        if reasons is None and self._task.behavior_on_error != "fail":
+            reasons = {bad.key: bad.why for bad in self._bad(item)}
+        if reasons is not None and item.key in reasons:
+            self._skipped = (*self._skipped, reasons[item.key])
             return
         for batch in self._records(item, self._start):
             self._out_of_range_count += batch.num_rows if item.out_of_range else 0

@@ -309,7 +309,7 @@ def retire_servers(folder: Path, identity: Identity, but: Path | None = None) ->
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time make sockets."""
+    """Let one process at a time make its socket in the folder."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
