@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.defs.resources import read_idle_minutes, start_warm_spark, stop_warm_spark
+from kafka_s3_platform.defs.warm_spark import read_idle_minutes, start_warm_spark, stop_warm_spark
 from kafka_s3_platform.local import stack
 from kafka_s3_platform.local.settings import StackSettings
 

@@ -1,14 +1,9 @@
-"""The Spark resource of assets: a warm Spark, or a session of the run's own.
-
-The config of a run can set nothing of it: it could name programs to run.
-"""
+"""The Spark resource of assets. The config of a run can set nothing of it: it could name programs to run."""
 
 import atexit
 import logging
 import os
-import re
 import shlex
-import socket
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -19,6 +14,7 @@ import dagster as dg
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.parse import read_properties
+from kafka_s3_platform.defs.warm_spark import LOCAL_MASTER, SLOTS, choose_runner
 from kafka_s3_platform.errors import ConfigError, PlatformError, SparkUnavailableError
 from kafka_s3_platform.java.runtime import find_java
 from kafka_s3_platform.spark.runner import ChosenRunner, SparkRunner, TaskRunner
@@ -33,89 +29,12 @@ from kafka_s3_platform.spark.session import (
     set_java_options,
     start_unnamed,
 )
-from kafka_s3_platform.spark.warm.client import NoWarmSparkError, WarmRunner, find_warm_spark
-from kafka_s3_platform.spark.warm.server import become_server, launch_server, retire_servers
-from kafka_s3_platform.spark.warm.wire import find_folder, identify_process, refuse_foreign_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+
 
 logger = logging.getLogger(__name__)
-
-VARIABLE = environment.WARM_SPARK.name
-
-DEFAULT_MINUTES = 60
-"""Time for which a warm Spark of the stack waits for the next run."""
-
-LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *(\d+))?\])?")
-
-SLOTS = 256
-"""Number of tasks of all runs in the session: more than there ever are, so that no run waits for another.
-
-Each run has as many under way as its own session would have.
-"""
-
-
-def read_idle_minutes(env: Mapping[str, str]) -> int | None:
-    """Return the minutes without use after which a warm Spark ends, None without the variable.
-
-    Raises ConfigError.
-    """
-    text = env.get(VARIABLE, "")
-    if text and not (text.isascii() and text.isdigit()):
-        raise ConfigError(
-            f"environment variable {VARIABLE}={text!r} is no number of minutes, such as {DEFAULT_MINUTES}"
-        )
-    return int(text) if text else None
-
-
-def choose_runner(runner: TaskRunner, master: str) -> TaskRunner:
-    """Return a runner on the warm Spark, or `runner` if there is none, or if another machine runs the tasks."""
-    minutes = read_idle_minutes(os.environ)
-    if minutes == 0 or not LOCAL_MASTER.fullmatch(master):
-        return runner
-    try:
-        return WarmRunner(find_warm_spark(start_warm_spark if minutes else None))
-    except NoWarmSparkError as err:
-        logger.info("no warm Spark, so this process starts a session of its own: %s", err)
-        return runner
-
-
-def start_warm_spark() -> None:
-    """Start a warm Spark in the background, if this environment, folder and installation has none.
-
-    Raises OSError.
-    """
-    if not hasattr(socket, "SO_PEERCRED"):
-        raise OSError("this system does not tell whose process is at the other end of a socket")
-    launch_server(serve_warm_spark)
-
-
-def stop_warm_spark() -> bool:
-    """Let the warm Sparks of this environment and folder end with their last client. Return False if there are none.
-
-    Raises OSError if the folder of their sockets is not this user's alone.
-    """
-    folder = find_folder()
-    if not folder.exists():
-        return False
-    refuse_foreign_folder(folder)
-    return retire_servers(folder, identify_process()) > 0
-
-
-def serve_warm_spark() -> None:
-    """Be the warm Spark of this environment, folder and installation."""
-    minutes = read_idle_minutes(os.environ) or DEFAULT_MINUTES
-    become_server(_start_shared_session, minutes * 60.0)
-
-
-def _start_shared_session() -> "tuple[SparkSession, int]":
-    # imported by the server alone, not by the process that makes its socket and waits for no session
-
-    return start_shared_session()
-
 
 SPARK_VARIABLE = environment.SPARK_CONF.name
 """Names a properties file of the deployment. Its Spark properties, such as spark.master, override the platform's."""
