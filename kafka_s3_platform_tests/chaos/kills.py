@@ -22,7 +22,8 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.warm_spark import choose_runner, start_session
+from kafka_s3_platform.defs.resources import start_session
+from kafka_s3_platform.defs.warm_spark import choose_runner
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.preflight.begin import read_stored_report

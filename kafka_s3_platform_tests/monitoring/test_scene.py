@@ -52,10 +52,12 @@ def scene(kafka_s3_without_spark: KafkaS3, lab: Lab, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(kafka_s3_without_spark.folder)
     prefix = lab.topic
     oldest = datetime.now(timezone.utc) - timedelta(hours=LATE_HOURS)
+    # what is left is reckoned from the start of the hour of the oldest record
+    since_hour = oldest - oldest.replace(minute=0, second=0, microsecond=0)
     names = {"web": 13, "shop": 13, "crm": 2, "iot": 2}
     for name, count in names.items():
         for n in range(count):
-            kept = KEPT if (name, n) == ("web", 12) else timedelta(days=30)
+            kept = KEPT + since_hour if (name, n) == ("web", 12) else timedelta(days=30)
             topic = lab.create(f"{prefix}.{name}.n{n}", retention_ms=int(kept / timedelta(milliseconds=1)))
             produce(lab.kafka, topic, [Sent(timestamp=oldest)])
     folder = kafka_s3_without_spark.folder / "connectors"

@@ -22,8 +22,7 @@ from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.keys.environment import SPARK_CONF
-from kafka_s3_platform.defs.warm_spark import choose_runner
-from kafka_s3_platform.defs.warm_spark import VARIABLE, start_warm_spark
+from kafka_s3_platform.defs.warm_spark import VARIABLE, choose_runner, start_warm_spark
 from kafka_s3_platform.errors import SparkUnavailableError, TransientError
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.spark.warm import client
