@@ -32,7 +32,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "layouts": (820, 5),
     "local": (1_150, 8),
     "model": (2_800, 18),
-    "monitoring": (1_610, 12),
+    "monitoring": (1_620, 12),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
     "restore": (11_360, 51),

@@ -72,9 +72,9 @@ def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
     if start >= end:
         raise click.UsageError(f"no hour is in [{from_hour}, {to_hour})")
     last = topic.hours.definition.get_last_partition_window()
-    if start < topic.hours.first or last is None or end > last.end:
+    if start < topic.start_hour or last is None or end > last.end:
         raise click.UsageError(
-            f"[{from_hour}, {to_hour}) is not within [{topic.hours.first.isoformat()}, now]; archive.start.hour is "
+            f"[{from_hour}, {to_hour}) is not within [{topic.start_hour.isoformat()}, now]; archive.start.hour is "
             f"{topic.config.archive.start_hour.isoformat()}"
         )
     return [topic.hours.key(start), topic.hours.key(end - HOUR)]

@@ -294,7 +294,10 @@ def _describe_loss(topic: TopicInventory) -> str | None:
     if not topic.fewer:
         return None
     were = "object was" if topic.fewer == 1 else "objects were"
-    return f"At least {topic.fewer:,} {were} deleted since the count before this one: so many fewer there are."
+    return (
+        f"At least {topic.fewer:,} {were} deleted since the count before this one, unless the connector's file leaves "
+        "them out now: so many fewer there are."
+    )
 
 
 def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:

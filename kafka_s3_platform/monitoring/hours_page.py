@@ -97,7 +97,8 @@ def _render_grid(found: HoursOfTopic, name_state: Callable[[StatedHour], HourSta
     heads = [Markup('<th scope="col">{}</th>').format(f"{n:02}" if n < 24 else "+1") for n in range(count)]
     head = Markup('<tr><th scope="col">Day</th>{}<th scope="col" class="n">complete</th>').format(_NOTHING.join(heads))
     head += Markup('<th scope="col" class="n">records</th></tr>')
-    rows = [_render_day(found.topic, day, count, name_state, dagster) for day in reversed(found.days)]
+    hours = Hours(found.topic.config)
+    rows = [_render_day(found.topic, day, count, name_state, hours, dagster) for day in reversed(found.days)]
     counts = Counter(name_state(hour) for day in found.days for hour in day.hours)
     keys = [
         Markup('<li><span class="cell {}">{}</span>{} <span class="soft">({:,})</span></li>').format(
@@ -113,9 +114,14 @@ def _render_grid(found: HoursOfTopic, name_state: Callable[[StatedHour], HourSta
 
 
 def _render_day(
-    topic: ArchivedTopic, day: GridDay, count: int, name_state: Callable[[StatedHour], HourState], dagster: str
+    topic: ArchivedTopic,
+    day: GridDay,
+    count: int,
+    name_state: Callable[[StatedHour], HourState],
+    hours: Hours,
+    dagster: str,
 ) -> Markup:
-    cells = [_render_hour(topic, hour, name_state(hour), dagster) for hour in day.hours]
+    cells = [_render_hour(topic, hour, name_state(hour), hours, dagster) for hour in day.hours]
     blank = Markup("<td></td>") * (count - len(cells))
     complete = sum(name_state(hour) in {"complete", "late", "empty", "in doubt"} for hour in day.hours)
     records = sum(hour.report.record_count for hour in day.hours)
@@ -124,10 +130,10 @@ def _render_day(
     )
 
 
-def _render_hour(topic: ArchivedTopic, hour: StatedHour, state: HourState, dagster: str) -> Markup:
+def _render_hour(topic: ArchivedTopic, hour: StatedHour, state: HourState, hours: Hours, dagster: str) -> Markup:
     if state == "ahead":
         return Markup('<td class="cell ahead"></td>')
-    key = Hours(topic.config).key(hour.report.hour)
+    key = hours.key(hour.report.hour)
     told = [f"{key}: {state}", count_noun(hour.report.record_count, "record")]
     told += [f"{hour.report.late_count:,} late"] if hour.report.late_count else []
     told += [f"kafka partition {p}: {each}" for p, each in hour.kafka_partitions.items() if each in _TOLD]

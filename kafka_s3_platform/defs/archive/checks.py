@@ -296,8 +296,8 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
 def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
     """Look at recent hours only. Of an older hour, what is missing is a hole, or is missing of all hours after it."""
     state = snapshot.state
-    newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.hours.first)
-    first = max(since, topic.hours.first)
+    newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.start_hour)
+    first = max(since, topic.start_hour)
     closed = sorted(hour for hour in state.asked_hours if newest is not None and first <= hour <= newest)
     complete = state.judge.list_complete(closed, topic.lateness)
     verdicts = (state.judge.find_verdict(hour, topic.lateness) for hour in closed if hour not in complete)

@@ -227,7 +227,7 @@ class _HourlyRun:
         for number, hour in enumerate(report.hours, 1):
             counted = f"{number:,} of {len(report.hours):,} hours"
             tell_watchers(Snapshot(f"tell Dagster of {topic.topic}", number, len(report.hours), counted))
-            if hour.hour < topic.hours.first:
+            if hour.hour < topic.start_hour:
                 continue
             partition_key = topic.hours.key(hour.hour)
             is_picked = partition_key in self._keys
