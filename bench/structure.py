@@ -1,4 +1,4 @@
-"""Measures the code's structure: `python -m bench.structure` prints the table of docs/structure.md."""
+"""Measures the code's structure: `python -m bench.structure` prints a table of its rooms."""
 
 import ast
 import statistics
