@@ -98,7 +98,7 @@ tables: setup ## Write the tables of the docs from the rows of keys, formats and
 bench: setup ## Measure archive and restore against their floors
 	$(BIN)/python -m bench $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale)
 
-# Each appends lines to a file below artifacts/. The second command makes docs/bench.md and a chart of the last run in it.
+# Each appends lines to a file below artifacts/. The second command writes the last run and a chart into bench/results/.
 bench-peers: setup ## Measure the same jobs by other tools, in 12 minutes: RECORDS=4000000 ROUNDS=2
 	$(BIN)/python -m bench.peers $(if $(RECORDS),--records $(RECORDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 	$(BIN)/python -m bench.peers.report artifacts/peers.jsonl

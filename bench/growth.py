@@ -30,7 +30,7 @@ from confluent_kafka import KafkaError
 from bench.archive import connector, started_session
 from bench.charts import draw_lines
 from bench.cluster import started_stack
-from bench.documents import render_table, write_section
+from bench.documents import RESULTS, render_table, write_section
 from bench.measure import Usage, describe_machine, measured
 from bench.workload import KAFKA_PARTITIONS, START_MS, create_topic, delete_topic, key, open_producer, send, value
 from kafka_s3_platform.archive.request import ArchiveRequest
@@ -52,7 +52,7 @@ RECORD_DISK_BYTES = 700
 SPARE_DISK_BYTES = 10e9
 SIZES = (100, 250, 1_024, 10_240, 102_400, 1_048_576)
 KAFKA_PARTITION_COUNTS = (1, 8, 50, 100, 250, 500)
-CHART = Path("docs/growth.svg")
+CHART = RESULTS / "growth.svg"
 EXPECTED = 1.15
 
 
@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--size-bytes", type=float, default=500e6, help="of the records of each size together")
     parser.add_argument("--minutes", type=float, default=15.0, help="no point is begun after this time")
     parser.add_argument("--output", type=Path, default=Path("artifacts/growth.jsonl"))
-    parser.add_argument("--report", type=Path, metavar="FILE", help="instead: write docs/bench.md and its chart")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="instead: write bench/results/growth.md and its chart"
+    )
     given = parser.parse_args()
     if given.report:
         write_report([json.loads(line) for line in given.report.read_text().splitlines()])
@@ -269,7 +271,7 @@ def _make_values(size: int) -> Callable[[int], bytes]:
 
 
 def write_report(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the section "Growth" of docs/bench.md, and its chart."""
+    """Write the tables of bench/results/growth.md, and its chart."""
     machine = next(line for line in reversed(lines) if line["what"] == "machine")
     lines = lines[lines.index(machine) + 1 :]
     done = [line for line in lines if "error" not in line]

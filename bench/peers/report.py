@@ -1,4 +1,4 @@
-"""`python -m bench.peers.report FILE`: makes the section "Beside other tools" of docs/bench.md, and its chart."""
+"""`python -m bench.peers.report FILE`: makes the tables of bench/results/peers.md, and its chart."""
 
 import json
 import sys
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.charts import draw_bars
-from bench.documents import render_table, write_section
+from bench.documents import RESULTS, render_table, write_section
 
-CHART = Path("docs/peers.svg")
+CHART = RESULTS / "peers.svg"
 Line = Mapping[str, Any]
 Runs = Mapping[tuple[str, str], Sequence[Line]]
 """By tool and by what it writes, in the order of the rounds."""
