@@ -97,14 +97,14 @@ POLL_INTERVAL = declare_key(
     "s3.poll.interval.ms",
     values.expect_integer(1),
     "How often the connector's sensor looks for new objects, in ms, once it is turned on; see"
-    " [restore](restore.md#going-on-with-what-appears).",
+    " [restore](restore-foreign.md#going-on-with-what-appears).",
     default=60_000,
 )
 LOOK_BACK = declare_key(
     "archive.source.look.back.ms",
     values.expect_integer(0),
     "How long after its time an object may come to a time folder, in ms, and be found by the folder sensor at once."
-    " The daily count finds later ones; see [restore](restore.md#objects-of-others).",
+    " The daily count finds later ones; see [restore](restore-foreign.md#objects-of-others).",
     default=172_800_000,
 )
 THAW_DAYS = declare_key(

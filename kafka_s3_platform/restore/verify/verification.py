@@ -1,6 +1,6 @@
 """Verifies that the targets hold the sent records: each once, in order, in the topics the restore began with.
 
-docs/restore.md, "Verification", describes the comparisons and their limits.
+docs/restore-proof.md, "Verification", describes the comparisons and their limits.
 """
 
 import logging
