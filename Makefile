@@ -125,7 +125,7 @@ clean: ## Stop Kafka and S3 and remove their data and Dagster's; .venv and downl
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 lock: setup ## Resolve the dependencies of pyproject.toml anew
-	$(COMPILE) pyproject.toml --extra demo --extra deploy --extra dev --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra demo --extra deploy --extra dev --extra local --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra deploy --constraint requirements.lock --output-file requirements-deploy.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 	$(COMPILE) --group ci --constraint requirements.lock --output-file requirements-ci.lock

@@ -1,8 +1,13 @@
 """What must not be imported where it is not used: it is a large part of a start."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +40,18 @@ def test_the_collector_leaves_out_what_the_definitions_import() -> None:
     told = "import gc, kafka_s3_platform.definitions; print(gc.get_freeze_count() > 100_000, gc.isenabled())"
     found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["True", "True"]
+
+
+def test_what_the_package_imports_is_declared() -> None:
+    """Not only installed because something else needs it."""
+    package = Path(__file__).parents[1] / "kafka_s3_platform"
+    project = tomllib.loads((package.parent / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[^\w-]", name)[0].lower() for name in project["dependencies"]}
+    nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    names = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    homes = packages_distributions()
+    imported = {name.split(".")[0] for name in names} - sys.stdlib_module_names - {package.name}
+    assert {
+        name for name in imported if declared.isdisjoint(home.lower().replace("_", "-") for home in homes[name])
+    } == set()

