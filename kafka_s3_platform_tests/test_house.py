@@ -32,7 +32,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "layouts": (820, 5),
     "local": (1_150, 8),
     "model": (2_800, 18),
-    "monitoring": (1_620, 12),
+    "monitoring": (1_540, 11),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
     "restore": (11_360, 51),
@@ -47,10 +47,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 71,
+    "# noqa: ARG": 70,
     "a comprehension in another": 170,
     "a private module of Dagster": 15,
-    "a vague name": 103,
+    "a vague name": 101,
     "a, b = x, y": 50,
 }
 """How often the package may do what is hard to read. The aim is 0."""

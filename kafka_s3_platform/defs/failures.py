@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from kafka_s3_platform.config.keys.environment import DOCS_URL
-from kafka_s3_platform.defs.metadata import find_page_url
 from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.errors import (
@@ -138,13 +136,11 @@ def make_assets_failure(
     return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(by_asset)}, allow_retries=False)
 
 
-def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str | dg.UrlMetadataValue]:
-    """Make the metadata on the page of a failed run: a link to the runbook, and the text about results that stay."""
+def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str]:
+    """Make the metadata on the page of a failed run: its place in the runbook, and the text about results that stay."""
     code = find_code(str(err)) or err.code
-    docs = find_page_url(DOCS_URL) or "http://127.0.0.1:9000/docs"
-    runbook = dg.UrlMetadataValue(f"{docs}/runbook.md#{code.anchor}")
     remains = {"what_stays": stays} if stays else {}
-    return {"kind": kind, "runbook": runbook, **remains}
+    return {"kind": kind, "runbook": f"docs/runbook.md#{code.anchor}", **remains}
 
 
 FAILURES = "failures"

@@ -4,11 +4,12 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import dagster as dg
 
 from kafka_s3_platform.archive.request import ArchiveReport, HourReport
-from kafka_s3_platform.config.keys.environment import EnvironmentVariable, read_page_url
+from kafka_s3_platform.config.keys.environment import DAGSTER_URL, read_page_url
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.segment import Segment
@@ -20,13 +21,13 @@ T = TypeVar("T")
 Metadata = dict[str, dg.MetadataValue]
 
 
-def find_page_url(variable: EnvironmentVariable) -> str | None:
-    """Return the URL that begins links. Log a wrong one: a link is no reason to fail."""
+def find_dagster_path() -> str:
+    """Return the path of Dagster's UI, with which links begin. Log a wrong one: a link is no reason to fail."""
     try:
-        return read_page_url(variable, os.environ)
+        return urlsplit(read_page_url(DAGSTER_URL, os.environ) or "").path
     except ConfigError as err:
         logger.warning("links are made as if it were not set: %s", err)
-        return None
+        return ""
 
 
 NOT_COMPLETE = (

@@ -21,7 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kafka_s3_platform.errors import ConfigError, PlatformError
 from kafka_s3_platform.instance.webserver import OriginGuard
-from kafka_s3_platform.monitoring.docs_page import find_docs, read_document
 from kafka_s3_platform.monitoring.hours import HoursReader
 from kafka_s3_platform.monitoring.hours_page import MAX_DAYS, render_hours_page
 from kafka_s3_platform.monitoring.lookout import Lookout, Seen
@@ -57,11 +56,6 @@ class ServerPaths:
     def hours(self) -> str:
         """Below it are the hours of topics: `<connector>/<topic>`."""
         return f"{self.page.rstrip('/')}/hours"
-
-    @property
-    def docs(self) -> str:
-        """Below it are the documents, beside the page."""
-        return f"{self.page.rstrip('/')}/docs"
 
     def relate(self, path: str, page: str | None = None) -> str:
         """Return the path as a link on a page, the status page if none is told.
@@ -103,14 +97,6 @@ def make_app(
 
         return handle
 
-    docs = find_docs()
-
-    def show_document(last_look: Seen, request: Request) -> Response:  # noqa: ARG001
-        found = read_document(docs, request.path_params["name"]) if docs else None
-        return (
-            Response(found[0], media_type=found[1]) if found else PlainTextResponse("there is no such document\n", 404)
-        )
-
     reader = HoursReader(interval)
 
     def show_hours(last_look: Seen, request: Request) -> Response:
@@ -121,7 +107,6 @@ def make_app(
         f"{paths.hours}/{{connector}}/{{topic}}": show_hours,
         paths.health: tell_health,
         paths.metrics: expose_metrics,
-        f"{paths.docs}/{{name:path}}": show_document,
     }
     routes = [Route(path, answer(make), methods=["GET"]) for path, make in answers.items()]
     return Starlette(routes=routes, middleware=[] if names is None else [Middleware(OriginGuard, names=names)])

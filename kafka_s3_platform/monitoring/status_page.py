@@ -91,13 +91,9 @@ _SECTION = Markup("<section><h2>{}</h2>\n{}</section>\n")
 
 @dataclass(frozen=True)
 class PageLinks:
-    """Where Dagster's UI and the documentation are. Without `docs` the page names the place, and links nowhere.
-
-    `docs` is a URL, or a link on the status page to this server's own; `hours` is a link on the status page.
-    """
+    """Where Dagster's UI and the hours of topics are. `hours` is a link on the status page."""
 
     dagster: str
-    docs: str | None
     hours: str
 
     def show_run(self, run_id: str) -> Markup:
@@ -110,13 +106,11 @@ class PageLinks:
         return Markup('<a href="{}/assets/{}?view={}">{}</a>').format(self.dagster, parts, view, text)
 
     def show_place(self, place: str) -> Markup:
-        """Link a heading of the documentation, such as `errors.md#what-fails`."""
-        if self.docs is None:
-            return Markup("<code>docs/{}</code>").format(place)
-        return Markup('<a href="{}/{}">what to do</a>').format(self.docs, place)
+        """Name a heading of the documentation, such as `errors.md#what-fails`."""
+        return Markup("<code>docs/{}</code>").format(place)
 
     def show_runbook(self, error: str) -> Markup:
-        """Link what the runbook says of an error, by the code in its text."""
+        """Name what the runbook says of an error, by the code in its text."""
         return self.show_place(f"runbook.md#{(find_code(error) or ErrorCode.OTHER).anchor}")
 
 

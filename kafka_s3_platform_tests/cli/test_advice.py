@@ -23,7 +23,6 @@ NOT_OURS = {
     "converters/protobuf/files.py": "protoc",
     "restore/report_page.py": "CSS",
     "monitoring/status_page.py": "CSS",
-    "monitoring/docs_page.py": "CSS",
     "monitoring/hours_page.py": "CSS",
     "web_page.py": "CSS",
 }

@@ -61,8 +61,6 @@ def test_a_new_topic_turns_green_and_an_outage_is_told_at_once(
         page = server.get("/")[2]
         assert page.index("ended 13 h") < page.index("<h2>Topics</h2>")
         assert "Nothing of this topic is archived yet" in server.get(f"/hours/c/{topic}")[2]
-        [(document, anchor)] = set(re.findall(r'href="\./(docs/errors\.md)#([a-z-]+)"', page))
-        assert f'<h2 id="{anchor}">' in server.get(f"/{document}")[2]
 
         archived(config)
         well = server.wait(lambda found: found.get(("kafka_s3_at_risk_level", topic)) == 0)
@@ -159,9 +157,6 @@ def test_a_page_of_others_and_a_connector_file_cannot_do_harm(
         assert f"<b>{escape(HOSTILE)}</b>: not known" in page, "no name that is allowed could do harm"
         assert given["aws.secret.access.key"] not in page + server.get("/health")[2] + server.get("/metrics")[2]
         assert server.get("/", host="attacker.example")[0] == 403
-        assert {server.get(f"/docs/{name}")[0] for name in ("../README.md", "%2e%2e/README.md", "errors", "")} == {404}
-        for picture in re.findall(r"<img src=\"([^\"]+)", server.get("/docs/operating.md")[2]):
-            assert server.get(f"/docs/{picture}")[:2] == (200, "image/png")
         families = [*text_string_to_metric_families(server.get("/metrics")[2])]
         labels = [(s.name, *s.labels.items()) for family in families for s in family.samples]
         assert len(labels) == len(set(labels)), "Prometheus refuses a scrape with a series twice"
@@ -215,7 +210,7 @@ def test_names_that_people_use_are_allowed_and_no_others(
 ) -> None:
     with serving_in(kafka_s3_without_spark, "--host", "127.0.0.1", "--allowed-host", "status.example") as server:
         for host in ("status.example", "Status.Example:80", "localhost:1", "127.0.0.1", "[::1]:9000"):
-            assert server.get("/docs/none", host=host)[0] == 404, host
+            assert server.get("/none", host=host)[0] == 404, host
         for host in (
             "attacker.example",
             "x.status.example",
@@ -226,7 +221,7 @@ def test_names_that_people_use_are_allowed_and_no_others(
             "a b",
             "localhost@attacker.example",
         ):
-            assert server.get("/docs/none", host=host)[0] == 403, host
+            assert server.get("/none", host=host)[0] == 403, host
 
 
 def test_a_class_that_is_not_allowed_and_a_port_in_use_are_refused(

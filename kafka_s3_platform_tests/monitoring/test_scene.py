@@ -38,7 +38,7 @@ pytestmark = pytest.mark.integration
 
 LATE_HOURS = 30
 KEPT = timedelta(hours=31, minutes=45)
-LINKS = PageLinks("http://dagster", None, "/hours")
+LINKS = PageLinks("http://dagster", "/hours")
 
 
 @pytest.fixture

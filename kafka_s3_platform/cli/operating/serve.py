@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from kafka_s3_platform.cli.messages import MESSAGES
-from kafka_s3_platform.config.keys.environment import DAGSTER_URL, DOCS_URL, SERVE_PREFIX, read_page_url
+from kafka_s3_platform.config.keys.environment import DAGSTER_URL, SERVE_PREFIX, read_page_url
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.health import ConnectorHealth
 
@@ -71,11 +71,10 @@ def serve(
 
     Looks at all connectors of the folder every --interval seconds. Connector files are read anew each time. Each option
     can be set in the environment: --port is KAFKA_S3_SERVE_PORT. Links to Dagster begin with KAFKA_S3_DAGSTER_URL
-    (http://127.0.0.1:3000), links to the documentation with KAFKA_S3_DOCS_URL (this server shows its own).
+    (http://127.0.0.1:3000).
     """
     # what the server needs is needed by no other command
     from kafka_s3_platform.monitoring.checks import make_checks
-    from kafka_s3_platform.monitoring.docs_page import find_docs
     from kafka_s3_platform.monitoring.lookout import Lookout
     from kafka_s3_platform.monitoring.overview import Overviews, load_all
     from kafka_s3_platform.monitoring.server import ServerPaths, is_loopback, make_app, open_socket, run_server
@@ -92,8 +91,7 @@ def serve(
 
     lookout = Lookout(read_health, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
     dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
-    docs = read_page_url(DOCS_URL, os.environ) or (paths.relate(paths.docs) if find_docs() else None)
-    links = PageLinks(dagster, docs, paths.relate(paths.hours))
+    links = PageLinks(dagster, paths.relate(paths.hours))
     names = allowed_hosts if allowed_hosts or is_loopback(host) else None
     app = make_app(lookout, paths, links, interval, names=names)
     with open_socket(host, port) as listening:

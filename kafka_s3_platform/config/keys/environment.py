@@ -25,7 +25,6 @@ class EnvironmentVariable:
 CODE = "code location"
 EVERYWHERE = "all of Dagster"
 EXECUTORS = "code location, executors"
-PAGES = "code location, `kafka-s3 serve`"
 
 CONNECTORS = EnvironmentVariable("KAFKA_S3_CONNECTORS", "`connectors`", CODE, "The folder of connector files.")
 AUTOSTART = EnvironmentVariable(
@@ -68,18 +67,11 @@ SENSOR_SECONDS = EnvironmentVariable(
 DAGSTER_URL = EnvironmentVariable(
     "KAFKA_S3_DAGSTER_URL",
     "",
-    f"{PAGES}, webserver",
+    "code location, `kafka-s3 serve`, webserver",
     "Where Dagster's UI is for people, such as `https://example.com/dagster`. Alerts and the status page link there,"
     " and with a path, so do the links that Dagster's own pages have to forms of restores. The webserver of compose and"
     " systemd takes requests to its name, too. Not set: the status page takes `http://127.0.0.1:3000`, and alerts name"
     " runs without a link.",
-)
-DOCS_URL = EnvironmentVariable(
-    "KAFKA_S3_DOCS_URL",
-    "",
-    PAGES,
-    "Where this documentation can be read, such as `https://example.com/status/docs`, which `kafka-s3 serve` shows. Not"
-    " set: the status page links its own, and the page of a failed run `http://127.0.0.1:9000/docs`.",
 )
 ALERT_PREFIX = "KAFKA_S3_ALERT_"
 ALERT_WEBHOOK_URL = EnvironmentVariable(
@@ -159,7 +151,6 @@ VARIABLES = (
     RUN_RETENTION_DAYS,
     SENSOR_SECONDS,
     DAGSTER_URL,
-    DOCS_URL,
     ALERT_WEBHOOK_URL,
     ALERT_EMAIL_TO,
     ALERT_EMAIL_FROM,

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import dagster as dg
 
-from kafka_s3_platform.config.keys.environment import DAGSTER_URL
-from kafka_s3_platform.defs.metadata import find_page_url
+from kafka_s3_platform.defs.metadata import find_dagster_path
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.names import make_op_name
@@ -71,7 +70,7 @@ def make_form_link(place: str | None, connector: str, key: dg.AssetKey, what: Ma
     picked["assetSelection[0][opNames][0]"] = name_restored_op(connector)
     query = urlencode({"config": form, **picked}, safe="[]:/")
     # Without a host, it leads to the Dagster on whose page it is, by whatever name the browser reached that.
-    prefix = urlsplit(find_page_url(DAGSTER_URL) or "").path
+    prefix = find_dagster_path()
     path = f"/locations/{quote(place, safe='@')}/jobs/{name_restore_job(connector)}/playground/setup"
     return dg.MetadataValue.url(f"{prefix}{path}?{query}")
 

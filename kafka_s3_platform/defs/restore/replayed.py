@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import dagster as dg
 
-from kafka_s3_platform.config.keys.environment import DAGSTER_URL
 from kafka_s3_platform.defs.failures import raise_dagster_failures
-from kafka_s3_platform.defs.metadata import find_page_url
+from kafka_s3_platform.defs.metadata import find_dagster_path
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.restore.config import FORM, RestoreConfig
 from kafka_s3_platform.defs.restore.restored import STAYS, find_picked_topic, make_restore_metadata, yield_outcome
@@ -157,5 +155,5 @@ def _make_window_link(topic: TopicAssets, picked: str | None) -> dict[str, dg.Me
         return {}
     name = "day" if len(picked) == len("2013-01-31") else "hour"
     key = topic.key("daily" if name == "day" else "hourly")
-    prefix = urlsplit(find_page_url(DAGSTER_URL) or "").path
+    prefix = find_dagster_path()
     return {name: dg.MetadataValue.url(link_window(prefix, key.path, picked))}

@@ -37,7 +37,7 @@ UNREAD = frozenset(
         *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR"),
         *("MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"),
         *(environment.CONNECTORS.name, environment.AUTOSTART.name, environment.RUN_RETENTION_DAYS.name),
-        *(environment.WARM_SPARK.name, environment.DAGSTER_URL.name, environment.DOCS_URL.name),
+        *(environment.WARM_SPARK.name, environment.DAGSTER_URL.name),
     }
 )
 """Variables that no task sees: of terminals, shells, sessions, make, and those of ours that only drivers read."""
