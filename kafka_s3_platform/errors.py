@@ -109,9 +109,9 @@ class ErrorCode(StrEnum):
         return f"{self.value}: {self.meaning}"
 
     @property
-    def anchor(self) -> str:
-        """How links name that heading."""
-        return make_anchor(self.heading)
+    def section(self) -> str:
+        """The place of its section in the repository."""
+        return f"docs/runbook.md#{make_anchor(self.heading)}"
 
 
 _CODED = re.compile(r"\[(KS-[A-Z-]+)\]")

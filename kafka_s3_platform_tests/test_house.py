@@ -18,7 +18,7 @@ MIN_LINES = 180
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_050, 12),
+    ".": (1_080, 13),
     "archive": (3_420, 14),
     "avro": (2_540, 12),
     "cli": (4_150, 33),
@@ -31,11 +31,11 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "kafka": (5_560, 21),
     "layouts": (820, 5),
     "local": (1_150, 8),
-    "model": (2_800, 18),
-    "monitoring": (1_540, 11),
+    "model": (2_820, 18),
+    "monitoring": (1_540, 13),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
-    "restore": (11_360, 51),
+    "restore": (11_270, 52),
     "segments": (830, 5),
     "sources": (2_750, 10),
     "spark": (1_470, 8),
@@ -48,10 +48,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 
 HABITS: Mapping[str, int] = {
     "# noqa: ARG": 70,
-    "a comprehension in another": 170,
+    "a comprehension in another": 168,
     "a private module of Dagster": 15,
-    "a vague name": 101,
-    "a, b = x, y": 50,
+    "a vague name": 70,
+    "a, b = x, y": 48,
 }
 """How often the package may do what is hard to read. The aim is 0."""
 
@@ -87,7 +87,7 @@ def public_names(module: ast.Module) -> Iterator[str]:
 
 def test_each_room_keeps_to_its_size() -> None:
     sizes: dict[str, list[int]] = defaultdict(list)
-    for path in PACKAGE.rglob("*.py"):
+    for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.j2")):
         inside = path.relative_to(PACKAGE).parts
         sizes[inside[0] if len(inside) > 1 else "."].append(len(path.read_text().splitlines()))
     rooms = {room: (sum(lines), len(lines)) for room, lines in sorted(sizes.items())}

@@ -22,9 +22,9 @@ OF_FORMATS = ("authlib", "confluent_kafka.schema_registry", "google.protobuf", "
 @pytest.mark.parametrize(
     ("does", "without"),
     [
-        (HELP, ("boto3", "confluent_kafka", "dagster", "numpy", "pyarrow", "pydantic", "pyspark")),
-        (ARCHIVE, ("duckdb", "numba", "pandas", "pyspark", "kafka_s3_platform.archive.scan", *OF_FORMATS)),
-        (SCAN, ("dagster", "duckdb", "pandas", "sqlalchemy", "kafka_s3_platform.restore", *OF_FORMATS)),
+        (HELP, ("boto3", "confluent_kafka", "dagster", "jinja2", "numpy", "pyarrow", "pydantic", "pyspark")),
+        (ARCHIVE, ("duckdb", "jinja2", "numba", "pandas", "pyspark", "kafka_s3_platform.archive.scan", *OF_FORMATS)),
+        (SCAN, ("dagster", "duckdb", "jinja2", "pandas", "sqlalchemy", "kafka_s3_platform.restore", *OF_FORMATS)),
     ],
     ids=["the list of commands", "a command and its run", "a task of an archive run"],
 )

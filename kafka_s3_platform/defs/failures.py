@@ -140,7 +140,7 @@ def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str]:
     """Make the metadata on the page of a failed run: its place in the runbook, and the text about results that stay."""
     code = find_code(str(err)) or err.code
     remains = {"what_stays": stays} if stays else {}
-    return {"kind": kind, "runbook": f"docs/runbook.md#{code.anchor}", **remains}
+    return {"kind": kind, "runbook": code.section, **remains}
 
 
 FAILURES = "failures"

@@ -60,6 +60,27 @@ def count_reasons(gaps: Iterable[Gap]) -> Counter[str]:
     return counts
 
 
+@dataclass(frozen=True, slots=True)
+class MissingRecords:
+    """Requested records that are missing at their source, with a sentence for people.
+
+    They are those at `offsets` of one kafka partition. Without `offsets` they are others, such as of whole hours.
+    """
+
+    text: str
+    topic: str = ""
+    kafka_partition: int = 0
+    offsets: OffsetRange | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    @staticmethod
+    def of(topic: str, kafka_partition: int, offsets: OffsetRange, why: str) -> "MissingRecords":
+        """Write the sentence. `why` follows the offsets in it."""
+        return MissingRecords(f"{topic}-{kafka_partition}: offsets {offsets} {why}", topic, kafka_partition, offsets)
+
+
 UNREADABLE = "batch"
 """The `reason` of offsets whose record batch is damaged, or cannot be trusted: nobody can read it by any setting."""
 

@@ -17,7 +17,7 @@ TakeLook = Callable[[], Sequence[ConnectorHealth]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class HealthReport:
     """What the last look found. `error` says why there is nothing, or why it is too old to be relied on.
 
     `good` is what a look found that knew everything about a connector, by its name.
@@ -44,7 +44,7 @@ class Lookout:
         self._checks = checks
         self._interval = interval
         self._patience = patience
-        self._seen = Seen(error="the first check is running")
+        self._report = HealthReport(error="the first check is running")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
 
@@ -56,16 +56,16 @@ class Lookout:
         """Begin no further look."""
         self._ended.set()
 
-    def read(self) -> Seen:
+    def read(self) -> HealthReport:
         """Return what was seen last. What is too old is not returned, only that it is."""
-        last_look = self._seen
-        if last_look.looked_at is None:
-            return last_look
-        age = datetime.now(timezone.utc) - last_look.looked_at
+        report = self._report
+        if report.looked_at is None:
+            return report
+        age = datetime.now(timezone.utc) - report.looked_at
         if age <= timedelta(seconds=self._interval + self._patience):
-            return last_look
+            return report
         error = f"no check has ended for {age.total_seconds():.0f} s: the last one hangs, or this machine stood still"
-        return Seen(looked_at=last_look.looked_at, good=last_look.good, error=error)
+        return HealthReport(looked_at=report.looked_at, good=report.good, error=error)
 
     def _run(self) -> None:
         while True:
@@ -75,7 +75,7 @@ class Lookout:
 
     def _look_once(self) -> None:
         started = time.monotonic()
-        good = dict(self._seen.good)
+        good = dict(self._report.good)
         try:
             connectors = tuple(self._look())
             reasons = run_checks(self._checks, connectors)
@@ -90,4 +90,4 @@ class Lookout:
             good = {each.connector: good[each.connector] for each in connectors if each.connector in good}
         good |= {each.connector: each for each in connectors if each.is_known and not each.is_removed}
         now = datetime.now(timezone.utc)
-        self._seen = Seen(connectors, reasons, now, time.monotonic() - started, good, error)
+        self._report = HealthReport(connectors, reasons, now, time.monotonic() - started, good, error)

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 
 from kafka_s3_platform.model.health import ArchivedTotals, ConnectorHealth, EndedRun, RunHistory, TopicHealth
-from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.monitoring.lookout import HealthReport
 from kafka_s3_platform.text import escape_unprintable
 
 NAMESPACE = "kafka_s3"
@@ -117,7 +117,7 @@ CONNECTOR_METRICS: Sequence[MetricOf[ConnectorHealth]] = (
 )
 
 
-LOOK_METRICS: Sequence[MetricOf[Seen]] = (
+LOOK_METRICS: Sequence[MetricOf[HealthReport]] = (
     MetricOf("look_up", "Whether the last look ended, and is no older than it may be.", lambda s: not s.error),
     MetricOf(
         "last_look_timestamp_seconds",
@@ -142,28 +142,28 @@ GAP_OFFSETS = MetricOf[int](
 BUILD_INFO = MetricOf[int]("build_info", "The version of the platform.", lambda one: one)
 
 
-def render_metrics(last_look: Seen, accept: str) -> tuple[bytes, str]:
+def render_metrics(report: HealthReport, accept: str) -> tuple[bytes, str]:
     """Return the exposition in the best format that the scraper accepts, and its content type."""
     registry = CollectorRegistry()
-    registry.register(_Collector(last_look))
+    registry.register(_Collector(report))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
 class _Collector:
-    def __init__(self, last_look: Seen) -> None:
-        self._seen = last_look
+    def __init__(self, report: HealthReport) -> None:
+        self._report = report
 
     def collect(self) -> Iterator[Metric]:
-        last_look = self._seen
-        connectors = [((c.connector,), c) for c in last_look.connectors if not c.is_removed]
+        report = self._report
+        connectors = [((c.connector,), c) for c in report.connectors if not c.is_removed]
         topics = [((*names, topic.topic), topic) for names, c in connectors for topic in c.topics]
         totals = [(names, topic.totals) for names, topic in topics if topic.totals is not None]
         runs = [((*names, r.kind), r) for names, c in connectors for r in (c.history or RunHistory()).ended]
         gaps = [((*names, why), n) for names, total in totals for why, n in sorted(total.gap_offsets.items())]
         yield BUILD_INFO.make(("version",), [((version("kafka-s3-platform"),), 1)])
-        yield from (metric.make((), [((), last_look)]) for metric in LOOK_METRICS)
-        yield GOOD_LOOK.make(("connector",), [((name,), good) for name, good in sorted(last_look.good.items())])
+        yield from (metric.make((), [((), report)]) for metric in LOOK_METRICS)
+        yield GOOD_LOOK.make(("connector",), [((name,), good) for name, good in sorted(report.good.items())])
         yield from (metric.make(("connector",), connectors) for metric in CONNECTOR_METRICS)
         yield from (metric.make(("connector", "kind"), runs) for metric in RUN_METRICS)
         yield from (metric.make(("connector", "topic"), topics) for metric in TOPIC_METRICS)

@@ -22,11 +22,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from kafka_s3_platform.errors import ConfigError, PlatformError
 from kafka_s3_platform.instance.webserver import OriginGuard
 from kafka_s3_platform.monitoring.hours import HoursReader
-from kafka_s3_platform.monitoring.hours_page import MAX_DAYS, render_hours_page
-from kafka_s3_platform.monitoring.lookout import Lookout, Seen
+from kafka_s3_platform.monitoring.hours_page import MAX_DAYS, HoursPage, render_hours_page
+from kafka_s3_platform.monitoring.lookout import HealthReport, Lookout
 from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.overview import load_named
-from kafka_s3_platform.monitoring.status_page import PageLinks, render_status_page
+from kafka_s3_platform.monitoring.status_page import StatusPage, render_status_page
 from kafka_s3_platform.text import escape_unprintable
 
 MOST_FILTER = 249
@@ -67,29 +67,30 @@ class ServerPaths:
 
 
 def make_app(
-    lookout: Lookout, paths: ServerPaths, links: PageLinks, interval: float, *, names: Collection[str] | None
+    lookout: Lookout, paths: ServerPaths, dagster: str, interval: float, *, names: Collection[str] | None
 ) -> Starlette:
     """Make the application. Answers come from what `lookout` has seen: none waits for Kafka, hours alone for the store.
 
     With `names`, it answers only requests for these, localhost and addresses: a page of others could read it else.
     """
 
-    def show_page(last_look: Seen, request: Request) -> Response:
+    def show_page(report: HealthReport, request: Request) -> Response:
         wanted = request.query_params.get("topic", "")[:MOST_FILTER]
         opened = request.query_params.getlist("open") if "open" in request.query_params else None
-        page = render_status_page(last_look, links, datetime.now(timezone.utc), interval, wanted, opened)
+        now = datetime.now(timezone.utc)
+        facts = StatusPage(report, dagster, paths.relate(paths.hours), now, interval, wanted, opened)
         # as a whole: a name is no more to be trusted than an error
-        return HTMLResponse(escape_unprintable(page))
+        return HTMLResponse(escape_unprintable(render_status_page(facts)))
 
-    def tell_health(last_look: Seen, request: Request) -> Response:  # noqa: ARG001
-        body = json.dumps(describe_health(last_look), indent=2)
-        return Response(f"{body}\n", 200 if last_look.is_well else 503, media_type="application/json")
+    def tell_health(report: HealthReport, request: Request) -> Response:  # noqa: ARG001
+        body = json.dumps(describe_health(report), indent=2)
+        return Response(f"{body}\n", 200 if report.is_well else 503, media_type="application/json")
 
-    def expose_metrics(last_look: Seen, request: Request) -> Response:
-        body, content_type = render_metrics(last_look, request.headers.get("accept", ""))
+    def expose_metrics(report: HealthReport, request: Request) -> Response:
+        body, content_type = render_metrics(report, request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": content_type})
 
-    def answer(make: Callable[[Seen, Request], Response]) -> Callable[[Request], Response]:
+    def answer(make: Callable[[HealthReport, Request], Response]) -> Callable[[Request], Response]:
         def handle(request: Request) -> Response:
             response = make(lookout.read(), request)
             response.headers.update(HEADERS)
@@ -99,8 +100,8 @@ def make_app(
 
     reader = HoursReader(interval)
 
-    def show_hours(last_look: Seen, request: Request) -> Response:
-        return _answer_hours(last_look, request, reader, paths, links)
+    def show_hours(report: HealthReport, request: Request) -> Response:
+        return _answer_hours(report, request, reader, paths, dagster)
 
     answers = {
         paths.page: show_page,
@@ -113,11 +114,11 @@ def make_app(
 
 
 def _answer_hours(
-    last_look: Seen, request: Request, reader: HoursReader, paths: ServerPaths, links: PageLinks
+    report: HealthReport, request: Request, reader: HoursReader, paths: ServerPaths, dagster: str
 ) -> Response:
     """Answer with the hours of a topic that a look has found. They are read now: a look reads them of no topic."""
     connector, topic = request.path_params["connector"], request.path_params["topic"]
-    known = {(c.connector, t.topic): t for c in (*last_look.good.values(), *last_look.connectors) for t in c.topics}
+    known = {(c.connector, t.topic): t for c in (*report.good.values(), *report.connectors) for t in c.topics}
     numbers = _read_asked(request)
     if (connector, topic) not in known or numbers is None:
         return PlainTextResponse("there is no such page\n", 404)
@@ -131,7 +132,7 @@ def _answer_hours(
     except PlatformError as err:
         return PlainTextResponse(f"{escape_unprintable(str(err))}\n", 503)
     up = paths.relate(paths.page, f"{paths.hours}/connector/topic")
-    return HTMLResponse(render_hours_page(found, kafka_partition, days, up, links.dagster))
+    return HTMLResponse(render_hours_page(HoursPage(found, kafka_partition, days, up, dagster)))
 
 
 def _read_asked(request: Request) -> tuple[int, int | None] | None:
@@ -144,16 +145,16 @@ def _read_asked(request: Request) -> tuple[int, int | None] | None:
     return int(days), None if number is None else int(number)
 
 
-def describe_health(last_look: Seen) -> dict[str, object]:
+def describe_health(report: HealthReport) -> dict[str, object]:
     """Make the JSON of the health check."""
-    reasons = [{"check": reason.check, "reason": reason.says} for reason in last_look.reasons]
-    if last_look.error:
-        reasons.insert(0, {"check": "look", "reason": last_look.error})
+    reasons = [{"check": reason.check, "reason": reason.says} for reason in report.reasons]
+    if report.error:
+        reasons.insert(0, {"check": "look", "reason": report.error})
     return {
-        "status": "healthy" if last_look.is_well else "unhealthy",
+        "status": "healthy" if report.is_well else "unhealthy",
         "reasons": reasons,
-        "looked_at": last_look.looked_at.isoformat() if last_look.looked_at else None,
-        "last_good_look": {name: good.looked_at.isoformat() for name, good in sorted(last_look.good.items())},
+        "looked_at": report.looked_at.isoformat() if report.looked_at else None,
+        "last_good_look": {name: good.looked_at.isoformat() for name, good in sorted(report.good.items())},
     }
 
 

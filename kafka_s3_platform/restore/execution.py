@@ -22,7 +22,7 @@ from kafka_s3_platform.restore.replay import target_log
 from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions, save_document
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.restore.replay.task import replay
-from kafka_s3_platform.restore.report_page import save_page
+from kafka_s3_platform.restore.report_page import render_page
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.source.base import RecordStream
 from kafka_s3_platform.restore.verify.read_back import VerifiedStream, verify_stream
@@ -179,7 +179,7 @@ class Execution:
             finished_at=datetime.now(timezone.utc).isoformat(),
         )
         # The page first: the report marks the restore as finished, and a finished restore writes nothing any more.
-        save_page(self.store, self.request.documents.page, report)
+        save_document(self.store, self.request.documents.page, render_page(report).encode())
         save_document(self.store, self.request.documents.report, report.to_json())
         return report
 

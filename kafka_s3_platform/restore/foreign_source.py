@@ -13,6 +13,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, count_record_bytes
 from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, SentSettings, check_decoding, new_outgoing_stream
@@ -99,7 +100,7 @@ class ForeignCount:
     record_bytes: int
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
-    gaps: tuple[str, ...]
+    gaps: tuple[MissingRecords, ...]
     skipped_count: int
     gap_count: int
 

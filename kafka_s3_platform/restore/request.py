@@ -17,6 +17,7 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.restore.documents import REPORT_FORMAT, RestoreDocuments, parse_document, read_header
 from kafka_s3_platform.text import count_noun
 
@@ -236,7 +237,7 @@ class KafkaPartitionReport:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubled_count: int = 0
-    gaps: tuple[str, ...] = ()
+    gaps: tuple[MissingRecords, ...] = ()
     skipped_count: int = 0
     gap_count: int = 0
 
@@ -272,8 +273,8 @@ class RestoreReport:
     `record_count` and `record_bytes` (keys, values and headers) are exact after a restore. On a dry run they are exact
     if `exact` is true, else an upper bound. With `before_transforms` they count records as they are read: transforms or
     failures may make fewer or more of them. `sent_count` counts records sent by this run. It is less than
-    `record_count` if an earlier run of this restore id had sent some. `gaps`, `notes` and `refusals` are sentences for
-    people: parts of the window missing in the archive, remarks of preflight, and reasons to refuse (dry run only).
+    `record_count` if an earlier run of this restore id had sent some. `gaps` are parts of the window missing in the
+    archive. `notes` and `refusals` are sentences: remarks of preflight, and reasons to refuse (dry run only).
     `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are of then. `terms`
     is the request, with its windows, as JSON. `skipped` are sentences, one for each bad object or record left out.
     `schema_ids` are pairs of an archived id and the id in the target's registry. `finished_at` is ISO 8601 in UTC.
@@ -294,7 +295,7 @@ class RestoreReport:
     object_count: int
     object_bytes: int
     sent_count: int
-    gaps: tuple[str, ...]
+    gaps: tuple[MissingRecords, ...]
     notes: tuple[str, ...]
     refusals: tuple[str, ...]
     plan_key: str

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
 from kafka_s3_platform.restore.request import RestoreRequest
@@ -26,8 +27,8 @@ class StoredPlan(Protocol):
         ...
 
     @property
-    def gaps(self) -> tuple[str, ...]:
-        """Sentences about requested records missing at the source."""
+    def gaps(self) -> tuple[MissingRecords, ...]:
+        """Requested records missing at the source."""
         ...
 
     @property

@@ -20,7 +20,8 @@ from kafka_s3_platform.formats.kept_offsets import KeptOffsets
 from kafka_s3_platform.formats.reading import ReadBatch
 from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.offsets import MAX_OFFSET
+from kafka_s3_platform.model.gaps import MissingRecords
+from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.sources.contents import (
     HOLD_BYTES,
     BlockSelection,
@@ -366,11 +367,13 @@ class ForeignStream:
             return
         self.report.gap_count += 1
         if len(self.report.gaps) < MAX_LINES:
-            self.report.gaps.append(
-                f"{item.topic}-{item.kafka_partition}: offsets [{start}, {end}) are in no object, by their names and"
-                f" numbers of records: an object is missing, or was emptied or cut off at the end of a line; or there"
-                f" never were records (markers of transactions, compaction, what the sink left out)"
+            why = (
+                "are in no object, by their names and numbers of records: an object is missing, or was emptied or cut "
+                "off at the end of a line; or there never were records (markers of transactions, compaction, what the "
+                "sink left out)"
             )
+            missing = MissingRecords.of(item.topic, item.kafka_partition, OffsetRange(start, end), why)
+            self.report.gaps.append(missing)
 
     def _is_past(self, facts: OffsetFacts, following: Sequence[ObjectSet]) -> bool:
         """Return True if names alone prove all of an object to lie before the start.

@@ -113,7 +113,7 @@ def read_group(task: ReadTask, _: Attempt) -> ReadGroup:
         last_offset=last,
         position_count=report.position_count,
         gap_count=report.gap_count,
-        gaps=tuple(report.gaps),
+        gaps=tuple(gap.text for gap in report.gaps),
         bad_count=report.skipped_object_count + report.skipped_record_count,
         bad=(*report.skipped_objects, *report.skipped_records)[:MAX_LINES],
     )

@@ -16,6 +16,7 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.parts import ObjectPart
 from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.model.times import HOUR_MS
 from kafka_s3_platform.sources.objects import MAX_LINES, BadObject, ForeignObject, ObjectGroup
@@ -155,7 +156,7 @@ class ReadReport:
     """Counts of a stream's records, and sentences about them.
 
     `position_count` records have no proven offset. For `unnamed_count` of these, not even the object's name has one.
-    `gaps` are sentences about holes between objects; the list may be cut, `gap_count` is not. `disordered` are
+    `gaps` are holes between objects; the list may be cut, `gap_count` is not. `disordered` are
     sentences about overlapping objects, so the order of their records is unknown; it may be cut too. Before
     `unordered_count` objects, offsets are in none, or in one of another folder, behind records that come later.
     """
@@ -165,7 +166,7 @@ class ReadReport:
     unnamed_count: int = 0
     timeless_count: int = 0
     tombstone_count: int = 0
-    gaps: list[str] = field(default_factory=list)
+    gaps: list[MissingRecords] = field(default_factory=list)
     gap_count: int = 0
     disordered: list[str] = field(default_factory=list)
     disordered_count: int = 0

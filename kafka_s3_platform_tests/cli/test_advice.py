@@ -21,10 +21,6 @@ SOURCE = Path(kafka_s3_platform.__file__).parent
 NOT_OURS = {
     "local/broker.py": "kafka-storage.sh",
     "converters/protobuf/files.py": "protoc",
-    "restore/report_page.py": "CSS",
-    "monitoring/status_page.py": "CSS",
-    "monitoring/hours_page.py": "CSS",
-    "web_page.py": "CSS",
 }
 OF_KAFKA = {"--bootstrap-server", "--delete-offsets", "--partition", "--start-offset"}
 """Of kafka-consumer-groups.sh and kafka-transactions.sh."""
@@ -103,7 +99,7 @@ def test_every_allowance_of_a_restore_is_an_option_and_a_field_of_its_config(
 
 def test_every_key_that_a_text_names_is_one_of_connector_files(texts: Texts) -> None:
     """What ends in a dot, or goes on with what is filled in, is the beginning of keys."""
-    pattern = r"(?<![\w.])(?:archive|errors|behavior)(?:\.[a-z]+)+(?![a-z]|\.$|\.[a-zX])"
+    pattern = r"(?<![\w./])(?:archive|errors|behavior)(?:\.[a-z]+)+(?![a-z]|\.$|\.[a-zX])"
     named = [(at, key) for at, text in texts for key in re.findall(pattern, text)]
     assert len(named) > 50
     assert [(at, key) for at, key in named if not CONNECTOR_KEYS.find(key)] == []

@@ -12,7 +12,6 @@ from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.errors import (
     BrokerUnavailableError,
     ClockError,
-    ErrorCode,
     MissingTopicError,
     OpenTransactionError,
     PlatformError,
@@ -43,7 +42,7 @@ def test_a_permanent_error_fails_at_once_with_its_own_words_and_its_place_in_the
     assert data.user_failure_data is not None
     assert data.user_failure_data.description == "[KS-KAFKA-TOPIC] topic flights does not exist; create it"
     place = data.user_failure_data.metadata["runbook"].value
-    assert place == f"docs/runbook.md#{ErrorCode.KAFKA_TOPIC.anchor}"
+    assert place == "docs/runbook.md#ks-kafka-topic-the-cluster-has-no-such-topic"
     assert tag(found, instance) == "permanent"
     assert not [e for e in found.all_events if e.is_step_up_for_retry]
 

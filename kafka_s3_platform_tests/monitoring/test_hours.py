@@ -7,7 +7,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.monitoring.hours import HoursReader
-from kafka_s3_platform.monitoring.hours_page import render_hours_page
+from kafka_s3_platform.monitoring.hours_page import HoursPage, render_hours_page
 from kafka_s3_platform.upkeep.hour_states import HourState
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
@@ -21,7 +21,7 @@ States = Mapping[int | None, HourState]
 def states(config: ConnectorConfig, hour: datetime, at_risk: tuple[datetime, datetime] | None = None) -> States:
     """The state of an hour, under None, and in each kafka partition."""
     found = HoursReader(0.0).read(config, config.topics[0], 2, at_risk)
-    assert "Kafka partition" in render_hours_page(found, 1, 2, "../../", "http://dagster")
+    assert "Kafka partition" in render_hours_page(HoursPage(found, 1, 2, "../../", "http://dagster"))
     [stated] = [each for day in found.days for each in day.hours if each.report.hour == hour]
     found_in: dict[int | None, HourState] = {None: stated.state}
     found_in.update(stated.kafka_partitions.items())

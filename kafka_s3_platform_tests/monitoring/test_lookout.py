@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.health import ConnectorHealth
-from kafka_s3_platform.monitoring.lookout import Lookout, Seen
+from kafka_s3_platform.monitoring.lookout import HealthReport, Lookout
 
 HEALTH = ConnectorHealth("c", datetime.now(timezone.utc))
 
 
-def wait(lookout: Lookout, is_so: Callable[[Seen], bool]) -> Seen:
+def wait(lookout: Lookout, is_so: Callable[[HealthReport], bool]) -> HealthReport:
     deadline = time.monotonic() + 10
     while not is_so(seen := lookout.read()):
         assert time.monotonic() < deadline, seen

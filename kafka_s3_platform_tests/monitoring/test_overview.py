@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import time
+from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from kafka_s3_platform.errors import ErrorCode
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Proof, RunHistory, RunningRestore, TopicHealth
 from kafka_s3_platform.monitoring.checks import make_checks, run_checks
 from kafka_s3_platform.monitoring.concerns import list_concerns
-from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.monitoring.lookout import HealthReport
 from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.overview import Overviews
-from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, REMOVED_PLACE, PageLinks, render_status_page
+from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, REMOVED_PLACE, StatusPage, render_status_page
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
@@ -40,6 +41,10 @@ def home(tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> P
     settings.write_text(settings.read_text().replace(str(fresh_home), str(copied)))
     monkeypatch.setenv("DAGSTER_HOME", str(copied))
     return copied
+
+
+def render_page(report: HealthReport, opened: Collection[str] | None = None) -> str:
+    return render_status_page(StatusPage(report, "http://dagster", "/hours", NOON, 30.0, opened=opened))
 
 
 def test_a_restore_under_way_tells_how_far_it_is(home: Path, lab: Lab) -> None:
@@ -66,7 +71,7 @@ def test_a_restore_under_way_tells_how_far_it_is(home: Path, lab: Lab) -> None:
     assert found[0] == (RunningRestore(run.run_id, "mine"),), "there is no plan yet"
     sent = RunningRestore(run.run_id, "mine", topic, f"{topic}.restored", 3, 3)
     assert found[-1] == (sent,), "all is sent, and is being read back"
-    page = render_status_page(Seen((looks[-1],)), PageLinks("http://dagster", "/hours"), NOON, 30.0)
+    page = render_page(HealthReport((looks[-1],)))
     assert "3 records sent, reading back" in page
     assert f'href="http://dagster/runs/{run.run_id}"' in page
 
@@ -114,20 +119,19 @@ def test_a_connector_that_was_removed_is_told_until_its_assets_are_wiped(home: P
     [concern] = list_concerns([removed])
     assert concern.text.startswith("flights/flights: It was archived, and is not any more: no connector file")
     assert removed.is_well, "it may have been meant"
-    page = render_status_page(Seen((removed,)), PageLinks("http://dagster", "/hours"), NOON, 30.0)
+    page = render_page(HealthReport((removed,)))
     assert "<b>flights/flights</b>: It was archived" in page
     assert "0 connectors" in page
-    assert b'"flights"' not in render_metrics(Seen((removed,)), "")[0]
+    assert b'"flights"' not in render_metrics(HealthReport((removed,)), "")[0]
     assert overviews.take([], (), set()) == []
 
 
 def test_an_opened_table_is_in_the_address_of_the_page() -> None:
     groups = tuple(ConnectorHealth(name, NOON, (TopicHealth("t"),)) for name in ("a", "b"))
-    links = PageLinks("http://dagster", "/hours")
-    page = render_status_page(Seen(groups), links, NOON, 30.0)
+    page = render_page(HealthReport(groups))
     assert page.count("<table") == 2, "of few topics, all tables are open"
     assert '<a href="?open=b#a" aria-expanded="true">' in page
-    closed = render_status_page(Seen(groups), links, NOON, 30.0, opened=["b"])
+    closed = render_page(HealthReport(groups), opened=["b"])
     assert closed.count("<table") == 1
     assert '<a href="?open=a&amp;open=b#a" aria-expanded="false">' in closed
     assert '<a href="?open=#b" aria-expanded="true">' in closed
@@ -153,7 +157,7 @@ def test_what_came_yesterday_is_counted_by_the_hours_of_records(home: Path, lab:
     found = Overviews(20.0, watches=True).take([config])
     [totals] = [topic.totals for each in found for topic in each.topics if topic.totals]
     assert (totals.records, totals.yesterday_records) == (3, 2)
-    page = render_status_page(Seen(tuple(found)), PageLinks("http://dagster", "/hours"), NOON, 30.0)
+    page = render_page(HealthReport(tuple(found)))
     assert "<b>3</b><span>records archived</span>" in page
     assert "<b>2</b><span>of them of yesterday (UTC)</span>" in page
     assert "in 2 hourly and 0 daily objects" in page
@@ -165,12 +169,7 @@ def test_what_the_archive_holds_is_not_told_as_nothing_where_no_index_is_read() 
     silent = TopicHealth("t", store_error="no answer", proof=proof)
     without_index = TopicHealth("new", unresolved_offsets=0)
     one, both = (
-        render_status_page(
-            Seen((ConnectorHealth("c", NOON, topics, history=RunHistory(proofs={"t": proof})),)),
-            PageLinks("http://dagster", "/hours"),
-            NOON,
-            30.0,
-        )
+        render_page(HealthReport((ConnectorHealth("c", NOON, topics, history=RunHistory(proofs={"t": proof})),)))
         for topics in ((silent,), (silent, without_index))
     )
     assert one.count("<b>not known</b>") == 3, "of records, those of yesterday, and bytes"
@@ -198,7 +197,7 @@ def list_failures(
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
     # as the last ones of many topics, after Kafka did not answer for some in a row
     found = ConnectorHealth("c", NOON, (TopicHealth("t", kafka_error="Kafka does not answer"),))
-    page = render_status_page(Seen((found,)), PageLinks("http://dagster", "/hours"), NOON, 30.0)
+    page = render_page(HealthReport((found,)))
     assert page.count(">not known</span>") == 4, "of the risk, of both hours and of the proof"
 
 
@@ -210,14 +209,14 @@ def test_what_is_not_known_and_what_failed_name_the_runbook_by_their_codes() -> 
         ConnectorHealth("c", NOON, (silent,), history=RunHistory((failed,))),
         ConnectorHealth("d", NOON, history=RunHistory((defect,))),
     )
-    page = render_status_page(Seen(found), PageLinks("http://dagster", "/hours"), NOON, 30.0)
-    named = re.findall(r"<code>docs/runbook\.md#([^<]+)", page)
+    page = render_page(HealthReport(found))
+    named = re.findall(r"<code>(docs/runbook\.md#[^<]+)", page)
     codes = (ErrorCode.KAFKA_DOWN, ErrorCode.STORE_BUCKET, ErrorCode.OTHER)
-    assert named == [code.anchor for code in codes]
+    assert named == [code.section for code in codes]
 
 
 @pytest.mark.parametrize("place", [AT_RISK_PLACE, REMOVED_PLACE])
 def test_the_places_in_the_docs_are_there(place: str) -> None:
     document = place.partition("#")[0]
-    headings = re.findall(r"^#+ (.*)", (REPOSITORY / "docs" / document).read_text(), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", (REPOSITORY / document).read_text(), re.MULTILINE)
     assert place in {f"{document}#{make_anchor(heading)}" for heading in headings}

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -20,10 +21,10 @@ from kafka_s3_platform.defs.alerts.message import make_message
 from kafka_s3_platform.model.health import ConnectorHealth
 from kafka_s3_platform.monitoring.checks import make_checks, run_checks
 from kafka_s3_platform.monitoring.concerns import list_concerns
-from kafka_s3_platform.monitoring.lookout import Seen
+from kafka_s3_platform.monitoring.lookout import HealthReport
 from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.overview import Overviews, load_all
-from kafka_s3_platform.monitoring.status_page import PageLinks, render_status_page
+from kafka_s3_platform.monitoring.status_page import StatusPage, render_status_page
 from kafka_s3_platform_tests.cli.conftest import (  # noqa: F401
     KafkaS3,
     kafka_s3_without_spark,
@@ -38,7 +39,6 @@ pytestmark = pytest.mark.integration
 
 LATE_HOURS = 30
 KEPT = timedelta(hours=31, minutes=45)
-LINKS = PageLinks("http://dagster", "/hours")
 
 
 @pytest.fixture
@@ -108,16 +108,17 @@ def test_the_nearest_loss_comes_first_then_causes_then_what_is_late(
     configs, broken = load_all()
     connectors = Overviews(20.0, watches=True).take(configs, broken, {config.name for config in configs})
     now = datetime.now(timezone.utc)
-    seen = Seen(tuple(connectors), run_checks(make_checks(None, ()), connectors), now)
+    report = HealthReport(tuple(connectors), run_checks(make_checks(None, ()), connectors), now)
     truths = list_truths(scene)
 
-    page = render_status_page(seen, LINKS, now, 30.0)
+    facts = StatusPage(report, "http://dagster", "/hours", now, 30.0)
+    page = render_status_page(facts)
     match_each(truths, find_rows(page))
     check_page(page, connectors)
-    check_filter(render_status_page(seen, LINKS, now, 30.0, wanted="WEB.n12"))
+    check_filter(render_status_page(replace(facts, name_filter="WEB.n12")))
     # what is late is no failure in a topic's first half hour
-    match_each((truths[0],), [reason.says for reason in seen.reasons if reason.check == "at_risk"])
-    check_metrics(render_metrics(seen, "")[0].decode(), scene)
+    match_each((truths[0],), [reason.says for reason in report.reasons if reason.check == "at_risk"])
+    check_metrics(render_metrics(report, "")[0].decode(), scene)
 
     printed = text.communicate(timeout=90)[0]
     assert text.returncode == 1, "and not that of a crash, though a thread still waits for a store"

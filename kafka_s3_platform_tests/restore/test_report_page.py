@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.restore.report_page import render_page, save_page
+from kafka_s3_platform.model.gaps import MissingRecords
+from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform.restore.report_page import render_page
 from kafka_s3_platform.restore.request import (
     LeftOut,
     RestoreReport,
     TargetReport,
     check_something_restored,
 )
-from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.restore.plans import part, report
 
 VOID = {"meta", "rect", "br", "col"}
@@ -111,7 +111,9 @@ def test_what_transforms_were_to_drop_is_told_beside_the_verdict_and_is_not_miss
 
 
 def test_a_list_that_was_cut_tells_how_many_there_are() -> None:
-    found = text(report(gaps=("a gap",) * 10, gap_count=1_299, skipped=("bad",) * 10, skipped_count=2_000))
+    found = text(
+        report(gaps=(MissingRecords("a gap"),) * 10, gap_count=1_299, skipped=("bad",) * 10, skipped_count=2_000)
+    )
     assert "restored: 1,299 gaps in the archive; 2,000 objects or records skipped" in found
 
 
@@ -120,11 +122,13 @@ def test_nothing_on_it_comes_from_elsewhere() -> None:
 
 
 def test_gaps_are_drawn_and_told_and_the_verdict_says_so() -> None:
-    gap = "flights-1: offsets [80500, 90000) were lost to retention before they were archived"
+    gap = MissingRecords.of("flights", 1, OffsetRange(80_500, 90_000), "were lost to retention")
+    elsewhere = MissingRecords.of("other", 1, OffsetRange(1, 2), "are in no object")
 
-    found = render_page(report(gaps=(gap,), gap_count=1))
+    found = render_page(report(gaps=(gap, elsewhere), gap_count=2))
 
-    assert gap in found
+    assert "flights-1: offsets [80500, 90000) were lost to retention" in found
+    assert "[1, 2) is not in the archive" not in found, "it is of another topic"
     assert "[80,500, 90,000) is not in the archive" in found
     assert "verified, but not everything could be restored" in found
     assert "was found once" not in found
@@ -192,7 +196,7 @@ def test_skipped_objects_and_schema_ids_have_their_places() -> None:
     found = text(report(skipped=("object a/b is damaged",), schema_ids=((4, 17),)))
 
     assert "object a/b is damaged" in found
-    assert "Id in the target registry417" in found
+    assert "Id in the target registry\n417" in found
 
 
 @pytest.mark.parametrize("name", ["<b>", "a&b", '"><script>alert(1)</script>'])
@@ -215,7 +219,8 @@ def test_no_field_of_a_report_can_become_html(name: str) -> None:
     hostile: dict[str, Any] = {
         "terms": {HOSTILE: HOSTILE, "to_offset": None},
         "schema_ids": ((HOSTILE, HOSTILE),),
-        **dict.fromkeys(("gaps", "notes", "refusals", "skipped"), (HOSTILE,)),
+        **dict.fromkeys(("notes", "refusals", "skipped"), (HOSTILE,)),
+        "gaps": (MissingRecords(HOSTILE, HOSTILE, 0, OffsetRange(0, 5)),),
         "kafka_partitions": (part(0, 5, digest=HOSTILE, mapping_key=HOSTILE, topic=HOSTILE),),
         "targets": (TargetReport(HOSTILE, 0, 0, 5, stream_count=2),),
     }
@@ -242,15 +247,7 @@ def test_a_restore_of_nothing_has_a_page() -> None:
 
 
 def test_the_page_of_a_report_that_was_stored_is_the_same() -> None:
-    given = report(schema_ids=((4, 17),), skipped=("x",))
+    gaps = (MissingRecords("some"), MissingRecords.of("flights", 0, OffsetRange(0, 5), "are not archived"))
+    given = report(schema_ids=((4, 17),), skipped=("x",), gaps=gaps)
 
     assert render_page(RestoreReport.from_json(given.to_json(), "r")) == render_page(given)
-
-
-def test_the_page_is_stored_in_place_of_an_earlier_one(store_settings: StoreSettings) -> None:
-    store = ObjectStore(store_settings)
-
-    save_page(store, "_restore/incident-7.report.html", report(dry_run=True))
-    save_page(store, "_restore/incident-7.report.html", report())
-
-    assert store.get("_restore/incident-7.report.html").decode() == render_page(report())

@@ -433,8 +433,8 @@ def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, 
     whole = restored(config, dry_run=True)
     today = restored(config, dry_run=True, from_time=now - timedelta(hours=1), to_time=now + timedelta(hours=1))
 
-    assert whole.gaps == (f"{topic}-0: offsets [0, 4) were deleted before archiving began",)
-    assert "1 of 2 hours are not complete in the archive" in today.gaps[0]
+    assert [gap.text for gap in whole.gaps] == [f"{topic}-0: offsets [0, 4) were deleted before archiving began"]
+    assert "1 of 2 hours are not complete in the archive" in today.gaps[0].text
     assert any("holds no record in the window" in note for note in today.notes)
 
 

@@ -163,10 +163,10 @@ def test_offsets_between_two_objects_that_are_in_none_are_told(middle: dict[str,
     found = stream(source(JSON), ends | middle)
     assert rows(found) == same([o for o in range(30) if not hole[0] <= o < hole[1]])
     (gap,) = found.report.gaps
-    assert gap.startswith(f"t-0: offsets [{hole[0]}, {hole[1]}) are in no object")
+    assert gap.text.startswith(f"t-0: offsets [{hole[0]}, {hole[1]}) are in no object")
     inside = stream(source(JSON), ends | middle, 18, 30)
     assert rows(inside) == same(range(20, 30))
-    assert [g.partition(" are")[0] for g in inside.report.gaps] == ["t-0: offsets [18, 20)"]
+    assert [g.text.partition(" are")[0] for g in inside.report.gaps] == ["t-0: offsets [18, 20)"]
 
 
 def test_no_gap_is_told_where_folders_lie_between_one_another() -> None:

@@ -78,7 +78,6 @@ def serve(
     from kafka_s3_platform.monitoring.lookout import Lookout
     from kafka_s3_platform.monitoring.overview import Overviews, load_all
     from kafka_s3_platform.monitoring.server import ServerPaths, is_loopback, make_app, open_socket, run_server
-    from kafka_s3_platform.monitoring.status_page import PageLinks
 
     paths = ServerPaths(page_path, health_path, metrics_path)
     if len({page_path, health_path, metrics_path}) < 3:
@@ -91,9 +90,8 @@ def serve(
 
     lookout = Lookout(read_health, make_checks(healthy_lag, checks), interval, PATIENCE_SECONDS)
     dagster = read_page_url(DAGSTER_URL, os.environ) or "http://127.0.0.1:3000"
-    links = PageLinks(dagster, paths.relate(paths.hours))
     names = allowed_hosts if allowed_hosts or is_loopback(host) else None
-    app = make_app(lookout, paths, links, interval, names=names)
+    app = make_app(lookout, paths, dagster, interval, names=names)
     with open_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         lookout.start()

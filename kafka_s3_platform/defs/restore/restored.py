@@ -214,7 +214,7 @@ def make_restore_metadata(report: "RestoreReport", bucket: str) -> Metadata:
         "seconds": dg.MetadataValue.float(report.seconds),
         "estimated_seconds": dg.MetadataValue.float(report.estimated_seconds),
         "records_per_second": dg.MetadataValue.float(report.records_per_second),
-        "gaps": dg.MetadataValue.json(list(report.gaps)),
+        "gaps": dg.MetadataValue.json([gap.text for gap in report.gaps]),
         "notes": dg.MetadataValue.json(list(report.notes)),
         "skipped": dg.MetadataValue.json(list(report.skipped)),
         "refusals": dg.MetadataValue.json(list(report.refusals)),

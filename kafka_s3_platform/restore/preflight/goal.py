@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.restore.outgoing.stream import SentSettings
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.begin import check_target
@@ -95,7 +96,7 @@ class DryRunCount:
     record_bytes: int = 0
     is_exact: bool = False
     findings: tuple[PreflightFinding, ...] = ()
-    gaps: tuple[str, ...] = ()
+    gaps: tuple[MissingRecords, ...] = ()
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     skipped_count: int = 0

@@ -17,7 +17,7 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transforms import keeps_content
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
-from kafka_s3_platform.model.gaps import GapReason
+from kafka_s3_platform.model.gaps import GapReason, MissingRecords
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
@@ -54,7 +54,7 @@ _GAPS: Mapping[GapReason, str] = {
 
 def describe_gaps(
     request: RestoreRequest, state: IndexState, selection: Selection, chosen: Sequence[Segment]
-) -> Iterator[str]:
+) -> Iterator[MissingRecords]:
     """Describe the offsets and hours of the selection missing in the archive; `chosen` overlap it."""
     topic = request.topic
     for window in selection.windows:
@@ -68,9 +68,9 @@ def describe_gaps(
             requested &= _surround(state, p, mine)
         gaps = [g for g in state.judge.left_out if g.kafka_partition == p]
         for gap in gaps:
-            yield from (f"{topic}-{p}: offsets {r} {_GAPS[gap.reason]}" for r in requested.within(gap.offsets))
+            yield from (MissingRecords.of(topic, p, r, _GAPS[gap.reason]) for r in requested.within(gap.offsets))
         missing = requested - covered - RangeSet(g.offsets for g in gaps)
-        yield from (f"{topic}-{p}: offsets {r} are not archived{_write_end(r, covered)}" for r in missing)
+        yield from (MissingRecords.of(topic, p, r, f"are not archived{_write_end(r, covered)}") for r in missing)
     yield from _describe_incomplete(request, state, selection)
 
 
@@ -117,14 +117,14 @@ def _surround(state: IndexState, kafka_partition: int, segments: Iterable[Segmen
     return inside
 
 
-def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: Selection) -> Iterator[str]:
+def _describe_incomplete(request: RestoreRequest, state: IndexState, selection: Selection) -> Iterator[MissingRecords]:
     """Describe the hours of a window of time that may get more records later."""
     hours = list(_list_hours(request)) if selection.is_timed else []
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     missing = sorted(set(hours) - state.judge.list_complete(hours, lateness))
     if missing:
         named = ", ".join(_join_stretches(missing)[:MAX_STRETCHES])
-        yield (
+        yield MissingRecords(
             f"{request.topic}: {len(missing)} of {len(hours)} hours are not complete in the archive ({named}): what is "
             f"not archived yet may hold more of their records, until the archive goes far enough (kafka-s3 archive "
             f"{request.config.name} --until-now)"
@@ -190,13 +190,15 @@ def check_schema_ids(request: RestoreRequest, snapshot: IndexSnapshot, chosen: S
         )
 
 
-def describe_missing_schemas(request: RestoreRequest, state: IndexState, chosen: Sequence[Segment]) -> Iterator[str]:
+def describe_missing_schemas(
+    request: RestoreRequest, state: IndexState, chosen: Sequence[Segment]
+) -> Iterator[MissingRecords]:
     """Describe the schemas of the chosen segments missing in the archive."""
     if not request.outgoing.map_schema_ids:
         return
     named = set(chain.from_iterable(s.schema_ids for s in chosen))
     if missing := sorted(named.difference(*((s.schema_id, s.schema_guid) for s in state.schemas)), key=str):
-        yield (
+        yield MissingRecords(
             f"{request.topic}: schemas {missing} were not archived (their registry did not answer, or does not know "
             f"them): records that name them are bad ones, behavior.on.error decides"
         )
@@ -243,7 +245,7 @@ class ArchivePlan:
     index_version: int
     selection: Selection
     objects: tuple[PlannedObject, ...]
-    gaps: tuple[str, ...]
+    gaps: tuple[MissingRecords, ...]
     allow_unsendable_timestamps: bool
     created_at: str
     place: str

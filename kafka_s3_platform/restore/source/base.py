@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.terms import RequestFacts
@@ -170,7 +171,7 @@ class ReadFacts:
     out_of_range_count: int = 0
     skipped: tuple[str, ...] = ()
     skipped_count: int = 0
-    gaps: tuple[str, ...] = ()
+    gaps: tuple[MissingRecords, ...] = ()
     gap_count: int = 0
     notes: tuple[str, ...] = ()
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
+from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.documents import (
     PLAN_FORMAT,
@@ -229,7 +230,7 @@ class ForeignPlan:
     starts: Mapping[str, TargetStart] | None = None
 
     @property
-    def gaps(self) -> tuple[str, ...]:
+    def gaps(self) -> tuple[MissingRecords, ...]:
         """Always empty: gaps are found when objects are read."""
         return ()
 

@@ -131,7 +131,7 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         progress.advance(result.archived_count, result.archived_count, 0)
         results.append(result)
     in_order = tuple(sorted(results, key=lambda r: r.kafka_partition))
-    return Comparison(request.topic, request.to_topic, in_order, plan.gaps, notes)
+    return Comparison(request.topic, request.to_topic, in_order, tuple(gap.text for gap in plan.gaps), notes)
 
 
 def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionComparison:  # noqa: ARG001 - reading has no attempts

@@ -173,9 +173,9 @@ def test_schema_ids_are_those_of_the_targets_registry(lab: Lab, registry: Regist
 def test_schemas_that_were_not_archived_are_told_before_the_first_record(lab: Lab, registry: RegistrySettings) -> None:
     config = lab.archive([Sent(b"\0\x77\0\0\1x"), Sent(b"plain")], records=avro(registry))
     mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
-    assert [f"schemas [{0x77000001}] were not archived" in gap for gap in restored(config, "x", **mapped).gaps] == [
-        True
-    ]
+    assert [
+        f"schemas [{0x77000001}] were not archived" in gap.text for gap in restored(config, "x", **mapped).gaps
+    ] == [True]
 
 
 def test_fields_that_a_protobuf_schema_does_not_list_take_the_verdict_with_their_number(

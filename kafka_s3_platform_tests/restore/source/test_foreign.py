@@ -242,7 +242,7 @@ def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_it
     counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True)
     report = restored(config, (), "{topic}-copy")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [*range(10), *range(20, 30)]
-    assert [found[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
+    assert [found.text[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
 
 
 def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(
