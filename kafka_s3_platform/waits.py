@@ -41,12 +41,17 @@ class Waiting:
         self._thread = Thread(target=self._run, name=_NAME, daemon=True)
         self._thread.start()
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the call has not ended."""
+        return self._thread.is_alive()
+
     def ended_within(self, seconds: float) -> bool:
         """Wait at most `seconds`. Return whether the call ended; raise its error if it raised one."""
         self._thread.join(seconds)
         if self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
+        return not self.is_under_way
 
     def _run(self) -> None:
         try:

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo
 
@@ -60,20 +59,13 @@ class HoursReader:
 
     def _read_in_time(self, name: str, read: Callable[[], HoursOfTopic]) -> HoursOfTopic:
         """Read in a thread. If an earlier one hangs, no other begins."""
-        if self._reading is not None and not _has_ended(self._reading):
+        if self._reading is not None and self._reading.is_under_way:
             raise StoreUnavailableError(f"{name}: the store has not answered another page yet; try again")
         found: list[HoursOfTopic] = []
         self._reading = Waiting(lambda: found.append(read()), ())
         if not self._reading.ended_within(READ_SECONDS):
             raise StoreUnavailableError(f"{name}: the store did not answer in {READ_SECONDS:g} s; try again")
         return found[0]
-
-
-def _has_ended(reading: Waiting) -> bool:
-    # an error was told to whoever waited for it
-    with suppress(Exception):
-        return reading.ended_within(0)
-    return True
 
 
 def _read_hours(topic: ArchivedTopic, day_count: int, at_risk: AtRisk) -> HoursOfTopic:

@@ -4,7 +4,6 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -87,7 +86,7 @@ class Overviews:
         if self._first_looks is not None:
             began = datetime.now(timezone.utc)
             self._first_looks.default_factory = lambda: began
-        if self._reading is None or not self._reading.is_under_way():
+        if self._reading is None or not self._reading.is_under_way:
             names = [config.name for config in configs]
             self._reading = _Reading(lambda: self._histories.read(names))
             self._read_names = frozenset(names)
@@ -108,7 +107,7 @@ class Overviews:
         self, configs: Sequence[ConnectorConfig], histories: Mapping[str, RunHistory]
     ) -> Mapping[str, RunHistory]:
         """Add how far restores have come. Where a store does not tell in time, it is not known."""
-        if self._restores is not None and self._restores.is_under_way():
+        if self._restores is not None and self._restores.is_under_way:
             return histories
 
         def read() -> Mapping[str, RunHistory]:
@@ -127,12 +126,9 @@ class _Reading:
         self.found: dict[str, RunHistory] = {}
         self._waiting = Waiting(lambda: self.found.update(read()), ())
 
+    @property
     def is_under_way(self) -> bool:
-        is_ended = True
-        # an error was told when it was waited for
-        with suppress(Exception):
-            is_ended = self._waiting.ended_within(0)
-        return not is_ended
+        return self._waiting.is_under_way
 
     def wait(self, seconds: float) -> str:
         """Return why the histories are not known, or an empty text."""
