@@ -32,14 +32,14 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "layouts": (820, 5),
     "local": (1_150, 8),
     "model": (2_820, 18),
-    "monitoring": (1_540, 13),
+    "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
     "restore": (11_270, 52),
     "segments": (830, 5),
     "sources": (2_750, 10),
     "spark": (1_470, 8),
-    "status": (1_560, 9),
+    "status": (1_700, 10),
     "store": (4_630, 17),
     "transforms": (1_930, 8),
     "upkeep": (2_750, 12),
@@ -48,9 +48,9 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 
 HABITS: Mapping[str, int] = {
     "# noqa: ARG": 69,
-    "a comprehension in another": 168,
+    "a comprehension in another": 167,
     "a private module of Dagster": 15,
-    "a vague name": 70,
+    "a vague name": 66,
     "a, b = x, y": 48,
 }
 """How often the package may do what is hard to read. The aim is 0."""

@@ -1,14 +1,13 @@
-"""The checks behind `/health`: each tells why something is not well. Classes of users may be among them."""
+"""The health checks behind `/health` besides the concerns of connectors: the lag, and classes of users."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from kafka_s3_platform.config.plugins import HEALTH_CHECK, load_class, name_fault
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.health import ConnectorHealth
-from kafka_s3_platform.monitoring.concerns import list_concerns
+from kafka_s3_platform.status.concerns import Concern
 from kafka_s3_platform.text import count_noun, escape_unprintable
 
 FindReasons = Callable[[Sequence[ConnectorHealth]], Iterable[str]]
@@ -22,53 +21,31 @@ class HealthCheck(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Why something is not well, and which check says so."""
-
-    check: str
-    says: str
-
-
-@dataclass(frozen=True)
-class NamedCheck:
-    """A check and the name under which `/health` shows what it says."""
-
-    name: str
-    find_reasons: FindReasons
-
-
-def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> tuple[NamedCheck, ...]:
-    """Return our own checks, and those of the named classes.
+def make_checks(healthy_lag: int | None, classes: Sequence[str]) -> dict[str, FindReasons]:
+    """Return the checks by their names: that of the lag, and those of the named classes.
 
     `healthy_lag` is how many offsets a topic may be behind its latest one, None for any number.
 
     Raises:
         ConfigError: a class is not allowed here, cannot be loaded, or is no check.
     """
-    ours = [
-        NamedCheck("at_risk", partial(_find_concerns, {"loss", "late"})),
-        # a server that is silent is why something is not known
-        NamedCheck("reachable", partial(_find_concerns, {"unknown"})),
-    ]
-    if healthy_lag is not None:
-        ours.append(NamedCheck("lag", partial(_find_lag, healthy_lag)))
-    return (*ours, *map(_load_check, classes))
+    lag = {} if healthy_lag is None else {"lag": partial(_find_lag, healthy_lag)}
+    return {**lag, **{dotted: _load_check(dotted) for dotted in classes}}
 
 
-def run_checks(checks: Sequence[NamedCheck], connectors: Sequence[ConnectorHealth]) -> tuple[Reason, ...]:
-    """Ask each check. One that fails is a reason by itself, and stops no other."""
-    return tuple(reason for check in checks for reason in _ask(check, connectors))
+def run_checks(checks: Mapping[str, FindReasons], connectors: Sequence[ConnectorHealth]) -> tuple[Concern, ...]:
+    """Ask each check. One that fails is a concern by itself, and stops no other."""
+    concerns = []
+    for name, find_reasons in checks.items():
+        try:
+            sentences = [escape_unprintable(str(reason)) for reason in find_reasons(connectors)]
+        except PlatformError as err:
+            sentences = [str(err)]
+        concerns += [Concern("check", "", (), sentence, own_check=name) for sentence in sentences]
+    return tuple(concerns)
 
 
-def _ask(check: NamedCheck, connectors: Sequence[ConnectorHealth]) -> list[Reason]:
-    try:
-        return [Reason(check.name, escape_unprintable(str(says))) for says in check.find_reasons(connectors)]
-    except PlatformError as err:
-        return [Reason(check.name, str(err))]
-
-
-def _load_check(dotted: str) -> NamedCheck:
+def _load_check(dotted: str) -> FindReasons:
     class_ = load_class(dotted, HEALTH_CHECK)
     with name_fault(class_, "creating it"):
         check: HealthCheck = class_()
@@ -77,13 +54,7 @@ def _load_check(dotted: str) -> NamedCheck:
         with name_fault(class_, "checking the health of connectors"):
             return [*check.find_reasons(connectors)]
 
-    return NamedCheck(dotted, find_reasons)
-
-
-def _find_concerns(kinds: Collection[str], connectors: Sequence[ConnectorHealth]) -> Iterator[str]:
-    for concern in list_concerns(connectors):
-        if concern.kind in kinds:
-            yield f"{concern.place}: {concern.says}"
+    return find_reasons
 
 
 def _find_lag(healthy_lag: int, connectors: Sequence[ConnectorHealth]) -> Iterator[str]:

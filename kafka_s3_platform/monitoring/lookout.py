@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.model.health import ConnectorHealth
-from kafka_s3_platform.monitoring.checks import NamedCheck, Reason, run_checks
+from kafka_s3_platform.monitoring.checks import FindReasons, run_checks
+from kafka_s3_platform.status.concerns import Concern, list_concerns
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ class HealthReport:
     """
 
     connectors: tuple[ConnectorHealth, ...] = ()
-    reasons: tuple[Reason, ...] = ()
+    own_concerns: tuple[Concern, ...] = ()
     looked_at: datetime | None = None
     seconds: float | None = None
     good: Mapping[str, ConnectorHealth] = field(default_factory=dict)
@@ -32,14 +34,19 @@ class HealthReport:
 
     @property
     def is_well(self) -> bool:
-        """Whether there was a look, and no check has a reason."""
-        return not self.error and not self.reasons
+        """Whether there was a look, and no check fails."""
+        return not self.error and not any(concern.check for concern in self.concerns)
+
+    @cached_property
+    def concerns(self) -> list[Concern]:
+        """What needs attention, the nearest loss first, and what checks of users say in the end."""
+        return [*list_concerns(self.connectors), *self.own_concerns]
 
 
 class Lookout:
     """Looks every `interval` seconds. A look that has not ended after `patience` seconds more counts as failed."""
 
-    def __init__(self, look: TakeLook, checks: Sequence[NamedCheck], interval: float, patience: float) -> None:
+    def __init__(self, look: TakeLook, checks: Mapping[str, FindReasons], interval: float, patience: float) -> None:
         self._look = look
         self._checks = checks
         self._interval = interval
@@ -78,16 +85,16 @@ class Lookout:
         good = dict(self._report.good)
         try:
             connectors = tuple(self._look())
-            reasons = run_checks(self._checks, connectors)
+            own = run_checks(self._checks, connectors)
             error = ""
         except PlatformError as err:
-            connectors, reasons, error = (), (), str(err)
+            connectors, own, error = (), (), str(err)
         except Exception as err:
             logger.exception("a look at the connectors failed")
-            connectors, reasons, error = (), (), f"the check failed: {type(err).__name__}"
+            connectors, own, error = (), (), f"the check failed: {type(err).__name__}"
         if not error:
             # connectors that are no more are forgotten
             good = {each.connector: good[each.connector] for each in connectors if each.connector in good}
         good |= {each.connector: each for each in connectors if each.is_known and not each.is_removed}
         now = datetime.now(timezone.utc)
-        self._report = HealthReport(connectors, reasons, now, time.monotonic() - started, good, error)
+        self._report = HealthReport(connectors, own, now, time.monotonic() - started, good, error)

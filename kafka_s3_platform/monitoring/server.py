@@ -147,7 +147,7 @@ def _read_asked(request: Request) -> tuple[int, int | None] | None:
 
 def describe_health(report: HealthReport) -> dict[str, object]:
     """Make the JSON of the health check."""
-    reasons = [{"check": reason.check, "reason": reason.says} for reason in report.reasons]
+    reasons = [{"check": c.check, "reason": c.text} for c in report.concerns if c.check]
     if report.error:
         reasons.insert(0, {"check": "look", "reason": report.error})
     return {

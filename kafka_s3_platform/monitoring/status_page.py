@@ -1,7 +1,7 @@
 """Renders a health report as one HTML page, which needs no script and loads nothing from elsewhere."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -17,7 +17,6 @@ from kafka_s3_platform.model.health import (
     format_place,
 )
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import HealthReport
 from kafka_s3_platform.status.risk import describe_time
 from kafka_s3_platform.templates import render_template
@@ -29,23 +28,6 @@ MOST_TEXT = 2_000
 
 MOST_OPEN = 60
 """Up to so many topics, the tables of all connectors are open, unless the address names those that are."""
-
-AT_RISK_PLACE = "docs/errors.md#what-is-about-to-be-lost-or-late"
-"""The heading of docs/errors.md for a topic at risk."""
-
-REMOVED_PLACE = "docs/operating.md#what-was-removed"
-"""The heading of docs/operating.md for a connector or topic that is archived no more."""
-
-
-@dataclass(frozen=True)
-class Attention:
-    """A row of what somebody has to look at. `kind` is its class in CSS, `document` a heading of the documentation."""
-
-    kind: str
-    text: str
-    place: str = ""
-    document: str = ""
-    last_check: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,28 +64,8 @@ class StatusPage:
             return ("good", "nothing is at risk") if self.topics else ("plan", "no topic is archived")
         return ("bad" if ranks.count(3) or unknown else "part"), f"at risk: {words}"
 
-    def list_concerns(self) -> Iterator[Attention]:
-        """List what somebody has to look at, the nearest loss first. It is empty on a good day."""
-        report = self.report
-        if report.error:
-            good = max((each.looked_at for each in report.good.values()), default=None)
-            last = f"The last full check was {self.describe_age(good)} ago." if good else "There was no full check yet."
-            yield Attention("alarm", f"{_shorten(report.error).removesuffix('.')}. {last}")
-        for concern in list_concerns(report.connectors):
-            document = AT_RISK_PLACE
-            last = ""
-            if concern.kind in {"silent", "unknown"}:
-                document = _name_section(concern.says) if concern.kind == "unknown" else ""
-                last = self._describe_last_check(concern.connector)
-            elif concern.kind == "removed":
-                document = REMOVED_PLACE
-            kind = "mark" if concern.kind in {"soon", "removed"} else "alarm"
-            text = _shorten(concern.text.removeprefix(f"{concern.place}: "))
-            yield Attention(kind, text, concern.place, document, last)
-        own = {reason.says for reason in report.reasons if reason.check not in {"reachable", "at_risk"}}
-        yield from (Attention("alarm", _shorten(text)) for text in sorted(own))
-
-    def _describe_last_check(self, connector: str) -> str:
+    def describe_last_check(self, connector: str) -> str:
+        """Say when everything about the connector was known last."""
         good = self.report.good.get(connector)
         if good is None:
             return "Not one full check of it since this server began."
@@ -200,7 +162,7 @@ def render_status_page(page: StatusPage) -> str:
         page=page,
         HOUR=HOUR,
         format_place=format_place,
-        name_section=_name_section,
+        name_section=lambda error: (find_code(error) or ErrorCode.OTHER).section,
         shorten=_shorten,
     )
 
@@ -210,11 +172,6 @@ def _rank(topic: TopicHealth) -> int:
     if topic.risk is not None and topic.risk.level is Level.FAIL:
         return 3
     return 2 if not topic.is_known or topic.risk is None else int(topic.risk.level)
-
-
-def _name_section(error: str) -> str:
-    """Name what the runbook says of an error, by the code in its text."""
-    return (find_code(error) or ErrorCode.OTHER).section
 
 
 def _shorten(text: str) -> str:

@@ -1,34 +1,78 @@
-"""What needs attention, the nearest loss first: one order for the page, `kafka-s3 health` and the health check.
+"""What needs attention, the nearest loss first: one list for the page, `kafka-s3 health`, `/health`, mails and alerts.
 
 Topics of which the same is said are one concern, with their number.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kafka_s3_platform.errors import ErrorCode, find_code
 from kafka_s3_platform.model.health import ConnectorHealth, Level, format_place, group_errors
 
-ConcernKind = Literal["loss", "silent", "unknown", "late", "soon", "removed"]
-"""`loss`: Kafka deletes what is not archived, soon. Then causes: a server is `silent`, or something is `unknown`.
-`late` and what is at risk `soon` are rather their effects. Of what was `removed`, somebody may not know.
+ConcernKind = Literal["loss", "silent", "unknown", "late", "soon", "removed", "check"]
+
+
+@dataclass(frozen=True)
+class AlertCondition:
+    """A kind of concern. `section` is a heading of the documentation.
+
+    `check` is the health check that fails by it, empty if none does. `advice` is for mails, which nobody gets without.
+    `alerts` are those of `deploy/prometheus`.
+    """
+
+    severity: Literal["critical", "warning"]
+    section: str
+    check: str = ""
+    advice: str = ""
+    alerts: tuple[str, ...] = ()
+
+
+_AT_RISK = "docs/operating.md#what-is-at-risk"
+_LATE = "docs/operating.md#what-is-late"
+_CAUSES_FIRST = f"See {_AT_RISK}: what hinders archiving comes first."
+_WAIT = (
+    "See why it does not answer. Nothing else has to be done: what is due is archived when it answers again, for as "
+    "long as Kafka keeps it."
+)
+_CORRECT = "Correct the file; the others load. `kafka-s3 check FILE` explains it. What its connector archived stays."
+
+CONDITIONS: Mapping[ConcernKind, AlertCondition] = {
+    "loss": AlertCondition(
+        "critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk", "KafkaS3RetentionLossNear")
+    ),
+    # it fails no check: that something is not known does
+    "silent": AlertCondition("critical", _LATE, "", _WAIT, ("KafkaS3KafkaDown", "KafkaS3StoreDown")),
+    "unknown": AlertCondition("critical", _LATE, "reachable", _CORRECT, ("KafkaS3NotKnown",)),
+    "late": AlertCondition("critical", _AT_RISK, "at_risk", _CAUSES_FIRST, ("KafkaS3AtRisk",)),
+    "soon": AlertCondition("warning", _AT_RISK, alerts=("KafkaS3AtRiskSoon",)),
+    "removed": AlertCondition("warning", "docs/operating.md#what-was-removed"),
+    "check": AlertCondition("critical", ""),
+}
+"""The nearest loss comes first, then causes, then what is late, which is rather their effect.
+
+Of what was removed, somebody may not know. `check` is what a health check of a user's own says, or that of the lag.
 """
 
-ORDER: Sequence[ConcernKind] = ("loss", "silent", "unknown", "late", "soon", "removed")
+_ORDER = [*CONDITIONS]
 
 
 @dataclass(frozen=True)
 class Concern:
-    """What is said of `topics` of a connector, and of `others` of other connectors. No topics: of the connector."""
+    """What is said of `topics` of a connector, and of `others` of other connectors. No topics: of the connector.
+
+    `own_check` is the name of the health check of a user's own that says so, of no connector.
+    """
 
     kind: ConcernKind
     connector: str
     topics: tuple[str, ...]
-    says: str
+    sentence: str
     others: int = 0
     seconds_left: float = math.inf
+    own_check: str = ""
 
     @property
     def place(self) -> str:
@@ -36,9 +80,30 @@ class Concern:
         return format_place(self.connector, (*self.topics, *[""] * self.others))
 
     @property
+    def words(self) -> str:
+        """What is said of the place."""
+        return f"{'not known: ' if self.kind == 'unknown' else ''}{self.sentence}"
+
+    @property
     def text(self) -> str:
-        """The place and what is said of it."""
-        return f"{self.place}: {'not known: ' if self.kind == 'unknown' else ''}{self.says}"
+        """The place, and what is said of it."""
+        return f"{self.place}: {self.words}" if self.place else self.words
+
+    @property
+    def condition(self) -> AlertCondition:
+        return CONDITIONS[self.kind]
+
+    @property
+    def check(self) -> str:
+        """The name of the health check that fails by it, empty if none does."""
+        return self.own_check or self.condition.check
+
+    @property
+    def section(self) -> str:
+        """What the documentation has about it."""
+        return (
+            (find_code(self.sentence) or ErrorCode.OTHER).section if self.kind == "unknown" else self.condition.section
+        )
 
 
 def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
@@ -56,9 +121,7 @@ def list_concerns(connectors: Sequence[ConnectorHealth]) -> list[Concern]:
             concerns.append(Concern("unknown", health.connector, (), health.error))
         errors = group_errors(health.topics).items()
         concerns += [Concern("unknown", health.connector, tuple(topics), error) for error, topics in errors]
-    return sorted(
-        concerns, key=lambda health: (ORDER.index(health.kind), health.seconds_left, health.connector, health.topics)
-    )
+    return sorted(concerns, key=lambda c: (_ORDER.index(c.kind), c.seconds_left, c.connector, c.topics))
 
 
 def _list_risks(connectors: Sequence[ConnectorHealth]) -> list[Concern]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kafka_s3_platform.status.concerns import CONDITIONS
 from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform_tests.cli.conftest import make_environment
 from kafka_s3_platform_tests.conftest import REPOSITORY
@@ -115,7 +116,11 @@ def test_the_metrics_keep_to_the_conventions_of_prometheus(exposed: str) -> None
 
 
 def test_the_alerts_say_what_to_do_and_fire_when_they_should(tmp_path: Path) -> None:
-    for rule in read_rules():
+    rules = {rule["alert"]: rule for rule in read_rules()}
+    for alert, condition in ((alert, c) for c in CONDITIONS.values() for alert in c.alerts):
+        assert rules[alert]["labels"]["severity"] == condition.severity
+        assert rules[alert]["annotations"]["runbook"] == condition.section
+    for rule in rules.values():
         document, _, anchor = rule["annotations"]["runbook"].partition("#")
         headings = re.findall(r"^#+ (.*)", (REPOSITORY / document).read_text(), re.MULTILINE)
         assert anchor in {*map(make_anchor, headings)}

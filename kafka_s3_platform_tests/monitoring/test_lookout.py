@@ -29,7 +29,7 @@ def test_a_look_that_hangs_is_told_and_what_it_found_before_is_not() -> None:
         hangs.set()
         return [HEALTH]
 
-    lookout = Lookout(look, (), interval=0.05, patience=0.5)
+    lookout = Lookout(look, {}, interval=0.05, patience=0.5)
     assert lookout.read().error == "the first check is running"
     lookout.start()
     assert wait(lookout, lambda seen: not seen.error).connectors == (HEALTH,)
@@ -48,7 +48,7 @@ def test_a_look_that_fails_is_no_end_of_looking() -> None:
             raise failures.pop(0)
         return [HEALTH]
 
-    lookout = Lookout(look, (), interval=0.2, patience=5.0)
+    lookout = Lookout(look, {}, interval=0.2, patience=5.0)
     lookout.start()
     assert wait(lookout, lambda seen: seen.looked_at is not None).error == "[KS-CONFIG] connectors is no folder"
     wait(lookout, lambda seen: seen.error == "the check failed: ZeroDivisionError")
@@ -58,7 +58,7 @@ def test_a_look_that_fails_is_no_end_of_looking() -> None:
 
 def test_a_connector_that_is_no_more_is_forgotten() -> None:
     connectors = {"c", "removed"}
-    lookout = Lookout(lambda: [ConnectorHealth(name, HEALTH.looked_at) for name in connectors], (), 0.05, 5.0)
+    lookout = Lookout(lambda: [ConnectorHealth(name, HEALTH.looked_at) for name in connectors], {}, 0.05, 5.0)
     lookout.start()
     wait(lookout, lambda seen: {*seen.good} == {"c", "removed"})
     connectors = {"c"}

@@ -14,15 +14,14 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ErrorCode
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Proof, RunHistory, RunningRestore, TopicHealth
-from kafka_s3_platform.monitoring.checks import make_checks, run_checks
-from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import HealthReport
 from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.overview import Overviews
-from kafka_s3_platform.monitoring.status_page import AT_RISK_PLACE, REMOVED_PLACE, StatusPage, render_status_page
+from kafka_s3_platform.monitoring.status_page import StatusPage, render_status_page
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.status.concerns import CONDITIONS, list_concerns
 from kafka_s3_platform.text import make_anchor
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
@@ -191,7 +190,7 @@ def list_failures(
     overviews: Overviews, config: ConnectorConfig, first_minutes: int, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     monkeypatch.setattr("kafka_s3_platform.status.risk.FIRST_MINUTES", timedelta(minutes=first_minutes))
-    return [reason.says for reason in run_checks(make_checks(None, ()), overviews.take([config]))]
+    return [concern.text for concern in list_concerns(overviews.take([config])) if concern.check]
 
 
 def test_a_topic_whose_index_was_not_read_is_not_told_to_have_no_complete_hour() -> None:
@@ -215,8 +214,8 @@ def test_what_is_not_known_and_what_failed_name_the_runbook_by_their_codes() -> 
     assert named == [code.section for code in codes]
 
 
-@pytest.mark.parametrize("place", [AT_RISK_PLACE, REMOVED_PLACE])
-def test_the_places_in_the_docs_are_there(place: str) -> None:
-    document = place.partition("#")[0]
+@pytest.mark.parametrize("section", sorted({c.section for c in CONDITIONS.values() if c.section}))
+def test_the_sections_of_conditions_are_in_the_docs(section: str) -> None:
+    document, _, anchor = section.partition("#")
     headings = re.findall(r"^#+ (.*)", (REPOSITORY / document).read_text(), re.MULTILINE)
-    assert place in {f"{document}#{make_anchor(heading)}" for heading in headings}
+    assert anchor in map(make_anchor, headings)

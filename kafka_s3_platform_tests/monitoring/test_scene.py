@@ -20,11 +20,11 @@ from kafka_s3_platform.defs.alerts.incidents import update_incidents
 from kafka_s3_platform.defs.alerts.message import make_message
 from kafka_s3_platform.model.health import ConnectorHealth
 from kafka_s3_platform.monitoring.checks import make_checks, run_checks
-from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.lookout import HealthReport
 from kafka_s3_platform.monitoring.metrics import render_metrics
 from kafka_s3_platform.monitoring.overview import Overviews, load_all
 from kafka_s3_platform.monitoring.status_page import StatusPage, render_status_page
+from kafka_s3_platform.status.concerns import list_concerns
 from kafka_s3_platform_tests.cli.conftest import (  # noqa: F401
     KafkaS3,
     kafka_s3_without_spark,
@@ -117,7 +117,7 @@ def test_the_nearest_loss_comes_first_then_causes_then_what_is_late(
     check_page(page, connectors)
     check_filter(render_status_page(replace(facts, name_filter="WEB.n12")))
     # what is late is no failure in a topic's first half hour
-    match_each((truths[0],), [reason.says for reason in report.reasons if reason.check == "at_risk"])
+    match_each((truths[0],), [concern.text for concern in report.concerns if concern.check == "at_risk"])
     check_metrics(render_metrics(report, "")[0].decode(), scene)
 
     printed = text.communicate(timeout=90)[0]

@@ -12,8 +12,8 @@ from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, 
 from kafka_s3_platform.errors import find_code
 from kafka_s3_platform.model.health import ConnectorHealth, FailedRun, Level, TopicHealth, format_place
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.monitoring.concerns import list_concerns
 from kafka_s3_platform.monitoring.overview import Overviews, load_all, load_named
+from kafka_s3_platform.status.concerns import list_concerns
 from kafka_s3_platform.text import count_noun
 
 LOOK_SECONDS = 30.0

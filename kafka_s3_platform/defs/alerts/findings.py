@@ -28,6 +28,7 @@ from kafka_s3_platform.instance.work import (
     name_work_jobs,
     read_run_error,
 )
+from kafka_s3_platform.status.concerns import CONDITIONS
 
 MOST_TITLE = 200
 """Characters of an error in a title: it is the subject of a mail."""
@@ -83,16 +84,20 @@ def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
         if first.silent:
             connectors = tuple(sorted({check.connector for check in group}))
             title = f"{first.silent} does not answer"
-            finding = Finding(key, "outage", title, None, connectors, since, first.says, _OUTAGE, is_healing=True)
+            finding = Finding(
+                key, "outage", title, None, connectors, since, first.says, CONDITIONS["silent"].advice, is_healing=True
+            )
         elif first.key.asset_key == FILES_KEY:
             # the first line names the file, the second one may be its first error
             lines = "\n".join(first.says.splitlines()[:2])
             title = f"a connector file does not load: {textwrap.shorten(lines, MOST_TITLE, placeholder=' ...')}"
-            finding = Finding(key, "check", title, None, (), since, first.says, _FILE, is_healing=False)
+            finding = Finding(
+                key, "check", title, None, (), since, first.says, CONDITIONS["unknown"].advice, is_healing=False
+            )
         else:
             is_risk = first.key.name == RISK_CHECK
             title = "topics are at risk" if is_risk else f"check {first.key.name} fails"
-            advice = _AT_RISK if is_risk else _OTHER.format(first.connector)
+            advice = CONDITIONS["late"].advice if is_risk else _OTHER.format(first.connector)
             topics = tuple(check.key.asset_key.path[-1] for check in group)
             about = (f"connector {first.connector}: {title}", first.connector, topics, since, _fold(group), advice)
             finding = Finding(key, "check", *about, is_healing=False)
@@ -119,12 +124,6 @@ def name_check_finding(key: dg.AssetCheckKey) -> str:
     return f"check {connector} {key.name}"
 
 
-_OUTAGE = (
-    "See why it does not answer. Nothing else has to be done: what is due is archived when it answers again, for as "
-    "long as Kafka keeps it."
-)
-_FILE = "Correct the file; the others load. `kafka-s3 check FILE` explains it. What its connector archived stays."
-_AT_RISK = "See docs/operating.md#what-is-at-risk: what hinders archiving comes first."
 _OTHER = (
     "The page of the check in Dagster has more. `kafka-s3 resolve {0}` lists offsets that could not be archived, and "
     "`kafka-s3 verify {0}` compares objects with the index."
