@@ -38,7 +38,7 @@ setup: .venv/prepared-$(JAVA_ID) ## Install everything into .venv, as locked (th
 	@touch $@
 
 demo: setup ## Archive January 2013 of real flights, compact it, restore a day, verify it
-	$(BIN)/kafka-s3 demo
+	$(BIN)/python -m examples.demo
 
 # The same server as `dg dev`, which would be one more tool to install, only to start it. The config of runs is in its
 # files, and may hold secrets: they are for this user alone.

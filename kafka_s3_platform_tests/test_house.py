@@ -21,7 +21,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_050, 12),
     "archive": (3_420, 14),
     "avro": (2_540, 12),
-    "cli": (4_150, 33),
+    "cli": (3_800, 32),
     "config": (9_020, 32),
     "converters": (4_070, 17),
     "defs": (6_640, 41),
@@ -47,7 +47,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 71,
+    "# noqa: ARG": 70,
     "a comprehension in another": 170,
     "a private module of Dagster": 15,
     "a vague name": 103,

@@ -42,7 +42,6 @@ COMMANDS = {
     "take-over": ("take_over", "Begin archiving where a stopped Kafka Connect sink ended."),
     "prepare": ("machine.prepare", "Precompute class data and compiled functions, so that later starts are fast."),
     "doctor": ("machine.doctor", "Check this machine, and each connector file's servers."),
-    "demo": ("demo", "Run a demo with real data, in a few minutes."),
 }
 """The module of each command, and the first sentence of its help: a list of the commands imports none of them.
 
@@ -53,7 +52,7 @@ In the module, the command has the same name, with `_` for `-`.
 class PlatformGroup(click.Group):
     """Loads commands lazily, and converts errors and interrupts to messages and exit statuses."""
 
-    _arguments: Sequence[str] = ()
+    _command_line: Sequence[str] = ()
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
         """Run the command. Without `args`, take the arguments of this process, and end it."""
@@ -63,22 +62,22 @@ class PlatformGroup(click.Group):
 
     def _report_interrupt(self) -> int:
         MESSAGES.end()
-        Interruption("", self._arguments).show()
+        Interruption("", self._command_line).show()
         return INTERRUPTED
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments, to print them if the command is interrupted."""
-        ctx.obj = self._arguments = list(args)
+        """Keep the command line, to print it if the command is interrupted."""
+        ctx.obj = self._command_line = [ctx.info_name or "kafka-s3", *args]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """List the commands in the order of `COMMANDS`."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, None if there is none of this name."""
         if cmd_name not in COMMANDS:
-            return None
+            return super().get_command(ctx, cmd_name)
         with leave_out_imports():
             module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
@@ -139,8 +138,8 @@ class Interruption(click.ClickException):
 
     exit_code = INTERRUPTED
 
-    def __init__(self, ending: str, arguments: Sequence[str]) -> None:
-        again = shlex.join(["kafka-s3", *arguments])
+    def __init__(self, ending: str, command_line: Sequence[str]) -> None:
+        again = shlex.join(command_line)
         super().__init__(format_entry(f"{ending or 'interrupted'}; go on with: {again}"))
 
     def show(self, file: Any = None) -> None:  # noqa: ARG002

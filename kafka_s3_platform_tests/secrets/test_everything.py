@@ -93,7 +93,6 @@ GOOD: Mapping[str, list[list[str]]] = {
     "status": [["status", "--json"]],
     "up": [["up"]],
     "down": [["down"]],
-    "demo": [["demo"]],
 }
 """What each command is called with where nothing is wrong."""
 
@@ -379,7 +378,7 @@ DAGSTER_TAGS = ("--tags", json.dumps({RETRIES_TAG: "0"}))
 BROKER_DOWN = ("kafka_s3_platform.cli", "archive", "native")
 
 
-FAIL = frozenset({"take-over native", "up", "demo", "groups r", "groups r --apply --dry-run", "test-alert"})
+FAIL = frozenset({"take-over native", "up", "groups r", "groups r --apply --dry-run", "test-alert"})
 """Also where nothing is wrong: there are no groups, another stack has the ports, and nobody takes alerts."""
 
 

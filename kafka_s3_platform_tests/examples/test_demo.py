@@ -3,7 +3,7 @@ from datetime import datetime, timezone
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.cli.demo import FLIGHTS, TOPIC, ensure_flights, read_flights
+from examples.demo import FLIGHTS, TOPIC, ensure_flights, read_flights
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform_tests.conftest import CreateTopic

