@@ -22,7 +22,7 @@ from kafka_s3_platform.config.dialects import (
     Dialect,
 )
 from kafka_s3_platform.config.keys.clients import Scope
-from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.keys.sheet import KeyFinding
 from kafka_s3_platform.config.keys.table import REQUIRED, Key, Support
 from kafka_s3_platform.config.mapping import ALL_KEYS, CONNECTOR_KEYS, resolve_connector
 from kafka_s3_platform.config.parse import ConnectorFile, read_connector_file
@@ -68,7 +68,7 @@ def check_report(path: Path, worker: Path, env: Mapping[str, str]) -> CheckRepor
     except ConfigError as err:
         return CheckReport(path, worker, None, (), cluster.findings, (str(err),), None)
     resolution = resolve_connector(file, cluster, env)
-    usable = all(finding.key_class is not KeyClass.REFUSED for finding in cluster.findings)
+    usable = all(finding.support is not Support.REFUSED for finding in cluster.findings)
     config = resolution.config if usable else None
     return CheckReport(path, worker, resolution.name, resolution.findings, cluster.findings, (), config)
 

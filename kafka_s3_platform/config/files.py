@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.dialects import CONNECT_SOURCE, CONNECTOR_CLASS, DIALECTS
 from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.config.keys.general import CLASS
-from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
-from kafka_s3_platform.config.keys.table import find_nearest
+from kafka_s3_platform.config.keys.sheet import KeyFinding
+from kafka_s3_platform.config.keys.table import Support, find_nearest
 from kafka_s3_platform.config.keys.transforms import route_topic
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
@@ -185,7 +185,7 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
         ConfigError: the file cannot be parsed, or some of its keys are refused. One error names them all.
     """
     worker = load_worker(path, env)
-    if any(finding.key_class is KeyClass.REFUSED for finding in worker.findings):
+    if any(finding.support is Support.REFUSED for finding in worker.findings):
         # The path may lead to a wrong file, whose lines may be secret: name an unknown key by its line only.
         lines = find_property_lines(path)
         shown = [f if f.is_known else replace(f, key=f"line {lines[f.key]}") for f in worker.findings]
@@ -243,7 +243,7 @@ def _add_dead_letters(config: ConnectorConfig, others: Iterable[ConnectorConfig]
 
 
 def _explain_refused_keys(path: Path, findings: Sequence[KeyFinding]) -> str:
-    refused = [finding for finding in findings if finding.key_class is KeyClass.REFUSED]
+    refused = [finding for finding in findings if finding.support is Support.REFUSED]
     lines = [f"  {finding.key}: {finding.effect}" for finding in refused]
     return "\n".join([f"{path}: {len(refused)} key{'s' * (len(refused) > 1)} refused:", *lines])
 

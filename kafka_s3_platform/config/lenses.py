@@ -150,36 +150,25 @@ LENSES_KEYS: tuple[Key, ...] = (
     ),
     *declare_without_meaning(
         "Delivery is exactly once without Lenses' index files.",
-        "connect.s3.exactly.once.enable",
-        "connect.s3.indexes.*",
-        "connect.s3.seek.max.files",
+        "connect.s3.exactly.once.enable connect.s3.indexes.* connect.s3.seek.max.files",
     ),
     *declare_without_meaning(
         "Not needed here.",
-        "connect.s3.pool.max.connections",
-        "connect.s3.http.socket.timeout",
-        "connect.s3.http.connection.timeout",
-        "connect.s3.local.tmp.directory",
-        "connect.s3.log.metrics",
-        "connect.s3.task.index",
-        "connect.progress.enabled",
-        "connect.s3.latest.schema.optimization.enabled",
+        """connect.s3.pool.max.connections connect.s3.http.socket.timeout connect.s3.http.connection.timeout
+        connect.s3.local.tmp.directory connect.s3.log.metrics connect.s3.task.index connect.progress.enabled
+        connect.s3.latest.schema.optimization.enabled""",
     ),
     *declare_without_meaning(
         "`schema.compatibility` decides when a new schema begins a new object.", "connect.s3.schema.change.detector"
     ),
     *declare_without_meaning(
         "Offsets in names are written with 20 digits, and read with any padding.",
-        "connect.s3.padding.strategy",
-        "connect.s3.padding.length",
+        "connect.s3.padding.strategy connect.s3.padding.length",
     ),
     *declare_without_meaning(
         "Objects are found by listing, and read in the order of their offsets within each kafka partition.",
-        "connect.s3.ordering.type",
-        "connect.s3.source.ordering.type",
-        "connect.s3.source.partition.search.*",
-        "connect.s3.source.empty.results.backoff.*",
-        "connect.s3.source.late.arrival.interval",
+        """connect.s3.ordering.type connect.s3.source.ordering.type connect.s3.source.partition.search.*
+        connect.s3.source.empty.results.backoff.* connect.s3.source.late.arrival.interval""",
     ),
     declare_refused(
         "connect.s3.source.partition.extractor.type",
@@ -202,8 +191,7 @@ LENSES_KEYS: tuple[Key, ...] = (
     ),
     *declare_without_meaning(
         "Temporary failures are tried again in any case.",
-        "connect.s3.max.retries",
-        "connect.s3.retry.interval",
+        "connect.s3.max.retries connect.s3.retry.interval",
     ),
     declare_refused("connect.s3.skip.null.values", "say `behavior.on.null.values=ignore`", "false"),
     declare_refused("connect.s3.delete.mode", "objects are written in parts, and no run deletes any", "BatchDelete"),

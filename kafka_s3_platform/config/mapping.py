@@ -14,10 +14,10 @@ from kafka_s3_platform.config.keys.archive import ARCHIVE_KEYS, LIMIT_KEYS, read
 from kafka_s3_platform.config.keys.general import CLASS, GENERAL_KEYS, TASKS_MAX, read_kafka, read_topics
 from kafka_s3_platform.config.keys.layout import LAYOUT_KEYS, SEGMENT_BYTES, read_layout
 from kafka_s3_platform.config.keys.records import RECORD_KEYS, read_records
-from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding, Sheet, substitute_variables
+from kafka_s3_platform.config.keys.sheet import KeyFinding, Sheet, substitute_variables
 from kafka_s3_platform.config.keys.source import OF_HEADERS, SOURCE_KEYS, leave_unused, needs_topic_key, read_source
 from kafka_s3_platform.config.keys.store import STORE_KEYS, read_store
-from kafka_s3_platform.config.keys.table import KeyTable
+from kafka_s3_platform.config.keys.table import KeyTable, Support
 from kafka_s3_platform.config.keys.transforms import route_topic, routes_records
 from kafka_s3_platform.config.lenses import KCQL, LENSES_KEYS, expand_lenses
 from kafka_s3_platform.config.parse import ConnectorFile
@@ -52,7 +52,7 @@ def resolve_connector(file: ConnectorFile, worker: Worker, env: Mapping[str, str
     if config is None or config.source is not None or config.layout.format == NATIVE_FORMAT:
         return resolution
     read = _read_back(config, dialect, replace(file, entries=words.entries), worker, env)
-    refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.key_class is KeyClass.REFUSED)
+    refused = tuple(f"{f.key}: {f.effect}" for f in read.findings if f.support is Support.REFUSED)
     return replace(resolution, config=config.model_copy(update={"reader": read.config, "unreadable": refused}))
 
 
@@ -118,7 +118,7 @@ def _resolve(sheet: Sheet, dialect: Dialect, file: ConnectorFile, worker: Worker
     folders = {"topics.dir": layout.topics_dir, "the folder of merged days": layout.daily_dir}
     archive = read_archive(sheet, ZoneInfo(layout.timezone), folders)
     findings = tuple(sheet.findings())
-    if any(finding.key_class is KeyClass.REFUSED for finding in findings):
+    if any(finding.support is Support.REFUSED for finding in findings):
         return Resolution(name, findings, None)
     config = ConnectorConfig(
         name=name,

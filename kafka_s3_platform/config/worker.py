@@ -71,44 +71,22 @@ WORKER_HONOURED_KEYS = (
 WORKER_WITHOUT_MEANING_KEYS = (
     *declare_without_meaning(
         "Workers form no group here: the index holds the state, and Dagster runs the work.",
-        "group.id",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "rebalance.timeout.ms",
-        "worker.sync.timeout.ms",
-        "worker.unsync.backoff.ms",
-        "scheduled.rebalance.max.delay.ms",
-        "connect.protocol",
-        "inter.worker.*",
-        "config.storage.*",
-        "offset.storage.*",
-        "status.storage.*",
-        "offset.flush.*",
-        "task.shutdown.graceful.timeout.ms",
-        "exactly.once.source.support",
-        "topic.tracking.enable",
-        "topic.tracking.allow.reset",
+        """group.id session.timeout.ms heartbeat.interval.ms rebalance.timeout.ms worker.sync.timeout.ms
+        worker.unsync.backoff.ms scheduled.rebalance.max.delay.ms connect.protocol inter.worker.*
+        config.storage.* offset.storage.* status.storage.* offset.flush.* task.shutdown.graceful.timeout.ms
+        exactly.once.source.support topic.tracking.enable topic.tracking.allow.reset""",
     ),
     *declare_without_meaning("A restore creates its topic only with `--create-topic`.", "topic.creation.enable"),
     *declare_without_meaning(
         "There is no Connect REST interface here.",
-        "listeners",
-        "listeners.https.*",
-        "rest.*",
-        "admin.listeners",
-        "admin.listeners.*",
-        "access.control.allow.origin",
-        "access.control.allow.methods",
-        "response.http.headers.config",
+        """listeners listeners.https.* rest.* admin.listeners admin.listeners.* access.control.allow.origin
+        access.control.allow.methods response.http.headers.config""",
     ),
-    *declare_without_meaning("No Java plugin is loaded.", "plugin.path", "plugin.discovery"),
+    *declare_without_meaning("No Java plugin is loaded.", "plugin.path plugin.discovery"),
     *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
     *declare_without_meaning(
         "Connect's own state is not kept.",
-        "internal.key.converter",
-        "internal.value.converter",
-        "internal.key.converter.*",
-        "internal.value.converter.*",
+        "internal.key.converter internal.value.converter internal.key.converter.* internal.value.converter.*",
     ),
     *declare_without_meaning("`${env:NAME}` works without it; other providers are refused.", "config.providers"),
     *declare_without_meaning("`${env:NAME}` works without it; other providers are refused.", "config.providers.*"),
@@ -118,11 +96,7 @@ WORKER_WITHOUT_MEANING_KEYS = (
     *declare_without_meaning(NO_LICENCE, "confluent.*"),
     *declare_without_meaning(
         "Metrics of a Java client.",
-        "metric.reporters",
-        "metrics.context.*",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
+        """metric.reporters metrics.context.* metrics.num.samples metrics.recording.level metrics.sample.window.ms""",
     ),
 )
 

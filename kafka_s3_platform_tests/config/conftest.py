@@ -6,7 +6,8 @@ import pytest
 
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import LoadedConnector, load_connector
-from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.keys.sheet import KeyFinding
+from kafka_s3_platform.config.keys.table import Support
 
 Load = Callable[..., LoadedConnector]
 Check = Callable[..., CheckReport]
@@ -58,6 +59,6 @@ def finding(findings: tuple[KeyFinding, ...], key: str) -> KeyFinding:
     return found
 
 
-def of_class(report: CheckReport, key_class: KeyClass) -> tuple[KeyFinding, ...]:
+def of_class(report: CheckReport, support: Support) -> tuple[KeyFinding, ...]:
     """The connector file's keys of one class, in the file's order."""
-    return tuple(finding for finding in report.findings if finding.key_class is key_class)
+    return tuple(finding for finding in report.findings if finding.support is support)

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_s3_platform.config.describe import Description, check_report, describe_class
 from kafka_s3_platform.config.dialects import CLOUD, DIALECTS, Dialect
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform_tests.config.conftest import Check, finding, of_class
 
 
@@ -14,8 +14,8 @@ def test_a_report_tells_what_each_key_does(check: Check) -> None:
     assert report.config is None
     assert finding(report.findings, "flush.size").value == "3"
     assert "An object ends after this many records" in finding(report.findings, "flush.size").effect
-    assert finding(report.findings, "confluent.license").key_class is KeyClass.WITHOUT_MEANING
-    assert [found.key for found in of_class(report, KeyClass.REFUSED)] == ["hive.integration", "nonsense"]
+    assert finding(report.findings, "confluent.license").support is Support.WITHOUT_MEANING
+    assert [found.key for found in of_class(report, Support.REFUSED)] == ["hive.integration", "nonsense"]
 
 
 def test_a_report_of_a_file_that_loads_holds_its_configuration(check: Check) -> None:
@@ -34,7 +34,7 @@ def test_a_report_tells_of_missing_keys(folder: Path) -> None:
     path = folder / "a.properties"
     path.write_text("name=a\n")
     report = check_report(path, folder / "worker.properties", {})
-    assert [(found.key, found.effect.split(":")[0]) for found in of_class(report, KeyClass.REFUSED)] == [
+    assert [(found.key, found.effect.split(":")[0]) for found in of_class(report, Support.REFUSED)] == [
         ("s3.bucket.name", "required"),
         ("topics", "required"),
     ]
@@ -43,10 +43,10 @@ def test_a_report_tells_of_missing_keys(folder: Path) -> None:
 def test_a_report_tells_of_the_workers_keys_too(check: Check) -> None:
     report = check(worker="consumer.group.id=x\nrest.port=1\n")
     assert not report.ok
-    assert [found.key_class for found in report.worker_findings] == [
-        KeyClass.HONOURED,
-        KeyClass.REFUSED,
-        KeyClass.WITHOUT_MEANING,
+    assert [found.support for found in report.worker_findings] == [
+        Support.HONOURED,
+        Support.REFUSED,
+        Support.WITHOUT_MEANING,
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_connector_file_alone_loads_no_class(
     report = check({key: dotted, **{name.format(mark): value for name, value in more.items()}})
     assert not report.ok
     told = finding(report.findings, key)
-    assert told.key_class is KeyClass.REFUSED
+    assert told.support is Support.REFUSED
     assert "no plug-in that this installation allows" in told.effect
     assert "KAFKA_S3_PLUGINS" in told.effect
     assert not mark.exists()

@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 import pytest
 
 from kafka_s3_platform.config.describe import describe_class
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.lenses import Statement, parse_statements
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.layouts.new_layout import new_key_reader
@@ -218,7 +218,7 @@ def test_describe_names_kcql_as_what_lenses_classes_cannot_do_without(kind: dict
 
 def test_check_shows_the_keys_that_kcql_comes_to(check: Check) -> None:
     found = check({**SOURCE, "connect.s3.kcql": "INSERT INTO copy SELECT * FROM lake:backups"})
-    shown = {f.key: f.value for f in of_class(found, KeyClass.HONOURED)}
+    shown = {f.key: f.value for f in of_class(found, Support.HONOURED)}
     assert shown.items() >= {"s3.bucket.name": "lake", "topics.dir": "backups", "format.class": "JsonFormat"}.items()
     assert finding(found.findings, "connect.s3.kcql").effect.startswith(
         "Lenses' statement that names source and target"

@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
 
@@ -57,7 +57,7 @@ def test_every_key_of_ours_is_honoured(load: Load) -> None:
     assert (archive.consumer_groups, archive.clock_tolerance_ms) == (("app.*", "billing"), 90_000)
     assert archive.owners == ("team:data", "a.b@example.com")
     assert loaded.config.layout.segment_bytes == 20
-    assert all(finding(loaded.findings, key).key_class is KeyClass.HONOURED for key in own)
+    assert all(finding(loaded.findings, key).support is Support.HONOURED for key in own)
 
 
 def test_the_keys_of_the_s3_sink_are_honoured(load: Load) -> None:
@@ -128,7 +128,7 @@ def test_each_partitioner_has_its_path_and_span(
 def test_the_span_of_an_hourly_partitioner_is_accepted_without_meaning(load: Load) -> None:
     loaded = load({"partitioner.class": "HourlyPartitioner", "partition.duration.ms": 1})
     assert loaded.config.layout.partition_duration_ms == 3_600_000
-    assert finding(loaded.findings, "partition.duration.ms").key_class is KeyClass.WITHOUT_MEANING
+    assert finding(loaded.findings, "partition.duration.ms").support is Support.WITHOUT_MEANING
 
 
 def test_a_time_based_partitioner_requires_its_path_and_span(load: Load) -> None:
@@ -191,7 +191,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(load: Load, key: str, value:
     ],
 )
 def test_what_asks_for_nothing_more_is_accepted_without_meaning(load: Load, key: str, value: object) -> None:
-    assert finding(load({key: value}).findings, key).key_class is KeyClass.WITHOUT_MEANING
+    assert finding(load({key: value}).findings, key).support is Support.WITHOUT_MEANING
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_folders_that_only_begin_alike_are_apart(load: Load) -> None:
 
 def test_a_field_is_without_meaning_where_the_extractor_reads_none(load: Load) -> None:
     loaded = load({"timestamp.extractor": "Record", "timestamp.field": "ts"})
-    assert finding(loaded.findings, "timestamp.field").key_class is KeyClass.WITHOUT_MEANING
+    assert finding(loaded.findings, "timestamp.field").support is Support.WITHOUT_MEANING
 
 
 def test_environment_variables_are_replaced_inside_values(load: Load) -> None:
@@ -356,7 +356,7 @@ def test_a_timezone_whose_hours_have_no_names_of_their_own_is_refused(
     check: Check, zone: str, start: str, minutes: int
 ) -> None:
     refused = finding(check({"timezone": zone, "archive.start.hour": start}).findings, "timezone")
-    assert refused.key_class is KeyClass.REFUSED
+    assert refused.support is Support.REFUSED
     assert f"the clocks of {zone} change by {minutes} minutes" in refused.effect
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.zooz import convert_environment
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
@@ -111,8 +111,8 @@ def report(folder: Path, name: str, text: str) -> CheckReport:
     return check_report(path, folder / "worker.properties", {})
 
 
-def keys(report: CheckReport, key_class: KeyClass) -> set[str]:
-    return {found.key for found in of_class(report, key_class)}
+def keys(report: CheckReport, support: Support) -> set[str]:
+    return {found.key for found in of_class(report, support)}
 
 
 def test_the_cloud_example_as_printed_is_invalid_json(folder: Path) -> None:
@@ -123,8 +123,8 @@ def test_the_cloud_example_as_printed_is_invalid_json(folder: Path) -> None:
 def test_the_corrected_cloud_example_is_refused_for_its_placeholders_only(folder: Path) -> None:
     cloud = report(folder, "cloud.json", CLOUD_CORRECTED)
     assert cloud.name == "confluent-s3-sink"
-    assert keys(cloud, KeyClass.REFUSED) == {"s3.bucket.name", "topics"}
-    assert not keys(cloud, KeyClass.WITHOUT_MEANING)
+    assert keys(cloud, Support.REFUSED) == {"s3.bucket.name", "topics"}
+    assert not keys(cloud, Support.WITHOUT_MEANING)
 
 
 def test_the_cloud_example_filled_in_archives_json_by_the_hour(folder: Path) -> None:
@@ -164,12 +164,12 @@ def test_the_platform_example_loads_over_the_workers_converter(folder: Path, nam
     assert (config.records.value.format, config.store.part_size) == ("AVRO", 5_242_880)
     sample = Sample("s3_topic", datetime(2020, 1, 1, tzinfo=timezone.utc))
     assert make_sample_keys(config, sample) == ("topics/s3_topic/partition=0/s3_topic+0+0000000000.avro",)
-    assert keys(report(folder, name, text), KeyClass.WITHOUT_MEANING) == {"storage.class", "schema.generator.class"}
+    assert keys(report(folder, name, text), Support.WITHOUT_MEANING) == {"storage.class", "schema.generator.class"}
 
 
 def test_the_platform_example_without_any_converter_is_told_what_it_lacks(folder: Path) -> None:
     sink = report(folder, "s3-sink.json", PLATFORM)
-    (refused,) = of_class(sink, KeyClass.REFUSED)
+    (refused,) = of_class(sink, Support.REFUSED)
     assert refused.key == "value.converter"
     assert "required, here or in worker.properties" in refused.effect
 
@@ -183,7 +183,7 @@ def test_the_block_gzip_example_writes_its_own_layout(folder: Path) -> None:
     sample = Sample("system-test", datetime(2016, 2, 24, 5, tzinfo=timezone.utc))
     assert make_sample_keys(config, sample) == ("systest/2016-02-24/system-test-00000-000000000000.gz",)
     found = report(folder, "block-gzip.properties", BLOCK_GZIP)
-    assert keys(found, KeyClass.WITHOUT_MEANING) == {"local.buffer.dir"}
+    assert keys(found, Support.WITHOUT_MEANING) == {"local.buffer.dir"}
 
 
 ASSUMED = {
@@ -196,7 +196,7 @@ ASSUMED = {
 
 def test_the_trusted_account_example_loads(check: Check) -> None:
     found = check(ASSUMED)
-    assert {f.key for f in of_class(found, KeyClass.HONOURED)} >= ASSUMED.keys()
+    assert {f.key for f in of_class(found, Support.HONOURED)} >= ASSUMED.keys()
 
 
 def test_zoozs_example_writes_its_paths(folder: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kafka_s3_platform.config.files import load_connector, read_worker
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Load, finding, write
 
@@ -38,7 +38,7 @@ def test_a_worker_file_taken_from_connect_loads(tmp_path: Path) -> None:
     worker = read_worker(path, {})
     assert worker.bootstrap_servers == "a:9092,b:9092"
     assert not any(worker.properties.values())
-    honoured = {found.key for found in worker.findings if found.key_class is KeyClass.HONOURED}
+    honoured = {found.key for found in worker.findings if found.support is Support.HONOURED}
     converters = {f"{side}.converter{option}" for side in ("key", "value") for option in ("", ".schemas.enable")}
     assert honoured == {"bootstrap.servers", *converters}
 
@@ -89,9 +89,9 @@ def test_the_workers_findings_are_by_key(tmp_path: Path) -> None:
     path = tmp_path / "worker.properties"
     path.write_text("bootstrap.servers=a:1\nconsumer.fetch.min.bytes=1\nclient.id=me\n")
     findings = read_worker(path, {}).findings
-    assert [(found.key, found.key_class) for found in findings] == [
-        ("bootstrap.servers", KeyClass.HONOURED),
-        ("consumer.fetch.min.bytes", KeyClass.HONOURED),
-        ("client.id", KeyClass.HONOURED),
+    assert [(found.key, found.support) for found in findings] == [
+        ("bootstrap.servers", Support.HONOURED),
+        ("consumer.fetch.min.bytes", Support.HONOURED),
+        ("client.id", Support.HONOURED),
     ]
     assert finding(findings, "client.id").effect == "Passed to librdkafka."

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.keys.converters import read_converter
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
 from kafka_s3_platform.converters.base import check_walkable
@@ -434,13 +435,16 @@ def test_a_null_is_the_same_as_a_record_an_item_a_map_s_value_and_the_whole(
 def test_the_option_of_another_converter_has_no_meaning(format_name: str) -> None:
     options = {"replace.null.with.default": "true", "schema.registry.url": "http://r"}
     settings, outcome = read_converter(format_name, options, schemas_enable=True)
-    assert "replace.null.with.default" in outcome.without_meaning
+    assert outcome.judgements["replace.null.with.default"][0] is Support.WITHOUT_MEANING
     assert not settings.options
 
 
 def test_the_option_against_defaults_is_known() -> None:
     _, outcome = read_converter("JSON_SR", {"ignore.default.for.nullables": "true"}, schemas_enable=True)
-    assert outcome.without_meaning["ignore.default.for.nullables"] == "A null stays null, as with `true`."
+    assert outcome.judgements["ignore.default.for.nullables"] == (
+        Support.WITHOUT_MEANING,
+        "A null stays null, as with `true`.",
+    )
 
 
 NUMBER = '{"type":"object","properties":{"v":{"type":"number"}}}'

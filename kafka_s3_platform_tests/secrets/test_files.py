@@ -40,7 +40,7 @@ OF_CONNECTORS = [
     *secret(ALL_KEYS, ""),
     *secret(CLIENTS, "consumer.override.", "producer.override.", "admin.override."),
     *secret(OPTION_KEYS, *CONVERTERS),
-    *secret(clients.SECURITY_PROPERTIES, *CONVERTERS),
+    *secret(tuple(clients.select_security({key.name: key for key in clients.CLIENT_PROPERTIES}).values()), *CONVERTERS),
 ]
 OF_WORKERS = [
     *secret(CLIENTS, "", "consumer.", "producer.", "admin."),

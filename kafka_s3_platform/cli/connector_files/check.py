@@ -22,7 +22,8 @@ from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
-from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
+from kafka_s3_platform.config.keys.sheet import KeyFinding
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.keys.transforms import route_topic
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
@@ -160,7 +161,7 @@ def _make_document(report: CheckReport, outlook: _Outlook) -> dict[str, object]:
 
 
 def _format_finding(finding: KeyFinding) -> dict[str, str]:
-    return {"key": finding.key, "class": finding.key_class.value, "value": finding.value, "effect": finding.effect}
+    return {"key": finding.key, "class": finding.support.value, "value": finding.value, "effect": finding.effect}
 
 
 def _format_outlook(report: CheckReport, outlook: _Outlook, tried: Sequence[Finding]) -> Iterator[str | Verdict]:
@@ -168,22 +169,22 @@ def _format_outlook(report: CheckReport, outlook: _Outlook, tried: Sequence[Find
     yield from report.problems
     yield from (Verdict(f"warning: {line}", is_good=False) for line in outlook.warnings)
     yield from format_findings(tried)
-    yield from _format_keys(report, (KeyClass.REFUSED,))
+    yield from _format_keys(report, (Support.REFUSED,))
     yield from (f"what you get: {line}" for line in outlook.gives)
     yield from (f"an object's key, for example: {key}" for key in outlook.keys)
     if outlook.credentials:
         yield f"credentials: {outlook.credentials}"
     yield from outlook.hindrances
-    yield from _format_keys(report, (KeyClass.HONOURED, KeyClass.WITHOUT_MEANING))
+    yield from _format_keys(report, (Support.HONOURED, Support.WITHOUT_MEANING))
 
 
-def _format_keys(report: CheckReport, classes: Sequence[KeyClass]) -> Iterator[str]:
+def _format_keys(report: CheckReport, classes: Sequence[Support]) -> Iterator[str]:
     """Yield the keys of each class, by file. If several keys in a row have the same effect, it follows the last one."""
     for path, findings in ((report.path, report.findings), (report.worker, report.worker_findings)):
-        for key_class in classes:
-            group = [f for f in findings if f.key_class is key_class]
+        for support in classes:
+            group = [f for f in findings if f.support is support]
             if group:
-                yield f"{path.name}, {key_class.value}:"
+                yield f"{path.name}, {support.value}:"
             for finding, following in zip_longest(group, group[1:]):
                 is_said_below = following is not None and following.effect == finding.effect
                 effect = "" if is_said_below else f": {strip_links(finding.effect)}"

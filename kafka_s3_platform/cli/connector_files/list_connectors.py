@@ -9,7 +9,7 @@ import click
 from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import WORKER_FILE, find_conflicts, find_connectors_folder, list_connector_files
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.errors import ConfigError
 
 
@@ -34,7 +34,7 @@ def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command
 
 
 def _make_row(report: CheckReport, *, is_loaded: bool) -> dict[str, Any]:
-    refused = [f.key for f in (*report.findings, *report.worker_findings) if f.key_class is KeyClass.REFUSED]
+    refused = [f.key for f in (*report.findings, *report.worker_findings) if f.support is Support.REFUSED]
     return {
         "name": report.name,
         "class": report.connector_class,

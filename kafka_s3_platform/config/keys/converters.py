@@ -97,7 +97,7 @@ OPTION_KEYS: tuple[Key, ...] = (
         "For JsonConverter: how a restore writes decimals, `BASE64` or `NUMERIC`. Both are read.",
     ),
     *declare_without_meaning(
-        "A run keeps its schemas.", "schemas.cache.size", "schemas.cache.config", "max.schemas.per.subject"
+        "A run keeps its schemas.", "schemas.cache.size schemas.cache.config max.schemas.per.subject"
     ),
     declare_honoured(
         REPLACE_NULLS,
@@ -110,29 +110,17 @@ OPTION_KEYS: tuple[Key, ...] = (
     *declare_without_meaning("Set by Connect's runtime.", "converter.type"),
     *declare_without_meaning(
         REGISTERING,
-        "auto.register.schemas",
-        "use.schema.id",
-        "id.compatibility.strict",
-        "normalize.schemas",
-        "subject.name.strategy",
-        "key.subject.name.strategy",
-        "value.subject.name.strategy",
-        "reference.subject.name.strategy",
-        "avro.remove.java.properties",
+        """auto.register.schemas use.schema.id id.compatibility.strict normalize.schemas subject.name.strategy
+        key.subject.name.strategy value.subject.name.strategy reference.subject.name.strategy
+        avro.remove.java.properties""",
     ),
     *declare_without_meaning(
         "A value is read by the schema that its id names, and by no later one.",
-        "use.latest.version",
-        "latest.compatibility.strict",
-        "specific.avro.reader",
-        "avro.use.logical.type.converters",
+        "use.latest.version latest.compatibility.strict specific.avro.reader avro.use.logical.type.converters",
     ),
     *declare_without_meaning(
         OWN_SCHEMAS,
-        "connect.meta.data",
-        "enhanced.avro.schema.support",
-        "enhanced.protobuf.schema.support",
-        "discard.type.doc.default",
+        """connect.meta.data enhanced.avro.schema.support enhanced.protobuf.schema.support discard.type.doc.default""",
     ),
     *declare_without_meaning(
         "Names stay as they are. One that Avro does not allow fails its records in Avro objects.", "scrub.invalid.names"
@@ -184,17 +172,15 @@ def read_converter(
         options: the converter's options, without their prefix.
         schemas_enable: the default of that option.
     """
-    outcome = ClientOutcome()
+    outcome = ClientOutcome("option of a converter")
     accepted = {name: value for name, value in options.items() if _judge_option(outcome, name, value)}
     short_names = {name.removeprefix(_PREFIX) if name != _URL else name: name for name in accepted}
     enable = _read_boolean(outcome, accepted, "schemas.enable", default=schemas_enable)
     is_json = format_name == "JSON"
     if PRESERVE_OTHERS in accepted and format_name != "JSON_SR":
-        outcome.without_meaning[PRESERVE_OTHERS] = "Belongs to JsonSchemaConverter."
-        outcome.honoured.pop(PRESERVE_OTHERS, None)
+        outcome.leave(PRESERVE_OTHERS, "Belongs to JsonSchemaConverter.")
     for name in {DECIMAL_FORMAT, REPLACE_NULLS} & accepted.keys() if not is_json else ():
-        outcome.without_meaning[name] = "Belongs to JsonConverter."
-        outcome.honoured.pop(name, None)
+        outcome.leave(name, "Belongs to JsonConverter.")
     if format_name in WITH_REGISTRY:
         registry = _read_registry(outcome, {n: accepted[written] for n, written in short_names.items()}, short_names)
         chosen = {name: accepted[name] for name in PROTOBUF_OPTIONS if name in accepted}
@@ -204,8 +190,7 @@ def read_converter(
         return ConverterSettings.model_validate(settings), outcome
     for name in accepted:
         if name not in {"schemas.enable", DECIMAL_FORMAT, REPLACE_NULLS, PRESERVE_OTHERS}:
-            outcome.without_meaning[name] = f"{format_name} needs no registry."
-            outcome.honoured.pop(name, None)
+            outcome.leave(name, f"{format_name} needs no registry.")
     options = _judge_decimals(outcome, accepted) if is_json else {}
     if is_json and _read_boolean(outcome, accepted, REPLACE_NULLS, default=False):
         options[REPLACE_NULLS] = "true"
@@ -218,7 +203,7 @@ def _judge_decimals(outcome: ClientOutcome, options: Mapping[str, str]) -> dict[
     try:
         decimal_format = expect_one_of(("BASE64", "NUMERIC"))(options.get(DECIMAL_FORMAT) or "BASE64")
     except ValueError as err:
-        outcome.refused[DECIMAL_FORMAT] = str(err)
+        outcome.refuse(DECIMAL_FORMAT, str(err))
         return {}
     return {} if decimal_format == "BASE64" else {DECIMAL_FORMAT: decimal_format}
 
@@ -241,24 +226,14 @@ def _judge_option(outcome: ClientOutcome, name: str, value: str) -> bool:
     key = _KEYS.find(name) or _KEYS.find(name.removeprefix(_PREFIX))
     if not is_known_option(name):
         outcome.unknown.add(name)
-    if key is None:
-        near = _KEYS.nearest(name)
-        outcome.refused[name] = "unknown option of a converter" + (f"; did you mean {near}?" if near else "")
-    elif key.support is Support.HONOURED:
-        outcome.honoured[name] = key.doc
-        return True
-    elif key.support is Support.WITHOUT_MEANING or key.is_neutral(value):
-        outcome.without_meaning[name] = key.doc
-    else:
-        outcome.refused[name] = key.doc
-    return False
+    return outcome.judge(_KEYS, key, name, value)
 
 
 def _read_boolean(outcome: ClientOutcome, options: Mapping[str, str], name: str, *, default: bool) -> bool:
     try:
         return parse_boolean(options[name]) if options.get(name) else default
     except ValueError as err:
-        outcome.refused[name] = str(err)
+        outcome.refuse(name, str(err))
         return default
 
 
@@ -267,12 +242,12 @@ def _read_registry(
 ) -> RegistrySettings | None:
     urls = [url.strip() for url in options.get(_URL, "").split(",") if url.strip()]
     if not urls:
-        outcome.refused[_URL] = "required: says where the registry is"
+        outcome.refuse(_URL, "required: says where the registry is")
         return None
     try:
         plain, login = zip(*(_split_login(url) for url in urls), strict=True)
     except ValueError as err:
-        outcome.refused[_URL] = str(err)
+        outcome.refuse(_URL, str(err))
         return None
     properties = _read_tls(outcome, options, written) | {n: options[n] for n in _BEARER if options.get(n)}
     if user_info := _read_user_info(outcome, options, written) or next(filter(None, login), ""):
@@ -302,10 +277,10 @@ def _split_login(url: str) -> tuple[str, str]:
 def _read_user_info(outcome: ClientOutcome, options: Mapping[str, str], written: Mapping[str, str]) -> str:
     source = options.get(_SOURCE, "").upper()
     if source not in {"", "URL", "USER_INFO"}:
-        outcome.refused[written[_SOURCE]] = f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL"
+        outcome.refuse(written[_SOURCE], f"{source} is not honoured; say USER_INFO with {_USER_INFO}, or URL")
     user_info = options.get(_USER_INFO, "")
     if source == "USER_INFO" and ":" not in user_info:
-        outcome.refused[written.get(_USER_INFO, _USER_INFO)] = "required: `user:password`, as USER_INFO says"
+        outcome.refuse(written.get(_USER_INFO, _USER_INFO), "required: `user:password`, as USER_INFO says")
     return user_info
 
 
@@ -313,9 +288,9 @@ def _read_tls(outcome: ClientOutcome, options: Mapping[str, str], written: Mappi
     """Read the TLS properties under the names that librdkafka and the registry's client share."""
     translated = translate_properties({n: value for n, value in options.items() if n.startswith("ssl.")}, "common")
     unusable = translated.properties.keys() - {*_SSL_PROPERTIES, *_IMPLIED}
-    for name in options:
-        if name in translated.without_meaning:
-            outcome.without_meaning[written[name]] = translated.without_meaning[name]
-        elif name in translated.refused or (unusable and name in translated.honoured):
-            outcome.refused[written[name]] = translated.refused.get(name, _REGISTRY_PEM)
+    for name, (support, reason) in translated.judgements.items():
+        if support is not Support.HONOURED:
+            outcome.judgements[written[name]] = support, reason
+        elif unusable:
+            outcome.refuse(written[name], _REGISTRY_PEM)
     return {name: value for name, value in translated.properties.items() if name in _SSL_PROPERTIES}

@@ -186,27 +186,17 @@ GENERAL_KEYS: tuple[Key, ...] = (
     *KAFKA_KEYS,
     *declare_without_meaning(
         "Belongs to Connect's own runtime.",
-        "tasks.max.enforce",
-        "config.action.reload",
-        "connector.plugin.version",
-        "max.write.duration.ms",
-        "retry.backoff.ms",
-        "shutdown.timeout.ms",
-        "auto.restart.on.user.error",
+        """tasks.max.enforce config.action.reload connector.plugin.version max.write.duration.ms retry.backoff.ms
+        shutdown.timeout.ms auto.restart.on.user.error""",
     ),
     *declare_without_meaning(
         "Tasks read ranges of offsets that they are given: there is no consumer group to keep alive.",
-        "max.poll.interval.ms",
-        "max.poll.records",
+        "max.poll.interval.ms max.poll.records",
     ),
     *declare_without_meaning(NO_LICENCE, "confluent.*"),
     *declare_without_meaning(
         "Says where Confluent Cloud runs the connector.",
-        "kafka.region",
-        "kafka.dedicated",
-        "kafka.service.account.id",
-        "cloud.environment",
-        "cloud.provider",
+        "kafka.region kafka.dedicated kafka.service.account.id cloud.environment cloud.provider",
     ),
     declare_refused(
         "kafka.auth.mode",

@@ -220,11 +220,11 @@ LAYOUT_KEYS: tuple[Key, ...] = (
     *FORMAT_KEYS,
     *PATH_KEYS,
     *ROTATION_KEYS,
-    *declare_without_meaning(OWN_SCHEMAS, "connect.meta.data", "enhanced.avro.schema.support"),
+    *declare_without_meaning(OWN_SCHEMAS, "connect.meta.data enhanced.avro.schema.support"),
     *declare_without_meaning(TEXT_KEYS, "allow.optional.map.keys"),
-    *declare_without_meaning("A run keeps its schemas.", "schema.cache.size", "schemas.cache.config"),
+    *declare_without_meaning("A run keeps its schemas.", "schema.cache.size schemas.cache.config"),
     *declare_without_meaning(
-        "Open writers and buffers have limits without it.", "partitioner.max.open.files", "local.buffer.dir"
+        "Open writers and buffers have limits without it.", "partitioner.max.open.files local.buffer.dir"
     ),
     *declare_without_meaning(
         "An object holds the records of one folder, and ends where they end.", "rotate.file.on.partition.change"

@@ -186,9 +186,7 @@ RECORD_KEYS: tuple[Key, ...] = (
     *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
     *declare_without_meaning(
         REGISTERING,
-        "subject.name.strategy",
-        "key.subject.name.strategy",
-        "value.subject.name.strategy",
+        "subject.name.strategy key.subject.name.strategy value.subject.name.strategy",
     ),
     declare_refused(
         "schema.context.name",
@@ -304,9 +302,7 @@ def _read_own_converter(
     shared = _read_shared(sheet) if format_name in WITH_REGISTRY else {}
     options = sheet.under(prefix)
     converter, outcome = read_converter(format_name, {**shared, **options}, schemas_enable=schemas_enable)
-    sheet.take(prefix, outcome.only(options))
-    sheet.take("", outcome.only(shared.keys() - options.keys()))
-    sheet.take(prefix, outcome.missing(options.keys() | shared.keys()))
+    sheet.take(prefix, outcome, bare=shared.keys() - options.keys())
     return converter
 
 

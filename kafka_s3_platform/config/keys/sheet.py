@@ -1,9 +1,8 @@
 """Judges the keys of one file one by one, to report all its errors together."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeVar
 
 from pydantic import SecretStr
@@ -35,20 +34,12 @@ _PLACEHOLDER = re.compile(r"\$\{([^}:]{0,100}):([^}]{0,1000})\}")
 """Of bounded length, so that the time does not grow with the square of a value's length."""
 
 
-class KeyClass(Enum):
-    """The judgement of a key."""
-
-    HONOURED = "honoured"
-    WITHOUT_MEANING = "accepted without meaning here"
-    REFUSED = "refused"
-
-
 @dataclass(frozen=True)
 class KeyFinding:
-    """A key of a file: its class, its value as written (with secrets masked), and its effect or why it has none."""
+    """A key of a file: its judgement, its value as written (with secrets masked), and its effect or why it has none."""
 
     key: str
-    key_class: KeyClass
+    support: Support
     value: str
     effect: str
     is_known: bool = True
@@ -66,7 +57,7 @@ class Sheet:
         self._entries = entries
         self._table = table
         self._values: dict[str, SecretStr] = {}
-        self._judged: dict[str, tuple[KeyClass, str]] = {}
+        self._judged: dict[str, tuple[Support, str]] = {}
         self._aliases: dict[str, str] = {}
         self._hidden: set[str] = set()
         self._resolved: dict[str, SecretStr] = {}
@@ -78,8 +69,7 @@ class Sheet:
         if key is None or key.is_family:
             self._hidden.add(name)
         if key is None:
-            near = self._table.nearest(name)
-            self.refuse(name, "unknown key" + (f"; did you mean {near}?" if near else ""))
+            self.refuse(name, self._table.explain_unknown(name))
         elif key.support is Support.WITHOUT_MEANING:
             self.without_meaning(name, key.doc)
         else:
@@ -93,7 +83,7 @@ class Sheet:
 
     def _judge_value(self, key: Key, name: str, value: str) -> None:
         if key.support is Support.HONOURED:
-            self._judged[name] = (KeyClass.HONOURED, key.doc)
+            self._judged[name] = (Support.HONOURED, key.doc)
             self._set(key.alias_of or name, name, value)
         elif key.is_neutral(value):
             self.without_meaning(name, f"Asks for nothing beyond what happens anyway ({key.doc}).")
@@ -102,7 +92,7 @@ class Sheet:
 
     def _set(self, name: str, written: str, value: str) -> None:
         if value and name in self:
-            self._judged[written] = (KeyClass.REFUSED, f"{self.written(name)} sets the same; keep one")
+            self._judged[written] = (Support.REFUSED, f"{self.written(name)} sets the same; keep one")
         elif value or name not in self._values:
             self._values[name] = SecretStr(value)
             self._aliases[name] = written
@@ -162,23 +152,19 @@ class Sheet:
         """Return the honoured values of the keys with a prefix, by their names without the prefix."""
         return {name.removeprefix(prefix): self.text(name) for name in self._values if name.startswith(prefix)}
 
-    def take(self, prefix: str, outcome: ClientOutcome) -> None:
-        """Note the outcome for the client properties with a prefix."""
-        for key_class, names in (
-            (KeyClass.HONOURED, outcome.honoured),
-            (KeyClass.WITHOUT_MEANING, outcome.without_meaning),
-            (KeyClass.REFUSED, outcome.refused),
-        ):
-            self._judged.update({prefix + name: (key_class, effect) for name, effect in names.items()})
-            self.show(prefix + name for name in names.keys() - outcome.unknown)
+    def take(self, prefix: str, outcome: ClientOutcome, bare: Collection[str] = ()) -> None:
+        """Note the outcome for the client properties with a prefix. The `bare` ones have none."""
+        names = {name: name if name in bare else prefix + name for name in outcome.judgements}
+        self._judged.update({names[name]: judgement for name, judgement in outcome.judgements.items()})
+        self.show(names[name] for name in names.keys() - outcome.unknown)
 
     def refuse(self, name: str, reason: str) -> None:
         """Refuse a key, and with it the file."""
-        self._judged[self.written(name)] = (KeyClass.REFUSED, reason)
+        self._judged[self.written(name)] = (Support.REFUSED, reason)
 
     def without_meaning(self, name: str, reason: str) -> None:
         """Accept a key without effect: nobody reads its value from now on."""
-        self._judged[self.written(name)] = (KeyClass.WITHOUT_MEANING, reason)
+        self._judged[self.written(name)] = (Support.WITHOUT_MEANING, reason)
         self._values.pop(name, None)
 
     def leave(self, names: Iterable[str], reason: str) -> None:
@@ -198,7 +184,7 @@ class Sheet:
     def is_refused(self, name: str) -> bool:
         """Return True if a key is refused so far."""
         judgement = self._judged.get(self.written(name))
-        return judgement is not None and judgement[0] is KeyClass.REFUSED
+        return judgement is not None and judgement[0] is Support.REFUSED
 
     def attempt(self, read: Callable[[], T]) -> tuple[T, dict[str, str]]:
         """Return what `read` returns, and the keys it refuses, with the reasons.
@@ -210,8 +196,8 @@ class Sheet:
         result = read()
         refused = {
             name: reason
-            for name, (key_class, reason) in self._judged.items()
-            if key_class is KeyClass.REFUSED and before.get(name) != (key_class, reason)
+            for name, (support, reason) in self._judged.items()
+            if support is Support.REFUSED and before.get(name) != (support, reason)
         }
         if refused:
             self._judged = before
@@ -220,11 +206,11 @@ class Sheet:
 
     def findings(self) -> Iterator[KeyFinding]:
         """Return a finding for every key of the file, in its order, then for the required keys it lacks."""
-        for name, (key_class, effect) in self._judged.items():
+        for name, (support, effect) in self._judged.items():
             written = self._entries[name].get_secret_value() if name in self._entries else ""
             is_known = name not in self._hidden
             shown = mask_shown(name, written) if is_known or not written else MASK
-            yield KeyFinding(name, key_class, shown, self._told(effect, name, is_shown=shown == written), is_known)
+            yield KeyFinding(name, support, shown, self._told(effect, name, is_shown=shown == written), is_known)
 
     def _told(self, effect: str, name: str, *, is_shown: bool) -> str:
         """Return the effect of a key. Mask a secret value quoted in the effect."""

@@ -167,12 +167,8 @@ SOURCE_KEYS: tuple[Key, ...] = (
     declare_alias("aws.s3.poll.interval.ms", "s3.poll.interval.ms", "Another"),
     *declare_without_meaning(
         "Objects are read batch by batch, whatever their size.",
-        "record.batch.max.size",
-        "task.batch.size",
-        "aws.s3.fetch.buffer.size",
-        "transformer.max.buffer.size",
-        "ring.buffer.size",
-        "distribution.type",
+        """record.batch.max.size task.batch.size aws.s3.fetch.buffer.size transformer.max.buffer.size
+        ring.buffer.size distribution.type""",
     ),
     declare_not_yet("file.discovery.starting.timestamp", "choose hours or offsets with the restore's own windows", "0"),
     declare_refused(

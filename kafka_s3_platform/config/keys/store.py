@@ -246,8 +246,7 @@ STORE_KEYS: tuple[Key, ...] = (
     declare_alias("aws_s3_endpoint", "store.url", "Aiven's old"),
     *declare_without_meaning(
         "An object is always written only once: the write requires that it does not exist.",
-        "enable.conditional.writes",
-        "max.files.scan.limit",
+        "enable.conditional.writes max.files.scan.limit",
     ),
     *declare_without_meaning("Every upload carries its checksum as a signed header.", "s3.send.digest"),
     *declare_without_meaning(
@@ -256,8 +255,7 @@ STORE_KEYS: tuple[Key, ...] = (
     *declare_without_meaning("No wait is longer than 20 seconds.", "aws.s3.backoff.max.delay.ms"),
     *declare_without_meaning(
         "Open writers and buffers have limits without it.",
-        "s3.elastic.buffer.enable",
-        "s3.elastic.buffer.init.capacity",
+        "s3.elastic.buffer.enable s3.elastic.buffer.init.capacity",
     ),
 )
 

@@ -104,6 +104,11 @@ class KeyTable:
         """Return the known key nearest to `name`, None if no key is close."""
         return find_nearest(name, (exact for exact in self._exact if not exact.endswith(".*")))
 
+    def explain_unknown(self, name: str, what: str = "key") -> str:
+        """Return the reason to refuse a name that is not known, with the one that may be meant."""
+        near = self.nearest(name)
+        return f"unknown {what}" + (f"; did you mean {near}?" if near else "")
+
 
 def find_nearest(word: str, names: Iterable[str]) -> str | None:
     """Return the name closest to `word`, None if none is close."""
@@ -157,9 +162,9 @@ def declare_alias(name: str, of: str, whose: str) -> Key:
     return Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of)
 
 
-def declare_without_meaning(doc: str, *names: str) -> tuple[Key, ...]:
-    """Declare keys allowed without effect."""
-    return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names)
+def declare_without_meaning(doc: str, names: str) -> tuple[Key, ...]:
+    """Declare keys allowed without effect. `names` are separated by blanks."""
+    return tuple(Key(name, Support.WITHOUT_MEANING, doc) for name in names.split())
 
 
 def declare_not_yet(name: str, doc: str, *neutral: str) -> Key:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
 
@@ -94,7 +94,7 @@ def test_a_codec_that_the_format_does_not_have_is_refused_by_its_key(
     ],
 )
 def test_a_key_of_something_else_is_accepted_without_meaning(load: Load, keys: dict[str, object], key: str) -> None:
-    assert finding(load(keys).findings, key).key_class is KeyClass.WITHOUT_MEANING
+    assert finding(load(keys).findings, key).support is Support.WITHOUT_MEANING
 
 
 def test_the_keys_of_a_format_are_honoured(load: Load) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, REFUSALS, WRITTEN_FORMATS
 from kafka_s3_platform.config.keys.records import explain_refusal, find_input
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
@@ -119,7 +119,7 @@ def test_the_envelope_needs_no_converter_and_leaves_one_alone(load: Load) -> Non
     loaded = load({"value.converter": "com.example.OwnConverter", "value.converter.x": "y"})
     assert loaded.config.records.value.format == "BYTES"
     for key in ("value.converter", "value.converter.x"):
-        assert finding(loaded.findings, key).key_class is KeyClass.WITHOUT_MEANING
+        assert finding(loaded.findings, key).support is Support.WITHOUT_MEANING
 
 
 def test_a_connector_without_a_converter_has_the_workers_with_its_options(load: Load) -> None:
@@ -198,7 +198,7 @@ def test_what_is_only_for_writing_to_a_registry_has_no_meaning(check: Check) -> 
     option = "value.converter.auto.register.schemas"
     report = check({**JSON, "value.converter": "AvroConverter", **REGISTRY, option: True})
     assert report.ok
-    assert finding(report.findings, option).key_class is KeyClass.WITHOUT_MEANING
+    assert finding(report.findings, option).support is Support.WITHOUT_MEANING
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_transforms_and_predicates_become_steps_in_their_order(load: Load) -> No
 )
 def test_a_transform_that_is_not_known_is_refused_by_its_key(check: Check, keys: dict[str, object], key: str) -> None:
     report = check({**JSON, "input.data.format": "JSON", **keys})
-    assert [found.key for found in of_class(report, KeyClass.REFUSED)] == [key]
+    assert [found.key for found in of_class(report, Support.REFUSED)] == [key]
 
 
 def test_the_envelope_takes_only_transforms_that_leave_records_as_they_are(load: Load) -> None:
@@ -355,7 +355,7 @@ def test_letters_of_ignored_nulls_are_refused_where_they_would_be_missed(load: L
     for harmless in ({**letters, "behavior.on.null.values": "fail"}, {"behavior.on.null.values": "ignore"}):
         found = check({**own, **harmless})
         assert found.ok
-        assert finding(found.findings, "report.null.values.to.dlq").key_class is KeyClass.WITHOUT_MEANING
+        assert finding(found.findings, "report.null.values.to.dlq").support is Support.WITHOUT_MEANING
 
 
 EU = {"predicates": "p", "predicates.p.type": "TopicNameMatches", "predicates.p.pattern": "eu.*", "a.predicate": "p"}

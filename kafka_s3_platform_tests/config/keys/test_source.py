@@ -11,7 +11,7 @@ from kafka_s3_platform.config.describe import check_report
 from kafka_s3_platform.config.files import find_conflicts
 from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.keys.names import compile_read_template
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.config.zooz import convert_environment
 from kafka_s3_platform.errors import ConfigError
@@ -59,7 +59,7 @@ def test_the_quickstart_of_the_source_loads_and_reads_every_topic(folder: Path) 
         ("RegexRouter", "copy_of_$0")
     ]
     found = report(folder, "quickstart-s3source.properties", SOURCE)
-    assert keys(found, KeyClass.WITHOUT_MEANING) == {
+    assert keys(found, Support.WITHOUT_MEANING) == {
         "confluent.license",
         "confluent.topic.bootstrap.servers",
         "confluent.topic.replication.factor",
@@ -197,7 +197,7 @@ def test_a_source_that_names_its_format_or_layout_is_what_it_says(load: Load) ->
 
 def test_keys_of_writing_mean_nothing_to_a_source(check: Check) -> None:
     found = check({**CLASS, "flush.size": 3, "schema.compatibility": "FULL", "s3.part.size": 5_242_880})
-    without = {f.key for f in of_class(found, KeyClass.WITHOUT_MEANING)}
+    without = {f.key for f in of_class(found, Support.WITHOUT_MEANING)}
     assert without == {"flush.size", "schema.compatibility", "s3.part.size"}
 
 
@@ -272,7 +272,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(load: Load, keys: dict[str, 
 
 def test_keys_of_sources_mean_nothing_to_a_sink(check: Check) -> None:
     found = check({"behavior.on.error": "log", "s3.poll.interval.ms": 1})
-    assert {f.key for f in of_class(found, KeyClass.WITHOUT_MEANING)} == {"behavior.on.error", "s3.poll.interval.ms"}
+    assert {f.key for f in of_class(found, Support.WITHOUT_MEANING)} == {"behavior.on.error", "s3.poll.interval.ms"}
     assert found.config is not None
     assert found.config.source is None
 
@@ -338,7 +338,7 @@ def test_a_template_of_a_file_of_confluents_class_decides_all_that_names_do(chec
     layout = found.config.layout
     assert (layout.key_layout, layout.topics_dir, layout.codec) == ("template", "", "gzip")
     assert layout.file_name_template == own["archive.source.template"]
-    without = {f.key for f in of_class(found, KeyClass.WITHOUT_MEANING)}
+    without = {f.key for f in of_class(found, Support.WITHOUT_MEANING)}
     assert without == {"partitioner.class", "partition.field.name", "file.delim"}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import botocore.session
 import pytest
 
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import RoleSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.store.credentials import Credentials
@@ -112,7 +112,7 @@ def test_a_proxy_may_ask_for_a_login(load: Load, check: Check, keys: dict[str, s
 
 def test_expect_continue_is_without_meaning(check: Check) -> None:
     report = check({"s3.http.send.expect.continue": "true"})
-    assert finding(report.findings, "s3.http.send.expect.continue").key_class is KeyClass.WITHOUT_MEANING
+    assert finding(report.findings, "s3.http.send.expect.continue").support is Support.WITHOUT_MEANING
 
 
 @pytest.mark.parametrize(
@@ -288,4 +288,4 @@ def test_two_ways_to_credentials_or_half_a_way_are_refused(load: Load, keys: dic
 )
 def test_the_words_of_other_sinks_are_honoured(check: Check, keys: dict[str, object]) -> None:
     report = check({"s3.bucket.name": "", **keys})
-    assert all(finding(report.findings, key).key_class is KeyClass.HONOURED for key in keys)
+    assert all(finding(report.findings, key).support is Support.HONOURED for key in keys)

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys.clients import Scope
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.mapping import Resolution, resolve_connector
 from kafka_s3_platform.config.parse import ConnectorFile
 from kafka_s3_platform.config.worker import Worker
@@ -86,4 +86,4 @@ def resolve(entries: Entries) -> Resolution:
 
 def without_meaning(found: Resolution) -> dict[str, str]:
     """What is said of each key without meaning."""
-    return {f.key: f.effect for f in found.findings if f.key_class is KeyClass.WITHOUT_MEANING}
+    return {f.key: f.effect for f in found.findings if f.support is Support.WITHOUT_MEANING}

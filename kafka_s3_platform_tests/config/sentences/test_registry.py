@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.keys.sheet import KeyClass
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.converters import ConvertedPayload, new_converter
 from kafka_s3_platform.converters.registry import open_registry
@@ -130,7 +130,7 @@ def test_a_registry_of_a_context_is_named_by_its_url(registry: CountingRegistry)
 def test_a_context_that_would_give_ids_another_meaning_is_refused(context: str, loads: bool) -> None:
     found = resolve({**file_of("avro"), "schema.context.name": context})
     assert (found.config is not None) is loads
-    refused = [finding for finding in found.findings if finding.key_class is KeyClass.REFUSED]
+    refused = [finding for finding in found.findings if finding.support is Support.REFUSED]
     assert all("/contexts/.NAME" in finding.effect for finding in refused)
 
 
