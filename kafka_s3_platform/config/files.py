@@ -26,7 +26,7 @@ from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
-FOLDER_VARIABLE = environment.CONNECTORS.name
+FOLDER_VARIABLE = environment.CONNECTORS
 WORKER_FILE = "worker.properties"
 FOLDER_OF_RUNS = "restore"
 """A folder inside that of connector files. It holds properties files that the config of a run may name."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import dagster as dg
 
 from kafka_s3_platform.archive.request import ArchiveReport, HourReport
-from kafka_s3_platform.config.keys.environment import EnvironmentVariable, read_page_url
+from kafka_s3_platform.config.keys.environment import read_page_url
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.gaps import Gap
 from kafka_s3_platform.model.segment import Segment
@@ -20,7 +20,7 @@ T = TypeVar("T")
 Metadata = dict[str, dg.MetadataValue]
 
 
-def find_page_url(variable: EnvironmentVariable) -> str | None:
+def find_page_url(variable: str) -> str | None:
     """Return the URL that begins links. Log a wrong one: a link is no reason to fail."""
     try:
         return read_page_url(variable, os.environ)
