@@ -44,7 +44,7 @@ from kafka_s3_platform.config.keys.table import (
     Settings,
     Support,
     TypedKey,
-    declare_alias,
+    declare_aliases,
     declare_key,
     declare_not_yet,
     declare_refused,
@@ -60,8 +60,6 @@ THAW_TIERS: tuple[ThawTier, ...] = get_args(ThawTier)
 """How fast S3 copies objects out of cold storage. A faster tier costs more."""
 
 _CLUSTER_ID = re.compile(r"[\w-]{1,255}", re.ASCII)
-_BEHAVIORS: tuple[Behavior, ...] = get_args(Behavior)
-_EMPTY: tuple[CsvEmpty, ...] = get_args(CsvEmpty)
 _NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Confluent Cloud's keys for the converters of keys and values."""
@@ -88,7 +86,7 @@ def _parse_cluster(text: str) -> str:
 
 BEHAVIOR: TypedKey[Behavior] = declare_key(
     "behavior.on.error",
-    values.expect_one_of(_BEHAVIORS),
+    values.expect_one_of(get_args(Behavior)),
     "What to do with objects and records that cannot be read, names that do not parse, and objects in the wrong"
     " folder: `fail`, `ignore` or `log`. An Avro or Parquet object is sent as a whole or not at all.",
     default="fail",
@@ -117,7 +115,7 @@ THAW_DAYS = declare_key(
 )
 CSV_EMPTY: TypedKey[CsvEmpty | None] = declare_key(
     "archive.source.csv.empty",
-    values.expect_one_of(_EMPTY),
+    values.expect_one_of(get_args(CsvEmpty)),
     "How to read an empty key or value in Aiven's csv, where null and empty look the same: `null`, `empty`, or a"
     " bad record (`refuse`). Unset: an empty key is null, and an empty value is a bad record, because a null"
     " value deletes its key.",
@@ -164,7 +162,7 @@ SOURCE_KEYS: tuple[Key, ...] = (
     TIMESTAMP_FIELD,
     THAW_TIER,
     CLUSTER,
-    declare_alias("aws.s3.poll.interval.ms", "s3.poll.interval.ms", "Another"),
+    *declare_aliases("Another", "aws.s3.poll.interval.ms=s3.poll.interval.ms"),
     *declare_without_meaning(
         "Objects are read batch by batch, whatever their size.",
         """record.batch.max.size task.batch.size aws.s3.fetch.buffer.size transformer.max.buffer.size
@@ -172,9 +170,7 @@ SOURCE_KEYS: tuple[Key, ...] = (
     ),
     declare_not_yet("file.discovery.starting.timestamp", "choose hours or offsets with the restore's own windows", "0"),
     declare_refused(
-        "mode",
-        "objects of any name need `archive.source.template` to say what their keys tell",
-        "RESTORE_BACKUP",
+        "mode", "objects of any name need `archive.source.template` to say what their keys tell", "RESTORE_BACKUP"
     ),
     declare_refused("topic.regex.list", "belongs to `mode=GENERIC`; describe the keys with `archive.source.template`"),
     declare_refused("native.start.key", "choose hours or offsets with the restore's own windows"),
