@@ -178,7 +178,8 @@ def read_role(sheet: Sheet, region: str) -> RoleSettings | None:
     if _find_class(sheet) == _ASSUME_ROLE:
         sheet.require("sts.role.arn", "s3.credentials.provider.class assumes a role, so name it")
     if "sts.role.arn" not in sheet:
-        _refuse_without_role(sheet)
+        of_role = (SESSION_NAME, *keys_by_field(RoleSettings).values())
+        sheet.forbid((key.name for key in of_role), "there is no role to assume; set sts.role.arn")
         return None
     sheet.require("sts.role.session.name", "AWS asks for a name of the role's session")
     return sheet.fill(
@@ -232,13 +233,6 @@ def refuse_two_methods(
             f"{key} says where credentials come from; keep one, or, if the role is to be assumed with that key, write"
             f" it as {PROVIDER_PREFIX}aws.access.key.id and {PROVIDER_PREFIX}aws.secret.access.key",
         )
-
-
-def _refuse_without_role(sheet: Sheet) -> None:
-    of_role = ("sts.role.session.name", "sts.role.external.id", "sts.region")
-    for name in (*of_role, "aws.sts.role.session.duration", "aws.sts.config.endpoint"):
-        if name in sheet:
-            sheet.refuse(name, "there is no role to assume; set sts.role.arn")
 
 
 def _find_class(sheet: Sheet) -> str:

@@ -415,8 +415,7 @@ def _read_parts(sheet: Sheet, *, is_envelope: bool) -> dict[str, Any]:
     headers = _read_part(sheet, STORE_HEADERS, HEADERS_FORMAT, CLOUD_HEADERS_FORMAT)
     reason = find_format(headers).headers_refusal if headers else ""
     if reason:
-        is_by_word = HEADERS_FORMAT.name not in sheet and CLOUD_HEADERS_FORMAT.name in sheet
-        sheet.refuse(CLOUD_HEADERS_FORMAT.name if is_by_word else HEADERS_FORMAT.name, reason)
+        sheet.refuse(sheet.choose_set(HEADERS_FORMAT.name, CLOUD_HEADERS_FORMAT.name), reason)
     return {"keys_format": keys, "headers_format": headers}
 
 

@@ -353,8 +353,8 @@ def _judge_part(sheet: Sheet, side: "Side", output: str, converter: ConverterSet
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
-            written = [key for key in (name, CLOUD_FORMATS[side]) if key in sheet]
-            sheet.refuse(written[0] if written else name, reason if written else f"that of worker.properties: {reason}")
+            written = sheet.choose_set(name, CLOUD_FORMATS[side])
+            sheet.refuse(written, reason if written in sheet else f"that of worker.properties: {reason}")
     elif (
         find_format(output).needs_converter and not sheet.is_refused(name) and not sheet.is_refused(CLOUD_FORMATS[side])
     ):

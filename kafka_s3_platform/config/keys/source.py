@@ -239,14 +239,15 @@ def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: 
         return None
     _judge_template(sheet, layout)
     _judge_parts(sheet, layout)
+    if not find_format(layout.format).has_fields:
+        reason = f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have"
+        sheet.forbid((OFFSET_FIELD.name, TIMESTAMP_FIELD.name), reason)
     return sheet.fill(
         SourceSettings,
         fields=_read_fields(sheet, layout.format),
         bare=_read_bare(sheet, layout),
         base64=tuple(_find_bytes(sheet, worker, layout)),
         header_converter=_read_header_converter(sheet, worker),
-        offset_field=_read_field(sheet, layout, OFFSET_FIELD),
-        timestamp_field=_read_field(sheet, layout, TIMESTAMP_FIELD),
         separator_is_named=BYTES_SEPARATOR.name in sheet,
         codec_is_named=LINES_KEY in sheet or "compression.codec" in sheet,
     )
@@ -315,12 +316,6 @@ def _find_worker_class(worker: Worker, name: str) -> str:
     return ""
 
 
-def _read_field(sheet: Sheet, layout: LayoutSettings, key: TypedKey[str | None]) -> str | None:
-    if key.name in sheet and not find_format(layout.format).has_fields:
-        sheet.refuse(key.name, f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have")
-    return sheet.value(key)
-
-
 def judge_converters(
     sheet: Sheet,
     layout: LayoutSettings,
@@ -357,7 +352,7 @@ def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str
             continue
         if converter is None or converter.format not in _NEEDING_SCHEMA:
             continue
-        name = next((key for key in (written, CLOUD_FORMATS[side]) if key in sheet), written)
+        name = sheet.choose_set(written, CLOUD_FORMATS[side])
         if not sheet.is_refused(name):
             sheet.refuse(
                 name,
@@ -378,9 +373,8 @@ def _explain_unchanged(written: str, is_json: bool) -> str:
 
 
 def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:
-    written = [key for key in (f"{side}.converter", CLOUD_FORMATS[side]) if key in sheet]
     required = "" if named else "required, here or in worker.properties: "
-    name = written[0] if written else f"{side}.converter"
+    name = sheet.choose_set(f"{side}.converter", CLOUD_FORMATS[side])
     if not sheet.is_refused(name):
         sheet.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
 
@@ -396,9 +390,7 @@ def _read_fields(sheet: Sheet, format_name: str) -> tuple[str, ...]:
 
 
 def _find_template_key(sheet: Sheet) -> str:
-    if SOURCE_TEMPLATE.name in sheet:
-        return SOURCE_TEMPLATE.name
-    return TEMPLATE.name
+    return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in sheet else TEMPLATE.name
 
 
 def _judge_template(sheet: Sheet, layout: LayoutSettings) -> None:

@@ -263,6 +263,12 @@ def read_store(sheet: Sheet) -> StoreSettings:
     bucket = sheet.value(BUCKET)
     accelerate = _read_accelerate(sheet, bucket)
     encryption = sheet.value(ENCRYPTION)
+    if not (encryption or "").startswith("aws:kms"):
+        sheet.forbid([KMS_KEY_ID.name], "without s3.ssea.name aws:kms it would encrypt nothing; set both")
+    if encryption != "AES256":
+        sheet.forbid([CUSTOMER_KEY.name], "without s3.ssea.name AES256 it would encrypt nothing; set both")
+    if not sheet.value(TAGGING):
+        sheet.forbid([TAGS.name], "objects are not tagged; set s3.object.tagging to true")
     return sheet.fill(
         StoreSettings,
         limits=read_limits(sheet),
@@ -275,10 +281,6 @@ def read_store(sheet: Sheet) -> StoreSettings:
         path_style=sheet.value_or(PATH_STYLE, not accelerate),
         accelerate=accelerate,
         proxy_url=_read_proxy(sheet),
-        encryption=encryption,
-        kms_key_id=_read_kms_key_id(sheet, encryption),
-        customer_key=_read_customer_key(sheet, encryption),
-        tags=_read_tags(sheet),
     )
 
 
@@ -297,9 +299,8 @@ def _read_accelerate(sheet: Sheet, bucket: str) -> bool:
 def _read_proxy(sheet: Sheet) -> SecretStr | None:
     user = sheet.value(PROXY_USER)
     password = sheet.value(PROXY_PASSWORD)
-    for key in (PROXY_USER, PROXY_PASSWORD):
-        if key.name in sheet and PROXY_URL.name not in sheet:
-            sheet.refuse(key.name, "there is no proxy; set s3.proxy.url")
+    if PROXY_URL.name not in sheet:
+        sheet.forbid((PROXY_USER.name, PROXY_PASSWORD.name), "there is no proxy; set s3.proxy.url")
     if password and not user:
         sheet.refuse("s3.proxy.password", "whose? set s3.proxy.user")
     url = sheet.value(PROXY_URL)
@@ -310,21 +311,3 @@ def _read_proxy(sheet: Sheet) -> SecretStr | None:
     scheme, _, rest = url.partition("://")
     # A password may hold characters that would end it in a URL.
     return SecretStr(f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}")
-
-
-def _read_kms_key_id(sheet: Sheet, encryption: str | None) -> str | None:
-    if "s3.sse.kms.key.id" in sheet and not (encryption or "").startswith("aws:kms"):
-        sheet.refuse("s3.sse.kms.key.id", "without s3.ssea.name aws:kms it would encrypt nothing; set both")
-    return sheet.value(KMS_KEY_ID)
-
-
-def _read_customer_key(sheet: Sheet, encryption: str | None) -> SecretStr | None:
-    if "s3.sse.customer.key" in sheet and encryption != "AES256":
-        sheet.refuse("s3.sse.customer.key", "without s3.ssea.name AES256 it would encrypt nothing; set both")
-    return sheet.value(CUSTOMER_KEY)
-
-
-def _read_tags(sheet: Sheet) -> tuple[tuple[str, str], ...]:
-    if TAGS.name in sheet and not sheet.value(TAGGING):
-        sheet.refuse(TAGS.name, "objects are not tagged; set s3.object.tagging to true")
-    return sheet.value(TAGS)
