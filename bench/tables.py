@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from bench.variables import VARIABLES
 from kafka_s3_platform.config.codecs import CODECS, Codec
 from kafka_s3_platform.config.dialects import DIALECTS
 from kafka_s3_platform.config.formats import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
@@ -16,7 +17,6 @@ from kafka_s3_platform.config.keys.clients import (
     ClientProperty,
 )
 from kafka_s3_platform.config.keys.converters import OPTION_KEYS
-from kafka_s3_platform.config.keys.environment import VARIABLES
 from kafka_s3_platform.config.keys.general import GENERAL_KEYS
 from kafka_s3_platform.config.keys.layout import PATH_KEYS, ROTATION_KEYS
 from kafka_s3_platform.config.keys.output import FORMAT_KEYS

@@ -64,7 +64,7 @@ with leave_out_imports():
 
 logger = logging.getLogger(__name__)
 
-AUTOSTART_VARIABLE = environment.AUTOSTART.name
+AUTOSTART_VARIABLE = environment.AUTOSTART
 """If it is `1`, sensors and schedules run from the start. Otherwise, somebody turns them on in the UI."""
 
 

@@ -191,7 +191,7 @@ def spark_properties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("KAFKA_S3_SPARK_CONF", str(properties))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv(environment.WARM_SPARK.name, "0")
+        patch.setenv(environment.WARM_SPARK, "0")
         yield
 
 

@@ -22,7 +22,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "archive": (3_420, 14),
     "avro": (2_540, 12),
     "cli": (3_810, 32),
-    "config": (8_820, 32),
+    "config": (8_510, 32),
     "converters": (4_070, 17),
     "defs": (6_640, 41),
     "formats": (6_190, 30),

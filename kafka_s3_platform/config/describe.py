@@ -134,13 +134,14 @@ def describe_class(class_name: str) -> Description:
     keys = [key for key in ALL_KEYS if key.support is Support.HONOURED and _belongs_to(key.name, dialect)]
     described = {key.name: _describe_key(key, dialect) for key in keys}
     required = _list_required(dialect)
+    docs = {key.name: key.doc for key in ALL_KEYS}
     there = [name for name in dialect.required_there if name not in required]
     rest = [name for name in described if name not in {*required, *there}]
     return Description(
         dialect.class_name,
         dialect.title,
         tuple(described[name] for name in required),
-        tuple(described.get(name) or DescribedKey(name, "", _find_doc(name)) for name in there),
+        tuple(described.get(name) or DescribedKey(name, "", docs[name]) for name in there),
         tuple(described[name] for name in rest),
     )
 
@@ -176,10 +177,6 @@ def _resolve_smallest(dialect: Dialect) -> LayoutSettings:
     config = resolve_connector(ConnectorFile(Path("smallest.json"), "smallest", entries), worker, {}).config
     assert config is not None  # noqa: S101 - a class whose smallest file is refused is a fault of these tables
     return config.layout
-
-
-def _find_doc(name: str) -> str:
-    return next(key.doc for key in ALL_KEYS if key.name == name)
 
 
 def _belongs_to(name: str, dialect: Dialect) -> bool:

@@ -26,7 +26,7 @@ from kafka_s3_platform.text import escape_unprintable
 
 logger = logging.getLogger(__name__)
 
-FOLDER_VARIABLE = environment.CONNECTORS.name
+FOLDER_VARIABLE = environment.CONNECTORS
 WORKER_FILE = "worker.properties"
 FOLDER_OF_RUNS = "restore"
 """A folder inside that of connector files. It holds properties files that the config of a run may name."""
@@ -344,7 +344,7 @@ def _list_documents(config: ConnectorConfig) -> tuple[tuple[str, StoreSettings, 
 
 def _find_shared_objects(one: ConnectorConfig, other: ConnectorConfig) -> Iterator[str]:
     pairs = product(_list_folders(one), _list_folders(other)) if _have_same_bucket(one.store, other.store) else ()
-    met = [max(pair) or "its root" for pair in pairs if _folders_meet(*pair)]
+    met = [max(pair) or "its root" for pair in pairs if "" in pair or is_nested(*pair)]
     # If folders of hours meet, those of merged days mostly meet too. That is reported once.
     for where in [folder for folder in met if not _is_daily_folder(folder, one, other)] or met:
         yield f"objects of both go to {where}; change topics.dir or topics of one"
@@ -379,7 +379,3 @@ def _list_roots(config: ConnectorConfig) -> list[str]:
 
 def _is_daily_folder(folder: str, *configs: ConnectorConfig) -> bool:
     return any(is_nested(folder, config.layout.daily_dir) for config in configs)
-
-
-def _folders_meet(one: str, other: str) -> bool:
-    return not one or not other or is_nested(one, other)

@@ -19,7 +19,7 @@ from kafka_s3_platform.config.keys.sheet import substitute_variables
 from kafka_s3_platform.config.keys.table import (
     REQUIRED,
     Key,
-    declare_alias,
+    declare_aliases,
     declare_honoured,
     declare_refused,
     declare_without_meaning,
@@ -125,26 +125,25 @@ def _parse_properties(pieces: Sequence[str]) -> dict[str, str]:
 LENSES_KEYS: tuple[Key, ...] = (
     declare_honoured(
         "connect.s3.kcql",
-        f"{REQUIRED} by Lenses' classes",
         "Lenses' statement that names source and target: `INSERT INTO bucket:prefix SELECT * FROM topic ...`, for a"
         " source the other way round, or as its sink has it. Its parts become keys, which `kafka-s3 check` shows; see"
         " [migrating](migrating.md#lenses-stream-reactor).",
+        f"{REQUIRED} by Lenses' classes",
     ),
     declare_honoured(
-        "connect.s3.compression.codec", "UNCOMPRESSED", "Lenses' key for the codec of the objects that its sink writes."
+        "connect.s3.compression.codec", "Lenses' key for the codec of the objects that its sink writes.", "UNCOMPRESSED"
     ),
     declare_honoured(
-        "connect.s3.disable.flush.count", "false", "Lenses' key. `true`: objects do not end by their number of records."
+        "connect.s3.disable.flush.count", "Lenses' key. `true`: objects do not end by their number of records.", "false"
     ),
-    declare_honoured("connect.s3.vhost.bucket", "false", "Lenses' key. `true`: name the bucket in the host name."),
-    declare_alias("connect.s3.path.style.access", "s3.path.style.access.enabled", "Lenses'"),
-    declare_alias("connect.s3.aws.region", "s3.region", "Lenses'"),
-    declare_alias("connect.s3.aws.access.key", "aws.access.key.id", "Lenses'"),
-    declare_alias("connect.s3.aws.secret.key", "aws.secret.access.key", "Lenses'"),
-    declare_alias("connect.s3.custom.endpoint", "store.url", "Lenses'"),
-    declare_alias("connect.s3.compression.level", "s3.compression.level", "Lenses'"),
-    declare_alias("connect.s3.http.max.retries", "s3.part.retries", "Lenses'"),
-    declare_alias("connect.s3.http.retry.interval", "s3.retry.backoff.ms", "Lenses'"),
+    declare_honoured("connect.s3.vhost.bucket", "Lenses' key. `true`: name the bucket in the host name.", "false"),
+    *declare_aliases(
+        "Lenses'",
+        """connect.s3.path.style.access=s3.path.style.access.enabled connect.s3.aws.region=s3.region
+        connect.s3.aws.access.key=aws.access.key.id connect.s3.aws.secret.key=aws.secret.access.key
+        connect.s3.custom.endpoint=store.url connect.s3.compression.level=s3.compression.level
+        connect.s3.http.max.retries=s3.part.retries connect.s3.http.retry.interval=s3.retry.backoff.ms""",
+    ),
     *declare_without_meaning(
         "If access keys are set, they are used, else the default chain.", "connect.s3.aws.auth.mode"
     ),
@@ -190,8 +189,7 @@ LENSES_KEYS: tuple[Key, ...] = (
         "RETRY",
     ),
     *declare_without_meaning(
-        "Temporary failures are tried again in any case.",
-        "connect.s3.max.retries connect.s3.retry.interval",
+        "Temporary failures are tried again in any case.", "connect.s3.max.retries connect.s3.retry.interval"
     ),
     declare_refused("connect.s3.skip.null.values", "say `behavior.on.null.values=ignore`", "false"),
     declare_refused("connect.s3.delete.mode", "objects are written in parts, and no run deletes any", "BatchDelete"),

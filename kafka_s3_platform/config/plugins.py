@@ -20,7 +20,7 @@ from kafka_s3_platform.config.keys import environment
 from kafka_s3_platform.errors import ConfigError, PermanentError, PlatformError
 from kafka_s3_platform.text import mask_value
 
-VARIABLE = environment.PLUGINS.name
+VARIABLE = environment.PLUGINS
 """The environment variable with names of modules, separated by commas. Each allows the module and all below it."""
 
 ENTRY_POINTS = "kafka_s3_platform.plugins"

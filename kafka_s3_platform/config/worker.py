@@ -50,22 +50,20 @@ BOOTSTRAP_SERVERS = declare_key(
 
 WORKER_HONOURED_KEYS = (
     BOOTSTRAP_SERVERS,
-    declare_honoured("value.converter", None, "Value converter of connectors that name none."),
-    declare_honoured("key.converter", None, "Key converter of connectors that name none."),
+    declare_honoured("value.converter", "Value converter of connectors that name none."),
+    declare_honoured("key.converter", "Key converter of connectors that name none."),
     declare_honoured(
         "value.converter.*",
-        None,
         "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
     ),
     declare_honoured(
         "key.converter.*",
-        None,
         "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
     ),
-    declare_honoured("header.converter", None, "Header converter of source connectors that name none."),
-    declare_honoured("consumer.*", None, "A property of the consumers that read topics."),
-    declare_honoured("producer.*", None, "A property of the producers that restore topics."),
-    declare_honoured("admin.*", None, "A property of the admin clients that look up offsets and create topics."),
+    declare_honoured("header.converter", "Header converter of source connectors that name none."),
+    declare_honoured("consumer.*", "A property of the consumers that read topics."),
+    declare_honoured("producer.*", "A property of the producers that restore topics."),
+    declare_honoured("admin.*", "A property of the admin clients that look up offsets and create topics."),
 )
 
 WORKER_WITHOUT_MEANING_KEYS = (
@@ -88,15 +86,16 @@ WORKER_WITHOUT_MEANING_KEYS = (
         "Connect's own state is not kept.",
         "internal.key.converter internal.value.converter internal.key.converter.* internal.value.converter.*",
     ),
-    *declare_without_meaning("`${env:NAME}` works without it; other providers are refused.", "config.providers"),
-    *declare_without_meaning("`${env:NAME}` works without it; other providers are refused.", "config.providers.*"),
+    *declare_without_meaning(
+        "`${env:NAME}` works without it; other providers are refused.", "config.providers config.providers.*"
+    ),
     *declare_without_meaning(
         "Connectors may override any property that is honoured.", "connector.client.config.override.policy"
     ),
     *declare_without_meaning(NO_LICENCE, "confluent.*"),
     *declare_without_meaning(
         "Metrics of a Java client.",
-        """metric.reporters metrics.context.* metrics.num.samples metrics.recording.level metrics.sample.window.ms""",
+        "metric.reporters metrics.context.* metrics.num.samples metrics.recording.level metrics.sample.window.ms",
     ),
 )
 

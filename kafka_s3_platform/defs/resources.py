@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SPARK_VARIABLE = environment.SPARK_CONF.name
+SPARK_VARIABLE = environment.SPARK_CONF
 """Names a properties file of the deployment. Its Spark properties, such as spark.master, override the platform's."""
 
 

@@ -22,10 +22,10 @@ from kafka_s3_platform.instance.tables import (
 from kafka_s3_platform.instance.work import BACKFILL_TAG, ENDED
 from kafka_s3_platform.text import count_noun
 
-DAYS_VARIABLE = environment.RUN_RETENTION_DAYS.name
+DAYS_VARIABLE = environment.RUN_RETENTION_DAYS
 """Days to keep runs after their end. 0 keeps them for ever."""
 
-DEFAULT_DAYS = int(environment.RUN_RETENTION_DAYS.default)
+DEFAULT_DAYS = 30
 INTERVAL_SECONDS = 600
 TICK_SECONDS = 30.0
 """Time for a tick. The next one goes on. Dagster ends a tick after 60 seconds."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VARIABLE = environment.WARM_SPARK.name
+VARIABLE = environment.WARM_SPARK
 
 DEFAULT_MINUTES = 60
 """Time for which a warm Spark of the stack waits for the next run."""

@@ -71,7 +71,7 @@ class OriginGuard:
         if _find_name(f"//{host}") not in {*self._names, "localhost"}:
             return (
                 f"it is for {host!r}: use localhost or the address of this machine, which no foreign name leads to. "
-                f"{DAGSTER_URL.name} and `kafka-s3 serve --allowed-host` allow another name"
+                f"{DAGSTER_URL} and `kafka-s3 serve --allowed-host` allow another name"
             )
         # a proxy may have another name than it passes on
         if origin is not None and origin.partition("://")[2] != host and _find_name(origin) not in self._names:

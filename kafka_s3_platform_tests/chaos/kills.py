@@ -207,7 +207,7 @@ class _Play:
         marked = {
             _MARK: str(self._folder),
             "XDG_RUNTIME_DIR": str(self._folder),
-            environment.WARM_SPARK.name: "5" if self.spark == "warm Spark" else "0",
+            environment.WARM_SPARK: "5" if self.spark == "warm Spark" else "0",
         }
         asked = replace(self.asked, run_id=f"run-{uuid4()}")
         log = self._folder / f"{len(self._children)}.log"

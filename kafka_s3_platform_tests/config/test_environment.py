@@ -3,7 +3,7 @@
 import re
 from fnmatch import fnmatchcase
 
-from kafka_s3_platform.config.keys.environment import VARIABLES
+from bench.variables import VARIABLES
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import REPOSITORY
 

@@ -28,7 +28,7 @@ def ui(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("home")
     (folder / "workspace.yaml").write_text("load_from: []\n")
     if request.param == "a server":
-        env = {**os.environ, "DAGSTER_HOME": str(folder), "PYTHONPATH": str(REPOSITORY), DAGSTER_URL.name: PUBLIC}
+        env = {**os.environ, "DAGSTER_HOME": str(folder), "PYTHONPATH": str(REPOSITORY), DAGSTER_URL: PUBLIC}
         with ExitStack() as opened:
             found = Servers(folder, env, opened).start_webserver()
             wait_for(lambda: found.query(ASK, {}), "the webserver answers")

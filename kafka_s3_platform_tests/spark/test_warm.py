@@ -43,11 +43,11 @@ def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("warm") / "own"
     folder.mkdir(mode=0o700)
     properties = folder / "spark.properties"
-    properties.write_text(Path(os.environ[SPARK_CONF.name]).read_text())
+    properties.write_text(Path(os.environ[SPARK_CONF]).read_text())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
         patch.setenv(VARIABLE, "2")
-        patch.setenv(SPARK_CONF.name, str(properties))
+        patch.setenv(SPARK_CONF, str(properties))
         yield properties
         for path in find_folder().glob("*.sock"):
             with contextlib.suppress(PeerGoneError, NoWarmSparkError):

@@ -19,7 +19,7 @@ TRAINING = f"from {__package__}.training import run_spark; run_spark()"
 """Code for a process of its own: a process can start Spark once."""
 
 _NOT_IN_TRAINING = (
-    environment.SPARK_CONF.name,
+    environment.SPARK_CONF,
     *("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )

@@ -21,7 +21,7 @@ def test_alert(ctx: click.Context) -> None:
     receivers = make_receivers(read_alert_settings(os.environ))
     if not receivers:
         raise ConfigError(
-            f"no receiver is set: set {environment.ALERT_WEBHOOK_URL.name} or {environment.ALERT_EMAIL_TO.name}, here "
+            f"no receiver is set: set {environment.ALERT_WEBHOOK_URL} or {environment.ALERT_EMAIL_TO}, here "
             "and for the code location"
         )
     message = make_test_message(datetime.now(timezone.utc))

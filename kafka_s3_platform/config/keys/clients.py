@@ -241,13 +241,13 @@ _KEYSTORE = (
 _LOGIN = "`PlainLoginModule` or `ScramLoginModule`. It becomes `sasl.username` and `sasl.password`."
 
 PAIRED_PROPERTIES = (
-    declare_honoured("sasl.jaas.config", None, _LOGIN),
-    declare_honoured("ssl.truststore.location", None, _TRUSTSTORE),
-    declare_honoured("ssl.truststore.type", "JKS", _TRUSTSTORE),
-    declare_honoured("ssl.truststore.password", None, _TRUSTSTORE),
-    declare_honoured("ssl.keystore.location", None, _KEYSTORE),
-    declare_honoured("ssl.keystore.type", "JKS", _KEYSTORE),
-    declare_honoured("ssl.keystore.password", None, _KEYSTORE),
+    declare_honoured("sasl.jaas.config", _LOGIN),
+    declare_honoured("ssl.truststore.location", _TRUSTSTORE),
+    declare_honoured("ssl.truststore.type", _TRUSTSTORE, "JKS"),
+    declare_honoured("ssl.truststore.password", _TRUSTSTORE),
+    declare_honoured("ssl.keystore.location", _KEYSTORE),
+    declare_honoured("ssl.keystore.type", _KEYSTORE, "JKS"),
+    declare_honoured("ssl.keystore.password", _KEYSTORE),
 )
 """Properties that are read together, or that become several properties of librdkafka."""
 

@@ -60,25 +60,25 @@ TEXT_KEYS = "A map whose keys are texts is a map, also where they are optional."
 OPTION_KEYS: tuple[Key, ...] = (
     declare_honoured(
         "schemas.enable",
-        "true for JsonConverter; false for `input.data.format`",
         "Each JSON value carries its schema, as JsonConverter writes them.",
+        "true for JsonConverter; false for `input.data.format`",
     ),
     declare_honoured(
-        _URL, "required for AVRO, JSON_SR and PROTOBUF", "URL of the registry, or several, separated by commas."
+        _URL, "URL of the registry, or several, separated by commas.", "required for AVRO, JSON_SR and PROTOBUF"
     ),
     declare_honoured(
         _SOURCE,
-        "URL",
         "Where the registry's login is: `URL` or `USER_INFO`. This key and all below may also begin with"
         " `schema.registry.`.",
+        "URL",
     ),
-    declare_honoured(_USER_INFO, None, "Login for the registry, as `user:password`."),
-    *(declare_honoured(name, None, "Passed to the registry's client.") for name in _BEARER),
+    declare_honoured(_USER_INFO, "Login for the registry, as `user:password`."),
+    *(declare_honoured(name, "Passed to the registry's client.") for name in _BEARER),
     declare_honoured(
-        "ssl.*", None, "TLS of the registry, under Kafka's or librdkafka's names. Certificates and keys are PEM files."
+        "ssl.*", "TLS of the registry, under Kafka's or librdkafka's names. Certificates and keys are PEM files."
     ),
     *(
-        declare_honoured(name, default, f"For PROTOBUF: {what}.")
+        declare_honoured(name, f"For PROTOBUF: {what}.", default)
         for name, default, what in (
             ("generate.index.for.unions", "true", "the name of a oneof's field includes its index"),
             ("flatten.unions", "false", "the alternatives of a oneof become fields of the message itself"),
@@ -87,24 +87,24 @@ OPTION_KEYS: tuple[Key, ...] = (
     ),
     declare_honoured(
         PRESERVE_OTHERS,
-        "false",
         "For JSON_SR: properties that the schema allows and does not list are kept, as JSON, in the field"
         " `__connect_additional_properties__` of their object. If not, they are left out, and the run's log tells so.",
+        "false",
     ),
     declare_honoured(
         DECIMAL_FORMAT,
-        "BASE64",
         "For JsonConverter: how a restore writes decimals, `BASE64` or `NUMERIC`. Both are read.",
+        "BASE64",
     ),
     *declare_without_meaning(
         "A run keeps its schemas.", "schemas.cache.size schemas.cache.config max.schemas.per.subject"
     ),
     declare_honoured(
         REPLACE_NULLS,
-        "false",
         "For JsonConverter with schemas: whether a null that is read becomes the default of its field, if the field has"
         " one. Connect's own default is `true`. An absent field becomes the default either way. A null that is written"
         " stays null.",
+        "false",
     ),
     *declare_without_meaning("A null stays null, as with `true`.", "ignore.default.for.nullables"),
     *declare_without_meaning("Set by Connect's runtime.", "converter.type"),
@@ -120,7 +120,7 @@ OPTION_KEYS: tuple[Key, ...] = (
     ),
     *declare_without_meaning(
         OWN_SCHEMAS,
-        """connect.meta.data enhanced.avro.schema.support enhanced.protobuf.schema.support discard.type.doc.default""",
+        "connect.meta.data enhanced.avro.schema.support enhanced.protobuf.schema.support discard.type.doc.default",
     ),
     *declare_without_meaning(
         "Names stay as they are. One that Avro does not allow fails its records in Avro objects.", "scrub.invalid.names"

@@ -11,11 +11,10 @@ from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     Key,
     Settings,
-    declare_alias,
+    declare_aliases,
     declare_honoured,
     declare_key,
     declare_refused,
-    declare_setting,
     keys_by_field,
 )
 from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, load_class
@@ -57,25 +56,15 @@ _KNOWN = {
 _SYSTEM_PROPERTIES = re.compile(r"(.*\.)?SystemProper(ties|ty)CredentialsProvider")
 # The first parts of common Java packages, or a class without a package.
 _JAVA = re.compile(r"^(com|io|org|software|net)\.|^[^.]+$")
-_ROLE_ARN = re.compile(r"arn:[a-z0-9-]+:iam::[0-9]*:role/\S+")
-_SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
+_ROLE_ARN = values.expect_match(
+    r"arn:[a-z0-9-]+:iam::[0-9]*:role/[!-~]+", "role such as arn:aws:iam::123456789012:role/archive"
+)
+_SESSION_NAME = values.expect_match(r"[\w+=,.@-]{2,64}", "session name: 2 to 64 letters, digits and any of _+=,.@-")
 
 
 def parse_endpoint(text: str) -> str:
     """Parse an endpoint. As in Confluent's sink, its scheme is `https` if it names none."""
     return values.parse_endpoint_url(text if "://" in text else f"https://{text}")
-
-
-def _parse_role_arn(text: str) -> str:
-    if not _ROLE_ARN.fullmatch(text):
-        raise ValueError(f"{text!r} is no role such as arn:aws:iam::123456789012:role/archive")
-    return text
-
-
-def _parse_session_name(text: str) -> str:
-    if not _SESSION_NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is no session name: 2 to 64 letters, digits and any of _+=,.@-")
-    return text
 
 
 ACCESS_KEY_ID = declare_key(
@@ -86,13 +75,13 @@ SECRET_ACCESS_KEY = declare_key(
 )
 ROLE_ARN = declare_key(
     "sts.role.arn",
-    _parse_role_arn,
+    _ROLE_ARN,
     "ARN of the role to assume, with or without `s3.credentials.provider.class`.",
     default="",
 )
 SESSION_NAME = declare_key(
     "sts.role.session.name",
-    _parse_session_name,
+    _SESSION_NAME,
     "Name of the role's session. Required with `sts.role.arn`.",
     default="",
 )
@@ -110,20 +99,20 @@ class RoleSettings(Settings):
     arn: str
     session_name: str
     external_id: SecretStr | None = EXTERNAL_ID.field
-    duration_s: Annotated[int, Field(ge=900, le=43_200)] = declare_setting(
+    duration_s: Annotated[int, Field(ge=900, le=43_200)] = declare_key(
         "aws.sts.role.session.duration",
         values.expect_integer(900, 43_200),
         "How long a role's credentials last, in seconds: 900 to 43200.",
         default=3600,
-    )
+    ).field
     region: str = ROLE_REGION.field
-    endpoint_url: str | None = declare_setting(
+    endpoint_url: str | None = declare_key(
         "aws.sts.config.endpoint",
         parse_endpoint,
         "Endpoint of the Security Token Service.",
         default=None,
         shown="the region's own",
-    )
+    ).field
 
 
 class ProviderSettings(Settings):
@@ -134,33 +123,42 @@ class ProviderSettings(Settings):
 
 
 CREDENTIALS_KEYS: tuple[Key, ...] = (
-    declare_alias("s3.credentials.provider.aws.access.key.id", "aws.access.key.id", "Another"),
-    declare_alias("s3.credentials.provider.aws.secret.access.key", "aws.secret.access.key", "Another"),
-    declare_alias("s3.credentials.provider.access_key_id", "aws.access.key.id", "Aiven's"),
-    declare_alias("s3.credentials.provider.secret_access_key", "aws.secret.access.key", "Aiven's"),
-    declare_alias("aws_access_key_id", "aws.access.key.id", "Aiven's old"),
-    declare_alias("aws_secret_access_key", "aws.secret.access.key", "Aiven's old"),
+    *declare_aliases(
+        "Another",
+        """s3.credentials.provider.aws.access.key.id=aws.access.key.id
+        s3.credentials.provider.aws.secret.access.key=aws.secret.access.key""",
+    ),
+    *declare_aliases(
+        "Aiven's",
+        """s3.credentials.provider.access_key_id=aws.access.key.id
+        s3.credentials.provider.secret_access_key=aws.secret.access.key""",
+    ),
+    *declare_aliases("Aiven's old", "aws_access_key_id=aws.access.key.id aws_secret_access_key=aws.secret.access.key"),
     declare_honoured(
         "s3.credentials.provider.class",
-        _CHAIN,
         "Where credentials come from, by full or short name: `DefaultAWSCredentialsProviderChain` or"
         " `DefaultCredentialsProvider` (the default chain); one member of that chain"
         " (`EnvironmentVariableCredentialsProvider`, `ProfileCredentialsProvider`, those of a web identity, the"
         " container and the instance); `AwsAssumeRoleCredentialsProvider` (the role of `sts.role.arn`). Or the dotted"
         " name of your own allowed Python class, which runs as code. Other Java classes are refused.",
+        _CHAIN,
     ),
-    declare_honoured("s3.credentials.provider.*", None, "An option that is passed to your own provider class."),
+    declare_honoured("s3.credentials.provider.*", "An option that is passed to your own provider class."),
     ROLE_ARN,
     SESSION_NAME,
     *keys_by_field(RoleSettings).values(),
-    declare_alias("s3.credentials.provider.sts.role.arn", "sts.role.arn", "Confluent's full"),
-    declare_alias("s3.credentials.provider.sts.role.session.name", "sts.role.session.name", "Confluent's full"),
-    declare_alias("s3.credentials.provider.sts.role.external.id", "sts.role.external.id", "Confluent's full"),
-    declare_alias("s3.credentials.provider.sts.region", "sts.region", "Confluent's full"),
-    declare_alias("aws.sts.role.arn", "sts.role.arn", "Aiven's"),
-    declare_alias("aws.sts.role.session.name", "sts.role.session.name", "Aiven's"),
-    declare_alias("aws.sts.role.external.id", "sts.role.external.id", "Aiven's"),
-    declare_alias("aws.credentials.provider", "s3.credentials.provider.class", "Aiven's"),
+    *declare_aliases(
+        "Confluent's full",
+        """s3.credentials.provider.sts.role.arn=sts.role.arn
+        s3.credentials.provider.sts.role.session.name=sts.role.session.name
+        s3.credentials.provider.sts.role.external.id=sts.role.external.id
+        s3.credentials.provider.sts.region=sts.region""",
+    ),
+    *declare_aliases(
+        "Aiven's",
+        """aws.sts.role.arn=sts.role.arn aws.sts.role.session.name=sts.role.session.name
+        aws.sts.role.external.id=sts.role.external.id aws.credentials.provider=s3.credentials.provider.class""",
+    ),
     declare_refused(
         "authentication.method",
         "provider integrations exist in Confluent Cloud only; use `aws.access.key.id`, or `sts.role.arn`",
@@ -180,7 +178,8 @@ def read_role(sheet: Sheet, region: str) -> RoleSettings | None:
     if _find_class(sheet) == _ASSUME_ROLE:
         sheet.require("sts.role.arn", "s3.credentials.provider.class assumes a role, so name it")
     if "sts.role.arn" not in sheet:
-        _refuse_without_role(sheet)
+        of_role = (SESSION_NAME, *keys_by_field(RoleSettings).values())
+        sheet.forbid((key.name for key in of_role), "there is no role to assume; set sts.role.arn")
         return None
     sheet.require("sts.role.session.name", "AWS asks for a name of the role's session")
     return sheet.fill(
@@ -234,13 +233,6 @@ def refuse_two_methods(
             f"{key} says where credentials come from; keep one, or, if the role is to be assumed with that key, write"
             f" it as {PROVIDER_PREFIX}aws.access.key.id and {PROVIDER_PREFIX}aws.secret.access.key",
         )
-
-
-def _refuse_without_role(sheet: Sheet) -> None:
-    of_role = ("sts.role.session.name", "sts.role.external.id", "sts.region")
-    for name in (*of_role, "aws.sts.role.session.duration", "aws.sts.config.endpoint"):
-        if name in sheet:
-            sheet.refuse(name, "there is no role to assume; set sts.role.arn")
 
 
 def _find_class(sheet: Sheet) -> str:

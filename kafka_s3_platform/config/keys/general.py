@@ -35,20 +35,18 @@ ENDPOINT = declare_key(
 
 KAFKA_KEYS: tuple[Key, ...] = (
     declare_honoured(
-        "kafka.api.key",
-        None,
-        "Confluent Cloud's API key. With it, the cluster is read over SASL_SSL with mechanism PLAIN.",
+        "kafka.api.key", "Confluent Cloud's API key. With it, the cluster is read over SASL_SSL with mechanism PLAIN."
     ),
-    declare_honoured("kafka.api.secret", None, "Secret of `kafka.api.key`."),
+    declare_honoured("kafka.api.secret", "Secret of `kafka.api.key`."),
     ENDPOINT,
     declare_honoured(
-        "consumer.override.*", None, "A consumer property of this connector. Overrides `consumer.*` of the worker."
+        "consumer.override.*", "A consumer property of this connector. Overrides `consumer.*` of the worker."
     ),
     declare_honoured(
-        "producer.override.*", None, "A producer property of this connector. Overrides `producer.*` of the worker."
+        "producer.override.*", "A producer property of this connector. Overrides `producer.*` of the worker."
     ),
     declare_honoured(
-        "admin.override.*", None, "An admin client property of this connector. Overrides `admin.*` of the worker."
+        "admin.override.*", "An admin client property of this connector. Overrides `admin.*` of the worker."
     ),
 )
 
@@ -176,8 +174,8 @@ SOURCE_TOPIC: TypedKey[tuple[str, ...]] = declare_key(
 GENERAL_KEYS: tuple[Key, ...] = (
     declare_honoured(
         "name",
-        REQUIRED,
         "Name of the connector: letters, digits, `.`, `_`, `-`. It is part of asset keys and of the index.",
+        REQUIRED,
     ),
     CLASS,
     TASKS_MAX,

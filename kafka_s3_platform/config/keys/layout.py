@@ -39,7 +39,7 @@ from kafka_s3_platform.config.keys.table import (
     Key,
     Settings,
     TypedKey,
-    declare_alias,
+    declare_aliases,
     declare_key,
     declare_not_yet,
     declare_refused,
@@ -61,7 +61,6 @@ _OF_LAYOUTS: Mapping[str, str] = {"block_gzip": "Daily", "zooz": "Hourly"}
 """The partitioner that makes the folders of each of these layouts."""
 
 _TIMESTAMP_SOURCES: Mapping[str, str] = {"WALLCLOCK": "Wallclock", "EVENT": "Record"}
-_COMPATIBILITIES: tuple[Compatibility, ...] = get_args(Compatibility)
 
 
 def _expect_rotation(lowest_ms: int) -> values.Parser[int | None]:
@@ -186,7 +185,7 @@ SEGMENT_BYTES = declare_key(
 )
 COMPATIBILITY: TypedKey[Compatibility] = declare_key(
     "schema.compatibility",
-    values.expect_one_of(_COMPATIBILITIES),
+    values.expect_one_of(get_args(Compatibility)),
     "When another schema begins a new object: `NONE`, `BACKWARD`, `FORWARD` or `FULL`.",
     default="NONE",
     for_sinks=True,
@@ -201,7 +200,7 @@ PATH_KEYS: tuple[Key, ...] = (
     PARTITION_DURATION,
     LOCALE,
     TIMEZONE,
-    declare_alias("file.name.timestamp.timezone", "timezone", "Aiven's"),
+    *declare_aliases("Aiven's", "file.name.timestamp.timezone=timezone"),
     EXTRACTOR,
     TIMESTAMP_SOURCE,
     TIMESTAMP_FIELD,
@@ -210,7 +209,7 @@ PATH_KEYS: tuple[Key, ...] = (
 
 ROTATION_KEYS: tuple[Key, ...] = (
     FLUSH_SIZE,
-    declare_alias("file.max.records", "flush.size", "Aiven's"),
+    *declare_aliases("Aiven's", "file.max.records=flush.size"),
     ROTATION,
     SCHEDULE,
     COMPATIBILITY,

@@ -16,7 +16,7 @@ from kafka_s3_platform.config.codecs import CODECS
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
-from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_alias, declare_key
+from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_aliases, declare_key
 from kafka_s3_platform.model.object_key import explain_bad_folders
 
 TOPIC = r"[a-zA-Z0-9._-]+"
@@ -338,9 +338,6 @@ def _ends_in_topic_and_extension(folder: Sequence[TemplatePart]) -> bool:
     return folder[-2:-1] == [Variable("topic")] and isinstance(tail, str) and tail.startswith(".")
 
 
-_KEY_LAYOUTS: tuple[KeyLayout, ...] = get_args(KeyLayout)
-
-
 def _parse_prefix(text: str) -> str:
     if "{{" in text:
         raise ValueError("holds a placeholder; write it into file.name.template")
@@ -369,18 +366,8 @@ PAD_WIDTH = declare_key(
     default=10,
     for_sinks=True,
 )
-DIRECTORY_DELIM = declare_key(
-    "directory.delim",
-    str,
-    "Separator between folders.",
-    default="/",
-)
-FILE_DELIM = declare_key(
-    "file.delim",
-    str,
-    "Separator between the parts of a file name.",
-    default="+",
-)
+DIRECTORY_DELIM = declare_key("directory.delim", str, "Separator between folders.", default="/")
+FILE_DELIM = declare_key("file.delim", str, "Separator between the parts of a file name.", default="+")
 TEMPLATE = declare_key(
     "file.name.template",
     str,
@@ -390,7 +377,7 @@ TEMPLATE = declare_key(
 )
 KEY_LAYOUT: TypedKey[KeyLayout] = declare_key(
     "archive.key.layout",
-    values.expect_one_of(_KEY_LAYOUTS),
+    values.expect_one_of(get_args(KeyLayout)),
     "How to name objects: `connect` as Connect's sink; `block_gzip` as DeviantArt's; `zooz` as Zooz's; `template`"
     " by `file.name.template`; or `lenses`, for source connectors only, as Lenses' sink.",
     default="connect",
@@ -413,11 +400,11 @@ SOURCE_TEMPLATE = declare_key(
 
 NAME_KEYS: tuple[Key, ...] = (
     TOPICS_DIR,
-    declare_alias("s3.prefix", "topics.dir", "DeviantArt's"),
+    *declare_aliases("DeviantArt's", "s3.prefix=topics.dir"),
     PREFIX,
-    declare_alias("file.name.prefix", "aws.s3.prefix", "Aiven's new"),
-    declare_alias("file.prefix.template", "aws.s3.prefix", "Aiven's newest"),
-    declare_alias("aws_s3_prefix", "aws.s3.prefix", "Aiven's old"),
+    *declare_aliases("Aiven's new", "file.name.prefix=aws.s3.prefix"),
+    *declare_aliases("Aiven's newest", "file.prefix.template=aws.s3.prefix"),
+    *declare_aliases("Aiven's old", "aws_s3_prefix=aws.s3.prefix"),
     PAD_WIDTH,
     DIRECTORY_DELIM,
     FILE_DELIM,

@@ -23,7 +23,7 @@ from kafka_s3_platform.config.formats import (
 )
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
-from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_alias, declare_honoured, declare_key
+from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_aliases, declare_honoured, declare_key
 from kafka_s3_platform.config.keys.values import FORMAT_CLASS, PART_FORMAT_CLASS
 from kafka_s3_platform.errors import ConfigError
 
@@ -39,24 +39,20 @@ LEVEL = declare_key(
 COMPRESSION_KEYS: tuple[Key, ...] = (
     declare_honoured(
         "compression.codec",
-        None,
         "Confluent Cloud's key for the codec, together with its format: `JSON - gzip`, `BYTES - gzip`, `AVRO -"
         " snappy`, `PARQUET - gzip` and so on, or `none`.",
     ),
     declare_honoured(
         "s3.compression.type",
-        "none",
         f"Codec for `JsonFormat`, `ByteArrayFormat` and `EnvelopeJsonFormat`: {list_codes(LINE_CODECS)}. Also for"
         f" separate objects of keys and headers in these formats. Source connectors read {list_codes(READ_CODECS)}.",
+        "none",
     ),
     LEVEL,
-    declare_alias("file.compression.type", "s3.compression.type", "Aiven's"),
-    declare_alias("format.avro.codec", "avro.codec", "Aiven's"),
-    declare_honoured("avro.codec", "null", f"Codec of Avro objects: {list_codes(AVRO_CODECS)}."),
+    *declare_aliases("Aiven's", "file.compression.type=s3.compression.type format.avro.codec=avro.codec"),
+    declare_honoured("avro.codec", f"Codec of Avro objects: {list_codes(AVRO_CODECS)}.", "null"),
     declare_honoured(
-        "parquet.codec",
-        "snappy; zstd for the envelope",
-        f"Codec of Parquet objects: {list_codes(PARQUET_CODECS)}.",
+        "parquet.codec", f"Codec of Parquet objects: {list_codes(PARQUET_CODECS)}.", "snappy; zstd for the envelope"
     ),
 )
 
@@ -163,10 +159,6 @@ Encoding = Literal["none", "base64"]
 Decimals = Literal["BASE64", "NUMERIC"]
 Nulls = Literal["ignore", "fail", "write"]
 
-AIVEN_TYPES: tuple[AivenType, ...] = get_args(AivenType)
-_ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
-_DECIMALS: tuple[Decimals, ...] = get_args(Decimals)
-_NULLS: tuple[Nulls, ...] = get_args(Nulls)
 _AIVEN_RECORD = ("key", "value", "offset", "timestamp", "headers")
 
 FORMAT = declare_key(
@@ -187,7 +179,7 @@ CLOUD_FORMAT = declare_key(
 )
 AIVEN_TYPE: TypedKey[AivenType | None] = declare_key(
     "format.output.type",
-    values.expect_one_of(AIVEN_TYPES),
+    values.expect_one_of(get_args(AivenType)),
     f"Aiven's key for the format: {list_codes(AIVEN_WRITTEN)}.",
     default=None,
 )
@@ -205,7 +197,7 @@ AIVEN_ENVELOPE = declare_key(
 )
 AIVEN_ENCODING: TypedKey[Encoding] = declare_key(
     "format.output.fields.value.encoding",
-    values.expect_one_of(_ENCODINGS),
+    values.expect_one_of(get_args(Encoding)),
     "Aiven's key: `csv` needs `none` here.",
     default="base64",
 )
@@ -228,7 +220,7 @@ BYTES_SEPARATOR = declare_key(
 )
 DECIMAL_FORMAT: TypedKey[Decimals] = declare_key(
     "json.decimal.format",
-    values.expect_one_of(_DECIMALS),
+    values.expect_one_of(get_args(Decimals)),
     "How JSON objects hold decimals: `BASE64` or `NUMERIC`.",
     default="BASE64",
 )
@@ -279,7 +271,7 @@ CLOUD_HEADERS_FORMAT = declare_key(
 )
 NULL_VALUES: TypedKey[Nulls] = declare_key(
     "behavior.on.null.values",
-    values.expect_one_of(_NULLS),
+    values.expect_one_of(get_args(Nulls)),
     "What to do with a record without a value: `ignore` leaves it out, `fail` fails, `write` writes its key to a"
     " folder of its own and needs `store.kafka.keys`. The envelope always writes such a record, to the folder of"
     " its timestamp.",
@@ -287,10 +279,7 @@ NULL_VALUES: TypedKey[Nulls] = declare_key(
     shown="fail; write for the envelope",
 )
 TOMBSTONE_FOLDER = declare_key(
-    "tombstone.encoded.partition",
-    values.parse_folder,
-    "Folder for records without a value.",
-    default="tombstone",
+    "tombstone.encoded.partition", values.parse_folder, "Folder for records without a value.", default="tombstone"
 )
 INPUT_FORMAT = declare_key(
     "input.format",
@@ -426,8 +415,7 @@ def _read_parts(sheet: Sheet, *, is_envelope: bool) -> dict[str, Any]:
     headers = _read_part(sheet, STORE_HEADERS, HEADERS_FORMAT, CLOUD_HEADERS_FORMAT)
     reason = find_format(headers).headers_refusal if headers else ""
     if reason:
-        is_by_word = HEADERS_FORMAT.name not in sheet and CLOUD_HEADERS_FORMAT.name in sheet
-        sheet.refuse(CLOUD_HEADERS_FORMAT.name if is_by_word else HEADERS_FORMAT.name, reason)
+        sheet.refuse(sheet.choose_set(HEADERS_FORMAT.name, CLOUD_HEADERS_FORMAT.name), reason)
     return {"keys_format": keys, "headers_format": headers}
 
 

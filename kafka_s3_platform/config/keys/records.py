@@ -68,7 +68,6 @@ def explain_refusal(converter: ConverterSettings, output: str) -> str | None:
 ErrorsTolerance = Literal["none", "all"]
 
 _WORDS = tuple(word for word in INPUTS if word != JSON_WITH_SCHEMA)
-_TOLERANCES: tuple[ErrorsTolerance, ...] = get_args(ErrorsTolerance)
 _UNREAD = "No object holds keys, and nothing reads keys."
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
@@ -83,23 +82,17 @@ def _parse_topic(text: str) -> str:
 
 TOLERANCE: TypedKey[ErrorsTolerance] = declare_key(
     "errors.tolerance",
-    values.expect_one_of(_TOLERANCES),
+    values.expect_one_of(get_args(ErrorsTolerance)),
     "`none`: a record that cannot be converted or written fails the run, and the error names the record. `all`:"
     " the record is left out and counted.",
     default="none",
     shown="none; all for `S3_SINK`",
 )
 LOG = declare_key(
-    "errors.log.enable",
-    values.parse_boolean,
-    "Log each record that is left out, with the reason.",
-    default=False,
+    "errors.log.enable", values.parse_boolean, "Log each record that is left out, with the reason.", default=False
 )
 LOG_MESSAGES = declare_key(
-    "errors.log.include.messages",
-    values.parse_boolean,
-    "Include the key and the value in that log.",
-    default=False,
+    "errors.log.include.messages", values.parse_boolean, "Include the key and the value in that log.", default=False
 )
 DEAD_LETTERS = declare_key(
     "errors.deadletterqueue.topic.name",
@@ -137,32 +130,28 @@ _INPUT_WORDS = "`BYTES`, `STRING`, `JSON` (without a schema), `JSON_SR`, `AVRO` 
 RECORD_KEYS: tuple[Key, ...] = (
     declare_honoured(
         "value.converter",
-        "that of worker.properties",
         f"How to decode values: {_CONVERTERS}. `ByteArrayFormat` and `BlockGzipFormat` work without it. An envelope"
         " needs it only if something looks at values, or a restore changes records.",
+        "that of worker.properties",
     ),
-    declare_honoured("key.converter", "that of worker.properties", "How to decode keys, by the same names."),
-    declare_honoured("value.converter.*", None, "An option of the value converter; see below."),
-    declare_honoured("key.converter.*", None, "An option of the key converter."),
-    declare_honoured("input.data.format", None, f"Confluent Cloud's key for the value converter: {_INPUT_WORDS}."),
-    declare_honoured("input.key.format", None, "Confluent Cloud's key for the key converter, with the same values."),
+    declare_honoured("key.converter", "How to decode keys, by the same names.", "that of worker.properties"),
+    declare_honoured("value.converter.*", "An option of the value converter; see below."),
+    declare_honoured("key.converter.*", "An option of the key converter."),
+    declare_honoured("input.data.format", f"Confluent Cloud's key for the value converter: {_INPUT_WORDS}."),
+    declare_honoured("input.key.format", "Confluent Cloud's key for the key converter, with the same values."),
     declare_honoured(
         "schema.registry.*",
-        None,
         "Confluent Cloud's keys for the registry of both converters. `value.converter.schema.registry.*` overrides"
         " them.",
     ),
-    declare_honoured(
-        "transforms", None, "Aliases of the transforms, separated by commas, in the order in which they run."
-    ),
+    declare_honoured("transforms", "Aliases of the transforms, separated by commas, in the order in which they run."),
     declare_honoured(
         "transforms.*",
-        None,
         "`transforms.<alias>.type`, the options of that type, and `predicate` and `negate`. The dotted name of an"
         " allowed Python class as a type runs as code.",
     ),
-    declare_honoured("predicates", None, "Aliases of the predicates, separated by commas."),
-    declare_honoured("predicates.*", None, "`predicates.<alias>.type` and the options of that type."),
+    declare_honoured("predicates", "Aliases of the predicates, separated by commas."),
+    declare_honoured("predicates.*", "`predicates.<alias>.type` and the options of that type."),
     TOLERANCE,
     LOG,
     LOG_MESSAGES,
@@ -170,23 +159,21 @@ RECORD_KEYS: tuple[Key, ...] = (
     REPLICAS,
     DEAD_LETTER_HEADERS,
     NULLS_TO_DEAD_LETTERS,
-    *declare_without_meaning("A run that failed for a temporary reason is run again.", "errors.retry.timeout"),
-    *declare_without_meaning("A run that failed for a temporary reason is run again.", "errors.retry.delay.max.ms"),
-    declare_honoured(
-        "header.converter",
-        "SimpleHeaderConverter",
-        "Source connectors: the converter that the sink used for headers. Headers of `ByteArrayConverter` are base64"
-        " in formats that have no bytes. A sink here has none for headers: each comes back with its bytes.",
+    *declare_without_meaning(
+        "A run that failed for a temporary reason is run again.", "errors.retry.timeout errors.retry.delay.max.ms"
     ),
     declare_honoured(
-        "input.header.format",
-        None,
-        "Confluent Cloud's key for `header.converter`: `BYTES`, `STRING`, `JSON` and so on.",
+        "header.converter",
+        "Source connectors: the converter that the sink used for headers. Headers of `ByteArrayConverter` are base64"
+        " in formats that have no bytes. A sink here has none for headers: each comes back with its bytes.",
+        "SimpleHeaderConverter",
+    ),
+    declare_honoured(
+        "input.header.format", "Confluent Cloud's key for `header.converter`: `BYTES`, `STRING`, `JSON` and so on."
     ),
     *declare_without_meaning("No converter reads header values: each comes back with its bytes.", "header.converter.*"),
     *declare_without_meaning(
-        REGISTERING,
-        "subject.name.strategy key.subject.name.strategy value.subject.name.strategy",
+        REGISTERING, "subject.name.strategy key.subject.name.strategy value.subject.name.strategy"
     ),
     declare_refused(
         "schema.context.name",
@@ -366,8 +353,8 @@ def _judge_part(sheet: Sheet, side: "Side", output: str, converter: ConverterSet
     name = f"{side}.converter"
     if converter is not None:
         if reason := explain_refusal(converter, output):
-            written = [key for key in (name, CLOUD_FORMATS[side]) if key in sheet]
-            sheet.refuse(written[0] if written else name, reason if written else f"that of worker.properties: {reason}")
+            written = sheet.choose_set(name, CLOUD_FORMATS[side])
+            sheet.refuse(written, reason if written in sheet else f"that of worker.properties: {reason}")
     elif (
         find_format(output).needs_converter and not sheet.is_refused(name) and not sheet.is_refused(CLOUD_FORMATS[side])
     ):

@@ -162,6 +162,16 @@ class Sheet:
         """Refuse a key, and with it the file."""
         self._judged[self.written(name)] = (Support.REFUSED, reason)
 
+    def forbid(self, names: Iterable[str], reason: str) -> None:
+        """Refuse these keys. Unset keys are ignored."""
+        for name in names:
+            if name in self:
+                self.refuse(name, reason)
+
+    def choose_set(self, *names: str) -> str:
+        """Return the first of these keys that is set. If none is, return the first."""
+        return next((name for name in names if name in self), names[0])
+
     def without_meaning(self, name: str, reason: str) -> None:
         """Accept a key without effect: nobody reads its value from now on."""
         self._judged[self.written(name)] = (Support.WITHOUT_MEANING, reason)

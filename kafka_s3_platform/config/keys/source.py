@@ -44,7 +44,7 @@ from kafka_s3_platform.config.keys.table import (
     Settings,
     Support,
     TypedKey,
-    declare_alias,
+    declare_aliases,
     declare_key,
     declare_not_yet,
     declare_refused,
@@ -60,8 +60,6 @@ THAW_TIERS: tuple[ThawTier, ...] = get_args(ThawTier)
 """How fast S3 copies objects out of cold storage. A faster tier costs more."""
 
 _CLUSTER_ID = re.compile(r"[\w-]{1,255}", re.ASCII)
-_BEHAVIORS: tuple[Behavior, ...] = get_args(Behavior)
-_EMPTY: tuple[CsvEmpty, ...] = get_args(CsvEmpty)
 _NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
 CLOUD_FORMATS: Mapping[str, str] = {"key": "input.key.format", "value": "input.data.format"}
 """Confluent Cloud's keys for the converters of keys and values."""
@@ -88,7 +86,7 @@ def _parse_cluster(text: str) -> str:
 
 BEHAVIOR: TypedKey[Behavior] = declare_key(
     "behavior.on.error",
-    values.expect_one_of(_BEHAVIORS),
+    values.expect_one_of(get_args(Behavior)),
     "What to do with objects and records that cannot be read, names that do not parse, and objects in the wrong"
     " folder: `fail`, `ignore` or `log`. An Avro or Parquet object is sent as a whole or not at all.",
     default="fail",
@@ -117,7 +115,7 @@ THAW_DAYS = declare_key(
 )
 CSV_EMPTY: TypedKey[CsvEmpty | None] = declare_key(
     "archive.source.csv.empty",
-    values.expect_one_of(_EMPTY),
+    values.expect_one_of(get_args(CsvEmpty)),
     "How to read an empty key or value in Aiven's csv, where null and empty look the same: `null`, `empty`, or a"
     " bad record (`refuse`). Unset: an empty key is null, and an empty value is a bad record, because a null"
     " value deletes its key.",
@@ -164,7 +162,7 @@ SOURCE_KEYS: tuple[Key, ...] = (
     TIMESTAMP_FIELD,
     THAW_TIER,
     CLUSTER,
-    declare_alias("aws.s3.poll.interval.ms", "s3.poll.interval.ms", "Another"),
+    *declare_aliases("Another", "aws.s3.poll.interval.ms=s3.poll.interval.ms"),
     *declare_without_meaning(
         "Objects are read batch by batch, whatever their size.",
         """record.batch.max.size task.batch.size aws.s3.fetch.buffer.size transformer.max.buffer.size
@@ -172,9 +170,7 @@ SOURCE_KEYS: tuple[Key, ...] = (
     ),
     declare_not_yet("file.discovery.starting.timestamp", "choose hours or offsets with the restore's own windows", "0"),
     declare_refused(
-        "mode",
-        "objects of any name need `archive.source.template` to say what their keys tell",
-        "RESTORE_BACKUP",
+        "mode", "objects of any name need `archive.source.template` to say what their keys tell", "RESTORE_BACKUP"
     ),
     declare_refused("topic.regex.list", "belongs to `mode=GENERIC`; describe the keys with `archive.source.template`"),
     declare_refused("native.start.key", "choose hours or offsets with the restore's own windows"),
@@ -243,14 +239,15 @@ def read_source(sheet: Sheet, dialect: Dialect, layout: LayoutSettings, worker: 
         return None
     _judge_template(sheet, layout)
     _judge_parts(sheet, layout)
+    if not find_format(layout.format).has_fields:
+        reason = f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have"
+        sheet.forbid((OFFSET_FIELD.name, TIMESTAMP_FIELD.name), reason)
     return sheet.fill(
         SourceSettings,
         fields=_read_fields(sheet, layout.format),
         bare=_read_bare(sheet, layout),
         base64=tuple(_find_bytes(sheet, worker, layout)),
         header_converter=_read_header_converter(sheet, worker),
-        offset_field=_read_field(sheet, layout, OFFSET_FIELD),
-        timestamp_field=_read_field(sheet, layout, TIMESTAMP_FIELD),
         separator_is_named=BYTES_SEPARATOR.name in sheet,
         codec_is_named=LINES_KEY in sheet or "compression.codec" in sheet,
     )
@@ -319,12 +316,6 @@ def _find_worker_class(worker: Worker, name: str) -> str:
     return ""
 
 
-def _read_field(sheet: Sheet, layout: LayoutSettings, key: TypedKey[str | None]) -> str | None:
-    if key.name in sheet and not find_format(layout.format).has_fields:
-        sheet.refuse(key.name, f"records of {layout.format} have no such fields: objects of JSON, Avro or Parquet have")
-    return sheet.value(key)
-
-
 def judge_converters(
     sheet: Sheet,
     layout: LayoutSettings,
@@ -361,7 +352,7 @@ def _judge_schemas(sheet: Sheet, layout: LayoutSettings, converters: Mapping[str
             continue
         if converter is None or converter.format not in _NEEDING_SCHEMA:
             continue
-        name = next((key for key in (written, CLOUD_FORMATS[side]) if key in sheet), written)
+        name = sheet.choose_set(written, CLOUD_FORMATS[side])
         if not sheet.is_refused(name):
             sheet.refuse(
                 name,
@@ -382,9 +373,8 @@ def _explain_unchanged(written: str, is_json: bool) -> str:
 
 
 def _require_converter(sheet: Sheet, side: str, why: str, named: ConverterSettings | None) -> None:
-    written = [key for key in (f"{side}.converter", CLOUD_FORMATS[side]) if key in sheet]
     required = "" if named else "required, here or in worker.properties: "
-    name = written[0] if written else f"{side}.converter"
+    name = sheet.choose_set(f"{side}.converter", CLOUD_FORMATS[side])
     if not sheet.is_refused(name):
         sheet.refuse(name, f"{required}{why}; name the converter that writes them to Kafka")
 
@@ -400,9 +390,7 @@ def _read_fields(sheet: Sheet, format_name: str) -> tuple[str, ...]:
 
 
 def _find_template_key(sheet: Sheet) -> str:
-    if SOURCE_TEMPLATE.name in sheet:
-        return SOURCE_TEMPLATE.name
-    return TEMPLATE.name
+    return SOURCE_TEMPLATE.name if SOURCE_TEMPLATE.name in sheet else TEMPLATE.name
 
 
 def _judge_template(sheet: Sheet, layout: LayoutSettings) -> None:

@@ -27,9 +27,8 @@ from kafka_s3_platform.config.keys.table import (
     Key,
     Settings,
     TypedKey,
-    declare_alias,
+    declare_aliases,
     declare_key,
-    declare_setting,
     declare_without_meaning,
     keys_by_field,
 )
@@ -46,7 +45,6 @@ _ACLS = (
     "bucket-owner-read",
     "bucket-owner-full-control",
 )
-_ENCRYPTIONS: tuple[Encryption, ...] = get_args(Encryption)
 _MAX_TAGS = 7
 """S3 allows an object ten tags; three are the offsets and the count."""
 
@@ -86,18 +84,13 @@ def _parse_tags(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(tags.items())
 
 
-def _parse_region(text: str) -> str:
-    if not re.fullmatch(r"[a-z0-9-]+", text):
-        raise ValueError(f"{text!r} is no region such as eu-central-1")
-    return text
-
-
 def _parse_ignored(text: str) -> bool:
     return values.expect_one_of(("ignore", "fail"))(text) == "ignore"
 
 
 BUCKET = declare_key("s3.bucket.name", values.parse_bucket, "Name of the bucket.", default="", shown=REQUIRED)
-REGION = declare_key("s3.region", _parse_region, "AWS region of the bucket.", default="us-west-2")
+_REGION = values.expect_match(r"[a-z0-9-]+", "region such as eu-central-1")
+REGION = declare_key("s3.region", _REGION, "AWS region of the bucket.", default="us-west-2")
 ENDPOINT = declare_key(
     "store.url",
     parse_endpoint,
@@ -125,7 +118,7 @@ PROXY_USER = declare_key("s3.proxy.user", str, "User of the proxy.", default="",
 PROXY_PASSWORD = declare_key("s3.proxy.password", str, "Password of the proxy's user.", default="", shown="none")
 ENCRYPTION = declare_key(
     "s3.ssea.name",
-    values.expect_one_of(_ENCRYPTIONS),
+    values.expect_one_of(get_args(Encryption)),
     "Server-side encryption of every object, the index included: `AES256`, `aws:kms` or `aws:kms:dsse`.",
     default=None,
     shown="the bucket's",
@@ -174,46 +167,46 @@ class StoreSettings(Settings):
     region: str = REGION.field
     endpoint_url: str | None = ENDPOINT.field
     path_style: bool = PATH_STYLE.field
-    part_size: Annotated[int, Field(ge=5_242_880)] = declare_setting(
+    part_size: Annotated[int, Field(ge=5_242_880)] = declare_key(
         "s3.part.size",
         values.expect_integer(5_242_880, 2**31 - 1),
         "Size of one part of a multipart upload, in bytes: 5242880 or more.",
         default=26_214_400,
         for_sinks=True,
-    )
-    max_retries: NonNegativeInt = declare_setting(
+    ).field
+    max_retries: NonNegativeInt = declare_key(
         "s3.part.retries", values.expect_integer(0, 1000), "How often to try a failed S3 request again.", default=3
-    )
-    retry_backoff_ms: NonNegativeInt = declare_setting(
+    ).field
+    retry_backoff_ms: NonNegativeInt = declare_key(
         "s3.retry.backoff.ms",
         values.expect_integer(0),
         "Longest wait before a failed S3 request is tried again, in ms. It doubles before each further try, up to 20"
         " seconds. Each wait is at least half of it.",
         default=200,
-    )
+    ).field
     accelerate: bool = ACCELERATE.field
     proxy_url: SecretStr | None = None
-    canned_acl: str | None = declare_setting(
+    canned_acl: str | None = declare_key(
         "s3.acl.canned",
         values.expect_one_of(_ACLS),
         f"Canned ACL of every object except those of the index, whose library cannot set one: {', '.join(_ACLS)}.",
         default=None,
         shown="the bucket's",
         for_sinks=True,
-    )
+    ).field
     encryption: Encryption | None = ENCRYPTION.field
     kms_key_id: str | None = KMS_KEY_ID.field
     customer_key: SecretStr | None = CUSTOMER_KEY.field
     tagging: bool = TAGGING.field
     tags: tuple[tuple[str, str], ...] = TAGS.field
-    ignore_tagging_errors: bool = declare_setting(
+    ignore_tagging_errors: bool = declare_key(
         "s3.object.behavior.on.tagging.error",
         _parse_ignored,
         "`ignore`: an object that cannot be tagged stays without tags, and is logged. `fail`: the run fails.",
         default=True,
         shown="ignore",
         for_sinks=True,
-    )
+    ).field
     access_key_id: SecretStr | None = ACCESS_KEY_ID.field
     secret_access_key: SecretStr | None = SECRET_ACCESS_KEY.field
     session_token: SecretStr | None = None
@@ -230,20 +223,20 @@ STORE_KEYS: tuple[Key, ...] = (
     PROXY_USER,
     PROXY_PASSWORD,
     *CREDENTIALS_KEYS,
-    declare_alias("s3.bucket", "s3.bucket.name", "DeviantArt's"),
-    declare_alias("s3.endpoint", "store.url", "DeviantArt's"),
-    declare_alias("s3.path_style", "s3.path.style.access.enabled", "DeviantArt's"),
-    declare_alias("aws.s3.bucket.name", "s3.bucket.name", "Aiven's"),
-    declare_alias("aws.s3.region", "s3.region", "Aiven's"),
-    declare_alias("aws.s3.endpoint", "store.url", "Aiven's"),
-    declare_alias("aws.s3.part.size.bytes", "s3.part.size", "Aiven's"),
-    declare_alias("aws.s3.sse.algorithm", "s3.ssea.name", "Aiven's"),
-    declare_alias("aws.s3.backoff.delay.ms", "s3.retry.backoff.ms", "Aiven's"),
-    declare_alias("aws.s3.backoff.max.retries", "s3.part.retries", "Aiven's"),
-    declare_alias("aws_s3_bucket", "s3.bucket.name", "Aiven's old"),
-    declare_alias("aws_s3_bucket_name", "s3.bucket.name", "Aiven's old"),
-    declare_alias("aws_s3_region", "s3.region", "Aiven's old"),
-    declare_alias("aws_s3_endpoint", "store.url", "Aiven's old"),
+    *declare_aliases(
+        "DeviantArt's", """s3.bucket=s3.bucket.name s3.endpoint=store.url s3.path_style=s3.path.style.access.enabled"""
+    ),
+    *declare_aliases(
+        "Aiven's",
+        """aws.s3.bucket.name=s3.bucket.name aws.s3.region=s3.region aws.s3.endpoint=store.url
+        aws.s3.part.size.bytes=s3.part.size aws.s3.sse.algorithm=s3.ssea.name
+        aws.s3.backoff.delay.ms=s3.retry.backoff.ms aws.s3.backoff.max.retries=s3.part.retries""",
+    ),
+    *declare_aliases(
+        "Aiven's old",
+        """aws_s3_bucket=s3.bucket.name aws_s3_bucket_name=s3.bucket.name aws_s3_region=s3.region
+        aws_s3_endpoint=store.url""",
+    ),
     *declare_without_meaning(
         "An object is always written only once: the write requires that it does not exist.",
         "enable.conditional.writes max.files.scan.limit",
@@ -254,8 +247,7 @@ STORE_KEYS: tuple[Key, ...] = (
     ),
     *declare_without_meaning("No wait is longer than 20 seconds.", "aws.s3.backoff.max.delay.ms"),
     *declare_without_meaning(
-        "Open writers and buffers have limits without it.",
-        "s3.elastic.buffer.enable s3.elastic.buffer.init.capacity",
+        "Open writers and buffers have limits without it.", "s3.elastic.buffer.enable s3.elastic.buffer.init.capacity"
     ),
 )
 
@@ -271,6 +263,12 @@ def read_store(sheet: Sheet) -> StoreSettings:
     bucket = sheet.value(BUCKET)
     accelerate = _read_accelerate(sheet, bucket)
     encryption = sheet.value(ENCRYPTION)
+    if not (encryption or "").startswith("aws:kms"):
+        sheet.forbid([KMS_KEY_ID.name], "without s3.ssea.name aws:kms it would encrypt nothing; set both")
+    if encryption != "AES256":
+        sheet.forbid([CUSTOMER_KEY.name], "without s3.ssea.name AES256 it would encrypt nothing; set both")
+    if not sheet.value(TAGGING):
+        sheet.forbid([TAGS.name], "objects are not tagged; set s3.object.tagging to true")
     return sheet.fill(
         StoreSettings,
         limits=read_limits(sheet),
@@ -283,10 +281,6 @@ def read_store(sheet: Sheet) -> StoreSettings:
         path_style=sheet.value_or(PATH_STYLE, not accelerate),
         accelerate=accelerate,
         proxy_url=_read_proxy(sheet),
-        encryption=encryption,
-        kms_key_id=_read_kms_key_id(sheet, encryption),
-        customer_key=_read_customer_key(sheet, encryption),
-        tags=_read_tags(sheet),
     )
 
 
@@ -305,9 +299,8 @@ def _read_accelerate(sheet: Sheet, bucket: str) -> bool:
 def _read_proxy(sheet: Sheet) -> SecretStr | None:
     user = sheet.value(PROXY_USER)
     password = sheet.value(PROXY_PASSWORD)
-    for key in (PROXY_USER, PROXY_PASSWORD):
-        if key.name in sheet and PROXY_URL.name not in sheet:
-            sheet.refuse(key.name, "there is no proxy; set s3.proxy.url")
+    if PROXY_URL.name not in sheet:
+        sheet.forbid((PROXY_USER.name, PROXY_PASSWORD.name), "there is no proxy; set s3.proxy.url")
     if password and not user:
         sheet.refuse("s3.proxy.password", "whose? set s3.proxy.user")
     url = sheet.value(PROXY_URL)
@@ -318,21 +311,3 @@ def _read_proxy(sheet: Sheet) -> SecretStr | None:
     scheme, _, rest = url.partition("://")
     # A password may hold characters that would end it in a URL.
     return SecretStr(f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}")
-
-
-def _read_kms_key_id(sheet: Sheet, encryption: str | None) -> str | None:
-    if "s3.sse.kms.key.id" in sheet and not (encryption or "").startswith("aws:kms"):
-        sheet.refuse("s3.sse.kms.key.id", "without s3.ssea.name aws:kms it would encrypt nothing; set both")
-    return sheet.value(KMS_KEY_ID)
-
-
-def _read_customer_key(sheet: Sheet, encryption: str | None) -> SecretStr | None:
-    if "s3.sse.customer.key" in sheet and encryption != "AES256":
-        sheet.refuse("s3.sse.customer.key", "without s3.ssea.name AES256 it would encrypt nothing; set both")
-    return sheet.value(CUSTOMER_KEY)
-
-
-def _read_tags(sheet: Sheet) -> tuple[tuple[str, str], ...]:
-    if TAGS.name in sheet and not sheet.value(TAGGING):
-        sheet.refuse(TAGS.name, "objects are not tagged; set s3.object.tagging to true")
-    return sheet.value(TAGS)

@@ -118,30 +118,11 @@ def find_nearest(word: str, names: Iterable[str]) -> str | None:
 
 
 def declare_key(
-    name: str,
-    parse: Callable[[str], T],
-    doc: str,
-    *,
-    default: T,
-    shown: str | None = None,
-    for_sinks: bool = False,
+    name: str, parse: Callable[[str], T], doc: str, *, default: T, shown: str | None = None, for_sinks: bool = False
 ) -> TypedKey[T]:
     """Declare a key and its parser. `shown` describes the default in the docs, in place of its value."""
     text = _render_default(default) if shown is None else shown
     return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
-
-
-def declare_setting(
-    name: str,
-    parse: Callable[[str], T],
-    doc: str,
-    *,
-    default: T,
-    shown: str | None = None,
-    for_sinks: bool = False,
-) -> T:
-    """Declare a field of `Settings` together with its key."""
-    return declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks).field
 
 
 def _render_default(default: object) -> str | None:
@@ -152,14 +133,15 @@ def _render_default(default: object) -> str | None:
     return str(default) if default not in {None, ""} else None
 
 
-def declare_honoured(name: str, default: str | None, doc: str) -> Key:
+def declare_honoured(name: str, doc: str, default: str | None = None) -> Key:
     """Declare a key with an effect."""
     return Key(name, Support.HONOURED, doc, default)
 
 
-def declare_alias(name: str, of: str, whose: str) -> Key:
-    """Declare the name of the key `of` in the tool `whose`."""
-    return Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of)
+def declare_aliases(whose: str, names: str) -> tuple[Key, ...]:
+    """Declare the names of keys in the tool `whose`, each as `name=key`, separated by blanks."""
+    pairs = (pair.partition("=") for pair in names.split())
+    return tuple(Key(name, Support.HONOURED, f"{whose} name for `{of}`.", alias_of=of) for name, _, of in pairs)
 
 
 def declare_without_meaning(doc: str, names: str) -> tuple[Key, ...]:

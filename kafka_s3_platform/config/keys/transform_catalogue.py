@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_s3_platform.config.keys.values import expect_integer, expect_match, expect_one_of, parse_boolean
 from kafka_s3_platform.java.regex import compile_java_regex, compile_java_replacement
 from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
 
 CAST_TYPES = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
-
-_AVRO_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Inserted:
     required: bool
 
 
-def parse_one_of(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of the `allowed` words."""
+def _expect_exactly(*allowed: str) -> Callable[[str], str]:
+    """Return a parser of the `allowed` words, in their very spelling, as Kafka requires."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -34,18 +33,6 @@ def parse_one_of(*allowed: str) -> Callable[[str], str]:
         return text
 
     return parse
-
-
-def parse_bool(text: str) -> bool:
-    """Parse `true` or `false`, in any case."""
-    return parse_one_of("true", "false")(text.strip().lower()) == "true"
-
-
-def parse_int(text: str) -> int:
-    """Parse a whole number."""
-    if not re.fullmatch(r"[+-]?\d+", text.strip()):
-        raise ValueError(f"'{text}' is no whole number")
-    return int(text)
 
 
 def parse_filled(text: str) -> str:
@@ -95,33 +82,6 @@ def parse_inserted(text: str) -> Inserted:
     return Inserted(parse_filled(name), text.endswith("!"))
 
 
-def parse_avro_name(text: str) -> str:
-    """Parse the full name of an Avro schema."""
-    if not _AVRO_NAME.fullmatch(text):
-        raise ValueError(f"'{text}' is no name of an Avro schema, such as com.example.Order")
-    return text
-
-
-def parse_pattern(text: str) -> re.Pattern[str]:
-    """Parse a Java regular expression."""
-    return compile_java_regex(parse_filled(text))
-
-
-def parse_date_format(text: str) -> SimpleDateFormat | None:
-    """Parse a pattern of Java's SimpleDateFormat. An empty text is None."""
-    return SimpleDateFormat(text) if text.strip() else None
-
-
-def parse_required_date_format(text: str) -> SimpleDateFormat:
-    """Parse a pattern of Java's SimpleDateFormat."""
-    return SimpleDateFormat(text)
-
-
-def parse_syntax(text: str) -> str:
-    """Parse the syntax of field names. V1 has no nested fields."""
-    return parse_one_of("V1", "V2")(text.upper())
-
-
 def split_field_path(text: str, syntax: str) -> tuple[str, ...]:
     """Split a field's path into names, outermost first. V2 splits at dots outside of backticks, as in Kafka's KIP-821.
 
@@ -151,11 +111,6 @@ def _split_quoted_step(text: str, at: int) -> tuple[str, int]:
     raise ValueError(f"'{text}': the backtick at position {at} is not closed; a backslash before it escapes it")
 
 
-def parse_field_format(text: str) -> str:
-    """Parse the format of a field: a plain name or a JSON path."""
-    return parse_one_of("PLAIN", "JSON_PATH")(text.strip().upper() or "PLAIN")
-
-
 _JSON_PATH_STEP = re.compile(r"""\.(\w+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
 
 
@@ -175,6 +130,7 @@ PACKAGE = "org.apache.kafka.connect.transforms."
 PREDICATE_PACKAGE = PACKAGE + "predicates."
 CONFLUENT_PACKAGE = "io.confluent.connect.transforms."
 
+_AVRO_NAME = expect_match(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "name of an Avro schema, such as com.example.Order")
 TIMESTAMP_TYPES = ("string", "unix", "Date", "Time", "Timestamp")
 UNIX_PRECISIONS = ("nanoseconds", "microseconds", "milliseconds", "seconds")
 
@@ -219,6 +175,10 @@ class Declared:
         return tuple(f"{self.name}${side}" for side in sides)
 
 
+def _parse_date_format(text: str) -> SimpleDateFormat | None:
+    return SimpleDateFormat(text) if text.strip() else None
+
+
 def _check_router(values: Mapping[str, Any]) -> None:
     compile_java_replacement(values["replacement"], values["regex"])
 
@@ -259,7 +219,7 @@ def _check_header_from(values: Mapping[str, Any]) -> None:
 _DEFAULTS = Option(
     "replace.null.with.default",
     "Whether a null becomes the default of its field, if the field has one. Connect's own default is `true`.",
-    parse_bool,
+    parse_boolean,
     default=False,
 )
 _REMOVED = {"blacklist": "exclude", "whitelist": "include"}
@@ -290,7 +250,7 @@ TRANSFORMS = (
             Option(
                 "field.syntax.version",
                 "`V1`: a top-level name; `V2`: dots reach into nested fields.",
-                parse_syntax,
+                expect_one_of(("V1", "V2")),
                 "V1",
             ),
         ),
@@ -302,11 +262,16 @@ TRANSFORMS = (
         "Sets the topic to the key, the value, one of their fields, or a header.",
         (
             Option("field", "The field, or the header; empty: the whole key or value.", str, ""),
-            Option("field.format", "`PLAIN`: a name; `JSON_PATH`: a path of names.", parse_field_format, "PLAIN"),
+            Option(
+                "field.format",
+                "`PLAIN`: a name; `JSON_PATH`: a path of names.",
+                expect_one_of(("PLAIN", "JSON_PATH")),
+                "PLAIN",
+            ),
             Option(
                 "skip.missing.or.null",
                 "`true`: a record without it keeps its topic; `false`: it fails.",
-                parse_bool,
+                parse_boolean,
                 default=False,
             ),
         ),
@@ -329,7 +294,7 @@ TRANSFORMS = (
         (
             Option("fields", "Names of the fields.", parse_names, required=True),
             Option("headers", "Names of the headers, in the order of the fields.", parse_names, required=True),
-            Option("operation", "`move` or `copy`.", parse_one_of("move", "copy"), required=True),
+            Option("operation", "`move` or `copy`.", _expect_exactly("move", "copy"), required=True),
             _DEFAULTS,
         ),
         sided=True,
@@ -400,8 +365,8 @@ TRANSFORMS = (
         "SetSchemaMetadata",
         "Sets the name or the version of the schema.",
         (
-            Option("schema.name", "The name.", parse_avro_name),
-            Option("schema.version", "The version.", parse_int),
+            Option("schema.name", "The name.", _AVRO_NAME),
+            Option("schema.version", "The version.", expect_integer(-(2**31), 2**31 - 1)),
             _DEFAULTS,
         ),
         sided=True,
@@ -413,13 +378,13 @@ TRANSFORMS = (
         (
             Option("field", "The field; empty: the whole key or value.", str, ""),
             Option(
-                "target.type", f"One of {', '.join(TIMESTAMP_TYPES)}.", parse_one_of(*TIMESTAMP_TYPES), required=True
+                "target.type", f"One of {', '.join(TIMESTAMP_TYPES)}.", _expect_exactly(*TIMESTAMP_TYPES), required=True
             ),
-            Option("format", "A `SimpleDateFormat` pattern, in UTC.", parse_date_format),
+            Option("format", "A `SimpleDateFormat` pattern, in UTC.", _parse_date_format),
             Option(
                 "unix.precision",
                 f"One of {', '.join(UNIX_PRECISIONS)}.",
-                parse_one_of(*UNIX_PRECISIONS),
+                _expect_exactly(*UNIX_PRECISIONS),
                 "milliseconds",
             ),
             _DEFAULTS,
@@ -435,7 +400,7 @@ TRANSFORMS = (
             Option(
                 "timestamp.format",
                 "A `SimpleDateFormat` pattern, in UTC.",
-                parse_required_date_format,
+                SimpleDateFormat,
                 SimpleDateFormat("yyyyMMdd"),
             ),
         ),
@@ -458,7 +423,14 @@ PREDICATES = (
     Declared(
         "TopicNameMatches",
         "True for records whose whole topic name the pattern matches.",
-        (Option("pattern", "A Java regular expression.", parse_pattern, required=True),),
+        (
+            Option(
+                "pattern",
+                "A Java regular expression.",
+                lambda text: compile_java_regex(parse_filled(text)),
+                required=True,
+            ),
+        ),
     ),
 )
 

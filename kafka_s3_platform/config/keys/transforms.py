@@ -14,9 +14,9 @@ from kafka_s3_platform.config.keys.transform_catalogue import (
     TRANSFORM_TYPES,
     Declared,
     Option,
-    parse_bool,
     parse_list,
 )
+from kafka_s3_platform.config.keys.values import parse_boolean
 from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import replace_whole_match
@@ -260,7 +260,7 @@ def _take_negate(key: str, options: dict[str, str], predicate: PredicateSettings
     if predicate is None:
         raise ValueError(f"{key}.negate: there is no {key}.predicate to negate")
     try:
-        return parse_bool(options.pop("negate"))
+        return parse_boolean(options.pop("negate"))
     except ValueError as error:
         raise ValueError(f"{key}.negate: {error}") from error
 

@@ -26,36 +26,15 @@ Parser = Callable[[str], T]
 
 NOT_HONOURED = "known, not honoured here"
 
-JAVA_ZONES = {
-    "ACT": "Australia/Darwin",
-    "AET": "Australia/Sydney",
-    "AGT": "America/Argentina/Buenos_Aires",
-    "ART": "Africa/Cairo",
-    "AST": "America/Anchorage",
-    "BET": "America/Sao_Paulo",
-    "BST": "Asia/Dhaka",
-    "CAT": "Africa/Harare",
-    "CNT": "America/St_Johns",
-    "CST": "America/Chicago",
-    "CTT": "Asia/Shanghai",
-    "EAT": "Africa/Addis_Ababa",
-    "ECT": "Europe/Paris",
-    "EST": "Etc/GMT+5",
-    "HST": "Etc/GMT+10",
-    "IET": "America/Indiana/Indianapolis",
-    "IST": "Asia/Kolkata",
-    "JST": "Asia/Tokyo",
-    "MIT": "Pacific/Apia",
-    "MST": "Etc/GMT+7",
-    "NET": "Asia/Yerevan",
-    "NST": "Pacific/Auckland",
-    "PLT": "Asia/Karachi",
-    "PNT": "America/Phoenix",
-    "PRT": "America/Puerto_Rico",
-    "PST": "America/Los_Angeles",
-    "SST": "Pacific/Guadalcanal",
-    "VST": "Asia/Ho_Chi_Minh",
-}
+_ZONES = """
+ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires ART=Africa/Cairo
+AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns
+CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris EST=Etc/GMT+5 HST=Etc/GMT+10
+IET=America/Indiana/Indianapolis IST=Asia/Kolkata JST=Asia/Tokyo MIT=Pacific/Apia MST=Etc/GMT+7 NET=Asia/Yerevan
+NST=Pacific/Auckland PLT=Asia/Karachi PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles
+SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
+"""
+JAVA_ZONES = dict(pair.split("=") for pair in _ZONES.split())
 """Java's short ids (`java.time.ZoneId.SHORT_IDS`). WET, CET, MET and EET are in the timezone database itself."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -64,8 +43,6 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _CONNECTOR = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 # Dagster's own rule.
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
-_BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]")
-_LOCALE = re.compile(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
@@ -89,6 +66,17 @@ def _parse_number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError(f"{text!r} is no number") from None
+
+
+def expect_match(pattern: str, what: str) -> Parser[str]:
+    """Return a parser of texts that match a pattern of ASCII. `what` says in a message what another text is not."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise ValueError(f"{text!r} is no {what}")
+        return text
+
+    return parse
 
 
 def parse_rate(text: str) -> float:
@@ -210,11 +198,10 @@ def parse_connector_name(text: str) -> str:
     return text
 
 
-def parse_bucket(text: str) -> str:
-    """Parse the name of a bucket. Only its length and its characters are checked: stores have their own rules."""
-    if not _BUCKET.fullmatch(text):
-        raise ValueError(f"{text!r} is no bucket name: 3 to 255 letters, digits, '.', '_' and '-'")
-    return text
+parse_bucket = expect_match(
+    r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]", "bucket name: 3 to 255 letters, digits, '.', '_' and '-'"
+)
+"""Parses the name of a bucket. Only its length and its characters are checked: stores have their own rules."""
 
 
 def parse_folder(text: str) -> str:
@@ -289,11 +276,7 @@ def parse_timezone(text: str) -> str:
     return zone
 
 
-def parse_locale(text: str) -> str:
-    """Parse a well-formed locale id."""
-    if not _LOCALE.fullmatch(text):
-        raise ValueError(f"{text!r} is no locale id such as en or fr-FR")
-    return text
+parse_locale = expect_match(r"[a-zA-Z]{2,8}([_-][a-zA-Z0-9]{1,8})*", "locale id such as en or fr-FR")
 
 
 def expect_path_format(locale: str = "en", directory_delim: str = "/") -> Parser[str]:

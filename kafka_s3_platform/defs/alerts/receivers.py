@@ -72,7 +72,7 @@ def _post(url: str, message: Message) -> None:
         with err:
             raise TransientError(
                 f"{where}: answered {err.code} {http.client.responses.get(err.code, '')}. "
-                f"Check {environment.ALERT_WEBHOOK_URL.name}"
+                f"Check {environment.ALERT_WEBHOOK_URL}"
             ) from None
     except (OSError, http.client.HTTPException) as err:
         reason = getattr(err, "reason", err)

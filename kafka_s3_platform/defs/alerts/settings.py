@@ -76,14 +76,12 @@ def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
 def _check_email(found: AlertSettings) -> None:
     problem = ""
     if found.email_to and not found.smtp_host:
-        problem = f"set {environment.ALERT_SMTP_HOST.name} to the server that takes emails"
+        problem = f"set {environment.ALERT_SMTP_HOST} to the server that takes emails"
     elif found.email_to and not found.email_from:
-        problem = f"set {environment.ALERT_EMAIL_FROM.name} to the sender's address"
+        problem = f"set {environment.ALERT_EMAIL_FROM} to the sender's address"
     elif (found.smtp_user is None) != (found.smtp_password is None):
-        problem = f"set both {environment.ALERT_SMTP_USER.name} and {environment.ALERT_SMTP_PASSWORD.name}, or neither"
+        problem = f"set both {environment.ALERT_SMTP_USER} and {environment.ALERT_SMTP_PASSWORD}, or neither"
     elif found.smtp_password is not None and found.smtp_security == "none":
-        problem = (
-            f"{environment.ALERT_SMTP_SECURITY.name}=none would send the password in clear text; use starttls or tls"
-        )
+        problem = f"{environment.ALERT_SMTP_SECURITY}=none would send the password in clear text; use starttls or tls"
     if problem:
         raise ConfigError(f"alerts cannot be sent by email: {problem}")

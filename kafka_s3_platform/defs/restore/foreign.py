@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from kafka_s3_platform.config.keys.environment import SENSOR_SECONDS
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.defs.failures import raise_dagster_failures
 from kafka_s3_platform.defs.jobs import Job
@@ -58,7 +57,7 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
     )
     def poll(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         # Dagster's own setting gives more time to ticks that list millions of objects.
-        seconds = int(os.environ.get(SENSOR_SECONDS.name) or SENSOR_SECONDS.default) * SHARE
+        seconds = int(os.environ.get("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS") or 60) * SHARE
         tick = Tick(json.loads(context.cursor or "{}"), context.log, seconds)
         tick.evaluate_each("poll", [topics], lambda every: request_poll(context.instance, every, job.name, tick))
         return tick.result()

@@ -36,8 +36,8 @@ UNREAD = frozenset(
         *("DBUS_SESSION_BUS_ADDRESS", "INVOCATION_ID", "JOURNAL_STREAM", "MEMORY_PRESSURE_WATCH", "SYSTEMD_EXEC_PID"),
         *("XDG_RUNTIME_DIR", "XDG_SEAT", "XDG_VTNR"),
         *("MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MAKE_TERMOUT", "MAKE_TERMERR"),
-        *(environment.CONNECTORS.name, environment.AUTOSTART.name, environment.RUN_RETENTION_DAYS.name),
-        *(environment.WARM_SPARK.name, environment.DAGSTER_URL.name),
+        *(environment.CONNECTORS, environment.AUTOSTART, environment.RUN_RETENTION_DAYS),
+        *(environment.WARM_SPARK, environment.DAGSTER_URL),
     }
 )
 """Variables that no task sees: of terminals, shells, sessions, make, and those of ours that only drivers read."""
@@ -100,7 +100,7 @@ def _read_installed(env: Mapping[str, str]) -> Iterator[bytes]:
 
 def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
     """Yield the files of settings that Spark's start reads, whether they are there or not."""
-    if named := env.get(environment.SPARK_CONF.name):
+    if named := env.get(environment.SPARK_CONF):
         yield Path(named).absolute()
     folder = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().parent / "conf")
     for name in ("spark-defaults.conf", "spark-env.sh", "log4j2.properties"):

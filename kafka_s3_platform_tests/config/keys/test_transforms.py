@@ -127,7 +127,7 @@ def test_what_is_not_known_is_an_error_that_names_the_key(entries: dict[str, str
         ("RegexRouter", {"regex": "(", "replacement": "x"}, "regex: .* is no regular expression"),
         ("RegexRouter", {"regex": "a", "replacement": "$1"}, "the regex has no group 1"),
         ("ReplaceField$Value", {"renames": "a"}, "'a' is no list of old:new pairs"),
-        ("ReplaceField$Value", {"replace.null.with.default": "maybe"}, "'maybe' is none of true, false"),
+        ("ReplaceField$Value", {"replace.null.with.default": "maybe"}, "'maybe' is neither true nor false"),
         ("SetSchemaMetadata$Value", {}, "set schema.name, schema.version or both"),
         ("SetSchemaMetadata$Value", {"schema.version": "x"}, "'x' is no whole number"),
         ("SetSchemaMetadata$Value", {"schema.name": "my-name"}, "'my-name' is no name of an Avro schema"),
