@@ -19,19 +19,19 @@ MIN_LINES = 180
 
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_050, 12),
-    "archive": (3_420, 14),
-    "avro": (2_540, 12),
+    "archive": (3_460, 14),
+    "avro": (2_550, 12),
     "cli": (4_150, 33),
     "config": (9_020, 32),
     "converters": (4_070, 17),
     "defs": (6_640, 41),
     "formats": (6_190, 30),
-    "instance": (1_470, 12),
+    "instance": (1_490, 12),
     "java": (980, 7),
     "kafka": (5_560, 21),
     "layouts": (820, 5),
     "local": (1_150, 8),
-    "model": (2_800, 18),
+    "model": (2_810, 18),
     "monitoring": (1_620, 12),
     "partitioners": (1_010, 4),
     "reading": (1_300, 5),
@@ -40,9 +40,9 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "sources": (2_750, 10),
     "spark": (1_470, 8),
     "status": (1_560, 9),
-    "store": (4_630, 17),
+    "store": (4_660, 17),
     "transforms": (1_930, 8),
-    "upkeep": (2_750, 12),
+    "upkeep": (2_790, 12),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
@@ -50,7 +50,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 71,
     "a comprehension in another": 170,
     "a private module of Dagster": 15,
-    "a vague name": 103,
+    "a vague name": 104,
     "a, b = x, y": 50,
 }
 """How often the package may do what is hard to read. The aim is 0."""

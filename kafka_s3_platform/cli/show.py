@@ -16,7 +16,7 @@ from kafka_s3_platform.model.gaps import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.text import count_noun, format_size
 from kafka_s3_platform.upkeep.compact.days import DaySummary, summarize_days
-from kafka_s3_platform.upkeep.hour_states import MARKS, GridDay, StatedHour, make_hour_grid
+from kafka_s3_platform.upkeep.hour_states import MARKS, DescribedHour, GridDay, make_hour_grid
 
 _HEAD = ("DAY", "COMPLETE HOURS", "RECORDS", "LATE", "OBJECTS", "BYTES", "MERGED")
 _NUMBERS = range(1, 6)
@@ -88,7 +88,7 @@ def _format_hours(day: GridDay) -> tuple[str, ...]:
     return day.day.isoformat(), marks, f"{complete} of {len(reports)}", f"{records:,}", f"{late:,}"
 
 
-def _make_hour_document(hour: StatedHour) -> dict[str, Any]:
+def _make_hour_document(hour: DescribedHour) -> dict[str, Any]:
     report = hour.report
     return {
         "hour": report.hour.isoformat(),

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from kafka_s3_platform.instance.windows import Hours, link_window
 from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.text import count_noun
-from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, GridDay, HourState, StatedHour
+from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, DescribedHour, GridDay, HourState
 from kafka_s3_platform.web_page import PAGE, PAGE_STYLE
 
 DAYS = (7, 31, 92)
@@ -57,7 +57,7 @@ def render_hours_page(found: HoursOfTopic, kafka_partition: int | None, day_coun
     name = found.topic.name
     numbers = sorted({p for day in found.days for hour in day.hours for p in hour.kafka_partitions})
 
-    def name_state(hour: StatedHour) -> HourState:
+    def name_state(hour: DescribedHour) -> HourState:
         return hour.state if kafka_partition is None else hour.kafka_partitions.get(kafka_partition, "none")
 
     what = "all kafka partitions" if kafka_partition is None else f"kafka partition {kafka_partition}"
@@ -92,7 +92,7 @@ def _render_choice(what: str, links: Sequence[tuple[str, str, bool]]) -> Markup:
     return Markup('<nav aria-label="{}">{}</nav>\n').format(what, _NOTHING.join(parts))
 
 
-def _render_grid(found: HoursOfTopic, name_state: Callable[[StatedHour], HourState], dagster: str) -> Markup:
+def _render_grid(found: HoursOfTopic, name_state: Callable[[DescribedHour], HourState], dagster: str) -> Markup:
     count = max(len(day.hours) for day in found.days)
     heads = [Markup('<th scope="col">{}</th>').format(f"{n:02}" if n < 24 else "+1") for n in range(count)]
     head = Markup('<tr><th scope="col">Day</th>{}<th scope="col" class="n">complete</th>').format(_NOTHING.join(heads))
@@ -117,7 +117,7 @@ def _render_day(
     topic: ArchivedTopic,
     day: GridDay,
     count: int,
-    name_state: Callable[[StatedHour], HourState],
+    name_state: Callable[[DescribedHour], HourState],
     hours: Hours,
     dagster: str,
 ) -> Markup:
@@ -130,7 +130,7 @@ def _render_day(
     )
 
 
-def _render_hour(topic: ArchivedTopic, hour: StatedHour, state: HourState, hours: Hours, dagster: str) -> Markup:
+def _render_hour(topic: ArchivedTopic, hour: DescribedHour, state: HourState, hours: Hours, dagster: str) -> Markup:
     if state == "ahead":
         return Markup('<td class="cell ahead"></td>')
     key = hours.key(hour.report.hour)

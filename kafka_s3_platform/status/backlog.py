@@ -150,12 +150,12 @@ class Backlog:
         oldest = at = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
             start = ranges.ranges[0].start_offset
-            looks = (f for f in self.state.looks.of(kafka_partition) if f.high_watermark <= start)
-            since = max((to_epoch_ms(frontier.observed_at) for frontier in looks), default=None)
+            frontiers = (f for f in self.state.observations.of(kafka_partition) if f.high_watermark <= start)
+            since = max((to_epoch_ms(frontier.observed_at) for frontier in frontiers), default=None)
             if offsets[kafka_partition] == start or (since is not None and at <= since):
                 continue
             timestamp_ms = self._read_timestamp(kafka_partition, ranges.ranges[0])
-            # where nobody can tell, it may have come right after that look
+            # where nobody can tell, it may have come right after that observation
             oldest = min(oldest, since or at) if timestamp_ms is None else min(oldest, timestamp_ms)
         if oldest == at:
             return latest
@@ -212,7 +212,7 @@ class Backlog:
         interval = self.topic.config.layout.rotate_schedule_interval_ms
         if interval is None or not self.uncovered:
             return False
-        last = max((f.observed_at for f in self.state.all_looks), default=None)
+        last = max((f.observed_at for f in self.state.all_frontiers), default=None)
         return last is None or self.now - last >= timedelta(milliseconds=interval)
 
     @property
@@ -314,9 +314,9 @@ class Backlog:
         Also all since the last look at a log that is not archived until somebody decides.
         """
         starts = [newest]
-        looks = [f.observed_at for p in self.undecided for f in self.state.looks.of(p)[-1:]]
-        if looks:
-            closed = find_newest_closed_hour(min(looks), self.topic.lateness, self.topic.start_hour)
+        times = [f.observed_at for p in self.undecided for f in self.state.observations.of(p)[-1:]]
+        if times:
+            closed = find_newest_closed_hour(min(times), self.topic.lateness, self.topic.start_hour)
             starts.append(self.topic.start_hour if closed is None else closed + HOUR)
         last = max(self.state.asked_hours, default=None)
         if self.oldest_uncovered is not None:

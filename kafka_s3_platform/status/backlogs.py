@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.archive.observation import ArchivedLogs, asking_leaders, refuse_another_topic
+from kafka_s3_platform.archive.observation import ArchivedLogs, open_divergence_finder, refuse_another_topic
 from kafka_s3_platform.errors import (
     ClockError,
     LogTruncatedError,
@@ -199,7 +199,7 @@ class Backlogs:
 
     def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
         def ask() -> EpochEnd | None:
-            with asking_leaders(self._config.kafka, described.topic) as find_divergence:
+            with open_divergence_finder(self._config.kafka, described.topic) as find_divergence:
                 return find_divergence(frontier, mark)
 
         return self._ask_log(described, (frontier.kafka_partition, frontier.leader_epoch, mark), ask)

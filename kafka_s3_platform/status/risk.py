@@ -24,7 +24,7 @@ def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
     `first_look`, that of whoever looks again and again. The platform archives the old hours of a new topic by itself.
     """
     retention_left = find_retention_left(backlog)
-    began = min((frontier.observed_at for frontier in backlog.state.all_looks), default=first_look)
+    began = min((frontier.observed_at for frontier in backlog.state.all_frontiers), default=first_look)
     new_until = None if began is None else began + FIRST_MINUTES
     risks = [*_find_retention_risk(backlog, retention_left), *_find_age_risk(backlog, new_until)]
     if backlog.failures:
