@@ -219,7 +219,7 @@ class _ConnectSchemas:
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise ValueError(f"its Connect schema comes to more than {MAX_SCHEMA_PLACES:,} parts")
-        resolved = self._avro.resolved(node)
+        resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
             return self._union(resolved, optional, default)
         connect_schema = {**self._type(resolved), "optional": optional}
@@ -246,7 +246,7 @@ class _ConnectSchemas:
         members, has_null = self._avro.members(union)
         if len(members) == 1 and has_null:
             return self.schema(members[0], optional=True)
-        names = self._plain.member_names(members)
+        names = self._plain.list_member_names(members)
         fields = [{**self.schema(m, optional=True), "field": name} for m, name in zip(members, names, strict=True)]
         struct: dict[str, Any] = {"type": "struct", "fields": fields, "optional": has_null or optional}
         struct |= {"name": f"{NAMESPACE}.Union"}
@@ -271,7 +271,7 @@ class _ConnectSchemas:
         return {"type": node.get("connect.type", _TYPES[node["type"]])}
 
     def _array(self, items: Any) -> dict[str, Any]:
-        item = self._avro.resolved(items)
+        item = self._avro.resolve(items)
         if not is_map_entry(item):
             return {"type": "array", "items": self.schema(items)}
         types = {field["name"]: field["type"] for field in item["fields"]}
@@ -315,6 +315,6 @@ class _ConnectSchemas:
         yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
 
     def _default(self, node: Any, default: Any) -> Any:
-        value = self._avro.physical_default(node, default)
-        plain = self._plain.plain(node)
+        value = self._avro.decode_default_of(node, default)
+        plain = self._plain.compile(node)
         return value if plain is None else plain(value)

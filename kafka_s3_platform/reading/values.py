@@ -306,7 +306,7 @@ def _list_types(schema: Schema) -> _RecordTypes | None:
     avro = AvroSchema(schema.avro)
     if avro.kind(avro.root) != "record":
         return None
-    root = avro.resolved(avro.root)
+    root = avro.resolve(avro.root)
     if any(field_.get("aliases") for field_ in root["fields"]):
         return None
     return _RecordTypes(read_full_name(root, ""), {f["name"]: avro.complete(f["type"]) for f in root["fields"]})

@@ -94,7 +94,7 @@ class _Compiler:
             raise ValueError(
                 f"its JSON Schema comes to more than {MAX_SCHEMA_PLACES:,} parts, with its types written out"
             )
-        resolved = self.avro.resolved(node)
+        resolved = self.avro.resolve(node)
         if isinstance(resolved, list):
             return self._union(resolved)
         match resolved["type"]:
@@ -130,7 +130,7 @@ class _Compiler:
 
     def _array(self, node: Mapping[str, Any]) -> _Part:
         items = self.part(node["items"])
-        member = self.avro.resolved(node["items"])
+        member = self.avro.resolve(node["items"])
         document = {"type": "array", "items": items.document}
         if is_map_entry(member):
             document["connect.type"] = "map"
@@ -173,9 +173,9 @@ class _Compiler:
     def _others(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Find the field of unlisted properties."""
         for field in node["fields"]:
-            resolved = self.avro.resolved(field["type"])
+            resolved = self.avro.resolve(field["type"])
             members = self.avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
-            if field["name"] == OTHER_PROPERTIES and [self.avro.resolved(m)["type"] for m in members] == ["map"]:
+            if field["name"] == OTHER_PROPERTIES and [self.avro.resolve(m)["type"] for m in members] == ["map"]:
                 return field  # type: ignore[no-any-return]
         return None
 
@@ -184,7 +184,7 @@ class _Compiler:
         document = {**part.document, **_describe_node(field), "connect.index": at}
         if "default" not in field or _may_be_null(part.document):
             return document
-        default = part.plain(self.avro.physical_default(field["type"], field["default"]))
+        default = part.plain(self.avro.decode_default_of(field["type"], field["default"]))
         return {**document, "default": json.loads(_json.encode(default))}
 
 

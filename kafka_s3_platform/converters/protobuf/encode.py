@@ -74,7 +74,7 @@ def compile_protobuf(avro: Any) -> ProtobufText:
         ValueError: Protobuf has no such type. The message is the reason.
     """
     compiler = _Compiler(AvroSchema(avro))
-    root = compiler.avro.resolved(compiler.avro.root)
+    root = compiler.avro.resolve(compiler.avro.root)
     if isinstance(root, list) or root["type"] != "record":
         raise ValueError("a Protobuf value is a message, and so its Avro schema has to be a record")
     package, _, name = root["name"].rpartition(".")
@@ -157,11 +157,11 @@ class _Compiler:
 
     def _field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
         name = declared["name"]
-        node = self.avro.resolved(declared["type"])
+        node = self.avro.resolve(declared["type"])
         members, has_null = self.avro.members(node if isinstance(node, list) else [node])
         if not members:
             raise ValueError(f"field {name} is always null, and Protobuf has no such type")
-        node = members if len(members) > 1 else self.avro.resolved(members[0])
+        node = members if len(members) > 1 else self.avro.resolve(members[0])
         kind, label, put = self._labelled(node, name, scope)
         if has_null:
             put = _skip_null(put, name if label or kind.name.startswith("map<") else "")
@@ -180,7 +180,7 @@ class _Compiler:
 
     def _single(self, node: Any, name: str, scope: _Scope) -> _Kind:
         """Return the kind of a single value: a field's, an item's, or a map's."""
-        resolved = self.avro.resolved(node)
+        resolved = self.avro.resolve(node)
         if isinstance(resolved, list):
             members, _ = self.avro.members(resolved)
             if len(members) == 1:
@@ -204,7 +204,7 @@ class _Compiler:
         """Make a message with a oneof. Each alternative has the name of its type."""
         title = scope.new("".join(part.capitalize() for part in re.split("_+", name)) + "Union")
         inner = _Scope(f"{scope.path}.{title}", set())
-        names = [str(self.avro.resolved(m).get("name", self.avro.kind(m))).rpartition(".")[2] for m in members]
+        names = [str(self.avro.resolve(m).get("name", self.avro.kind(m))).rpartition(".")[2] for m in members]
         names = [f"{n}_{at}" if names.count(n) > 1 else n for at, n in enumerate(names)]
         # `value` is the name of the oneof.
         inner.taken.update((*names, "value"))
