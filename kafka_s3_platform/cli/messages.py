@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kafka_s3_platform.spark.progress import Snapshot, is_progress, watched_by
+from kafka_s3_platform.spark.progress import Snapshot, call_with_progress, is_progress
 from kafka_s3_platform.text import format_entry
 from kafka_s3_platform.waits import list_waits
 
@@ -116,7 +116,7 @@ class Messages(logging.Handler):
         ticking = Thread(target=self._tick, name="messages", daemon=True)
         ticking.start()
         try:
-            with watched_by(self._show_snapshot):
+            with call_with_progress(self._show_snapshot):
                 yield
         finally:
             self.end()
