@@ -28,7 +28,7 @@ COMMANDS = {
     "convert": ("connector_files.convert", "Convert Zooz's environment variables to a connector file."),
     "archive": ("archive", "Archive hours of CONNECTOR's topics, or all up to now."),
     "show": ("show", "Show what is archived of CONNECTOR's topics, day by day."),
-    "health": ("operating.health", "Say what is late, what is at risk, and what failed last."),
+    "health": ("operating.health", "Show what is late, what is at risk, and what failed last."),
     "serve": ("operating.serve", "Serve a status page, a health check and metrics of Prometheus."),
     "test-alert": ("operating.alert", "Send a test message to each receiver of alerts."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one per line."),
@@ -140,8 +140,8 @@ class Interruption(click.ClickException):
     exit_code = INTERRUPTED
 
     def __init__(self, ending: str, arguments: Sequence[str]) -> None:
-        again = shlex.join(["kafka-s3", *arguments])
-        super().__init__(format_entry(f"{ending or 'interrupted'}; go on with: {again}"))
+        command = shlex.join(["kafka-s3", *arguments])
+        super().__init__(format_entry(f"{ending or 'interrupted'}; go on with: {command}"))
 
     def show(self, file: Any = None) -> None:  # noqa: ARG002
         """Print the sentence below the `^C` of the terminal."""
