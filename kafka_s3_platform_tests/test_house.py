@@ -23,7 +23,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "avro": (2_550, 12),
     "cli": (4_170, 33),
     "config": (9_020, 32),
-    "converters": (4_070, 17),
+    "converters": (4_110, 17),
     "defs": (6_640, 41),
     "formats": (6_190, 30),
     "instance": (1_490, 12),
