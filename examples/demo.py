@@ -97,26 +97,24 @@ def _produce_records(kafka: KafkaSettings) -> None:
     settings = {"enable.idempotence": "true", "partitioner": "murmur2_random", "linger.ms": "20"}
     # All that matters in librdkafka's log comes as an error too.
     producer = Producer(kafka.properties("producer") | settings | {"log_level": "2"})
-    refused: list[KafkaError] = []
+    errors: list[KafkaError] = []
     try:
         for flight in read_flights():
-            _queue_flight(producer, flight, refused)
+            _queue_flight(producer, flight, errors)
         deadline = time.monotonic() + DELIVERY_SECONDS
         while len(producer) and time.monotonic() < deadline:
             producer.flush(POLL_SECONDS)
     except KafkaException as err:
         raise_kafka_error(err, f"producing the flights to topic {TOPIC}")
-    if refused:
-        raise PermanentError(
-            f"topic {TOPIC}: {len(refused):,} records were refused, the first with: {refused[0].str()}"
-        )
+    if errors:
+        raise PermanentError(f"topic {TOPIC}: {len(errors):,} records were refused, the first with: {errors[0].str()}")
     if len(producer):
         raise PermanentError(
             f"topic {TOPIC}: {len(producer):,} records were not delivered; run `make clean` and try again"
         )
 
 
-def _queue_flight(producer: Producer, flight: Flight, refused: list[KafkaError]) -> None:
+def _queue_flight(producer: Producer, flight: Flight, errors: list[KafkaError]) -> None:
     """Queue the record; wait while the queue is full."""
     while True:
         try:
@@ -126,7 +124,7 @@ def _queue_flight(producer: Producer, flight: Flight, refused: list[KafkaError])
                 flight.key,
                 headers=flight.headers,
                 timestamp=flight.timestamp_ms,
-                on_delivery=lambda error, _: refused.append(error) if error else None,
+                on_delivery=lambda error, _: errors.append(error) if error else None,
             )
             return
         except BufferError:
@@ -150,17 +148,17 @@ def read_topic_window(kafka: KafkaSettings, topic: str, window: tuple[datetime, 
     return pa.concat_tables(tables).filter((times >= pa.scalar(window[0])) & (times < pa.scalar(window[1])))
 
 
-def compare_records(one: pa.Table, other: pa.Table) -> bool:
+def compare_records(first: pa.Table, second: pa.Table) -> bool:
     """Return True if all columns but topic and offset are equal, in the same order."""
-    return bool(one.drop(["topic", "offset"]).equals(other.drop(["topic", "offset"])))
+    return bool(first.drop(["topic", "offset"]).equals(second.drop(["topic", "offset"])))
 
 
 def read_flights() -> Iterator[Flight]:
     """Read the flights of January in the order of their scheduled departure."""
     table = _open_flights().sort_by([("time_hour", "ascending"), ("minute", "ascending")])
-    first, end = (moment.strftime("%Y-%m-%dT%H:%M:%SZ") for moment in JANUARY)
+    start, end = (moment.strftime("%Y-%m-%dT%H:%M:%SZ") for moment in JANUARY)
     hour = pc.field("time_hour")
-    for batch in table.filter((hour >= first) & (hour < end)).to_batches():
+    for batch in table.filter((hour >= start) & (hour < end)).to_batches():
         yield from map(_make_flight, batch.to_pylist())
 
 
@@ -266,8 +264,8 @@ def _describe_content(records: int, objects: int, size: int) -> str:
 
 
 def _list_times(step: timedelta) -> list[datetime]:
-    first, end = JANUARY
-    return [first + n * step for n in range((end - first) // step)]
+    start, end = JANUARY
+    return [start + n * step for n in range((end - start) // step)]
 
 
 def _restore_copy(topic: TopicAssets) -> list[Step]:
@@ -292,14 +290,14 @@ def _restore_copy(topic: TopicAssets) -> list[Step]:
 
 
 @contextmanager
-def _time_step(what: str) -> Iterator[Callable[[], float]]:
+def _time_step(step_name: str) -> Iterator[Callable[[], float]]:
     """Log the step's start and end. Yield a function that returns the seconds it took."""
-    logger.info("%s ...", what)
-    started = time.monotonic()
-    ended = [0.0]
-    yield lambda: ended[0]
-    ended[0] = time.monotonic() - started
-    logger.info("  done in %.1f s", ended[0])
+    logger.info("%s ...", step_name)
+    started_at = time.monotonic()
+    seconds = [0.0]
+    yield lambda: seconds[0]
+    seconds[0] = time.monotonic() - started_at
+    logger.info("  done in %.1f s", seconds[0])
 
 
 def _format_steps(steps: Sequence[Step]) -> list[str]:

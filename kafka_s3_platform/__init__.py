@@ -53,4 +53,4 @@ def read(
     from kafka_s3_platform.reading.dataset import find_objects, make_filter
 
     found = find_objects(connector, topic, make_filter(start, end, kafka_partitions))
-    return (found.decoded(schema_id) if decode or schema_id is not None else found).open()
+    return (found.decode_values(schema_id) if decode or schema_id is not None else found).open()

@@ -224,7 +224,7 @@ def promises_tried_once(stack: embedded.StackStatus) -> Iterator[None]:
     With its dozen requests, a try takes as long as a small archive. It is done where settings differ, or are those of
     a proxy before the store, and in other processes.
     """
-    run = promises._Check.run  # noqa: SLF001
+    run = promises._PromiseCheck.run  # noqa: SLF001
     tried: set[bool] = set()
 
     def run_once(check: Any, uploads: bool) -> None:
@@ -237,7 +237,7 @@ def promises_tried_once(stack: embedded.StackStatus) -> Iterator[None]:
             tried.add(uploads)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(promises._Check, "run", run_once)  # noqa: SLF001
+        patch.setattr(promises._PromiseCheck, "run", run_once)  # noqa: SLF001
         yield
 
 

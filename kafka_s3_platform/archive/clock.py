@@ -72,14 +72,16 @@ def find_wrong_clocks(
     return failures
 
 
-def _find_future_append(config: ConnectorConfig, topic: str, newest: Mapping[int, tuple[int, int]]) -> str | None:
+def _find_future_append(
+    config: ConnectorConfig, topic: str, newest_records: Mapping[int, tuple[int, int]]
+) -> str | None:
     """Describe a record appended in the future, by this machine's clock. Return None if there is none.
 
-    `newest` is kafka partition -> offset and epoch ms of its record with the latest timestamp.
+    `newest_records` is kafka partition -> offset and epoch ms of its record with the latest timestamp.
     """
     try:
         now = datetime.now(timezone.utc)
-        for kafka_partition, (offset, timestamp_ms) in newest.items():
+        for kafka_partition, (offset, timestamp_ms) in newest_records.items():
             appended = datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc)
             if appended - now > _get_tolerance(config) and _has_append_time(config, topic, kafka_partition, offset):
                 who = f"the broker that appended {topic}-{kafka_partition} offset {offset}"
@@ -107,10 +109,12 @@ def _name_endpoint(config: ConnectorConfig) -> str:
     return config.store.endpoint_url or "AWS"
 
 
-def _describe_difference(here: datetime, who: str, there: datetime, difference: timedelta) -> str:
+def _describe_difference(local_time: datetime, clock_owner: str, other_time: datetime, difference: timedelta) -> str:
+    """Say how far this machine's clock is ahead (`difference` > 0) or behind another one, for an error or a warning."""
     direction = "ahead" if difference > timedelta() else "behind"
     return (
-        f"this machine's clock says {here:%Y-%m-%d %H:%M:%S} UTC, the clock of {who} {there:%Y-%m-%d %H:%M:%S} UTC: "
+        f"this machine's clock says {local_time:%Y-%m-%d %H:%M:%S} UTC, the clock of {clock_owner} "
+        f"{other_time:%Y-%m-%d %H:%M:%S} UTC: "
         f"this one is at least {abs(difference).total_seconds():.0f} s {direction}"
     )
 

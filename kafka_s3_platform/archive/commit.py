@@ -30,22 +30,22 @@ class RowChanges:
 
 
 def plan_row_changes(state: IndexState, results: Sequence[ScanResult]) -> RowChanges:
-    """Return the changes of rows of unarchived offsets, if `results` are committed.
+    """Return the rows of unresolved and lost offsets to add and to remove when `results` are committed.
 
-    Unresolved offsets that were read again get new rows. Offsets recorded as lost by another run, but read by this one
-    before, are lost no more.
+    Unresolved offsets that were read again get new rows. Offsets recorded as deleted by retention by another run, but
+    read by this one before, are no gap any more.
     """
     added: list[Unresolved | Gap] = []
     removed: list[RowPredicate] = []
-    for kafka_partition, read in _group_by_kafka_partition(results).items():
+    for kafka_partition, partition_results in _group_by_kafka_partition(results).items():
         failures = [u for u in state.failures if u.kafka_partition == kafka_partition]
-        bad = RangeSet(u.offsets for r in read for u in r.unresolved)
-        scanned = RangeSet(s.offsets for r in read for s in r.scans)
-        done = scanned | bad
-        if any(any(done.within(u.offsets)) for u in failures):
+        unresolved = RangeSet(u.offsets for r in partition_results for u in r.unresolved)
+        scanned = RangeSet(s.offsets for r in partition_results for s in r.scans)
+        decided_offsets = scanned | unresolved
+        if any(any(decided_offsets.within(u.offsets)) for u in failures):
             removed.append(match_unresolved(kafka_partition))
-            added += subtract_offsets(failures, done)
-        added += [u for r in read for u in r.unresolved]
+            added += subtract_offsets(failures, decided_offsets)
+        added += [u for r in partition_results for u in r.unresolved]
         lost = {g for g in state.gaps if g.kafka_partition == kafka_partition and g.reason == "retention"}
         for gap in sorted(lost):
             pieces = make_span(gap.start_offset, gap.end_offset) - scanned
@@ -73,10 +73,11 @@ def find_recreated_topics(admin: ClusterAdmin, plans: Mapping[str, ReservedPlan]
     current = admin.find_topics(plans)
     failures = dict(current.failures)
     for topic, latest in current.results.items():
-        before = plans[topic].description.topic_id
-        if latest.topic_id != before:
+        planned_id = plans[topic].description.topic_id
+        if latest.topic_id != planned_id:
             failures[topic] = TopicRecreatedError(
-                f"topic {topic} was deleted and created again during the scan (id {before}, now {latest.topic_id}); "
+                f"topic {topic} was deleted and created again during the scan (id {planned_id}, now "
+                f"{latest.topic_id}); "
                 f"nothing of it was committed"
             )
     return failures
@@ -96,19 +97,21 @@ class TopicSlice:
         return not self.results and not (self.last and self.reserved.plan.needed)
 
 
-def _fetch_schemas(parts: Mapping[str, TopicSlice], index: ConnectorIndex) -> dict[str, tuple[ArchivedSchema, ...]]:
-    if not any(list_registries(part.reserved.request.config.records) for part in parts.values()):
-        return dict.fromkeys(parts, ())
+def _fetch_named_schemas(
+    slices: Mapping[str, TopicSlice], index: ConnectorIndex
+) -> dict[str, tuple[ArchivedSchema, ...]]:
+    if not any(list_registries(topic_slice.reserved.request.config.records) for topic_slice in slices.values()):
+        return dict.fromkeys(slices, ())
     snapshot = index.open()
-    return {topic: _fetch_topic_schemas(part, snapshot.topic(topic)) for topic, part in parts.items()}
+    return {topic: _fetch_topic_schemas(topic_slice, snapshot.topic(topic)) for topic, topic_slice in slices.items()}
 
 
-def _fetch_topic_schemas(part: TopicSlice, snapshot: IndexSnapshot) -> tuple[ArchivedSchema, ...]:
+def _fetch_topic_schemas(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> tuple[ArchivedSchema, ...]:
     """Fetch the schemas named by the results' records, and any that an earlier run could not fetch."""
-    request = part.reserved.request
+    request = topic_slice.reserved.request
     records = request.config.records
     segments = [*snapshot.segments]
-    for result in part.results:
+    for result in topic_slice.results:
         segments += result.segments
     schema_ids: set[int | str] = set()
     for segment in segments:
@@ -119,57 +122,57 @@ def _fetch_topic_schemas(part: TopicSlice, snapshot: IndexSnapshot) -> tuple[Arc
     return schemas.rows
 
 
-def commit_results(index: ConnectorIndex, parts: Mapping[str, TopicSlice]) -> dict[str, PlatformError]:
+def commit_results(index: ConnectorIndex, slices: Mapping[str, TopicSlice]) -> dict[str, PlatformError]:
     """Commit the slices of all topics in one commit on the newest version of the index.
 
     A topic is skipped if its results do not fit its plan, or if another run has ended its lease. Return the errors of
     the skipped topics.
     """
-    checked, failures = try_topics(parts, lambda topic: _check_results(parts[topic]))
-    pending = [topic for topic in checked if not parts[topic].is_empty]
+    checked, failures = try_topics(slices, lambda topic: _check_results(slices[topic]))
+    pending = [topic for topic in checked if not slices[topic].is_empty]
     if not pending:
         return failures
     commit_id = str(uuid4())
     # a registry is asked once, however often the commit is tried
-    schemas = _fetch_schemas({topic: parts[topic] for topic in pending}, index)
-    left_out: dict[str, PlatformError] = {}
-    reserved_at = min(parts[topic].reserved.lease.epoch for topic in pending)
+    schemas = _fetch_named_schemas({topic: slices[topic] for topic in pending}, index)
+    skipped: dict[str, PlatformError] = {}
+    reserved_at = min(slices[topic].reserved.lease.epoch for topic in pending)
 
     def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
         # an earlier try may have committed, and only its response was lost
         if snapshot.has_commit(commit_id, reserved_at):
-            return left_out
+            return skipped
         snapshot.load_states(pending)
         changes, superseded = try_topics(
-            (topic for topic in pending if _is_due(parts[topic], snapshot.topic(topic))),
-            lambda topic: _build_change(parts[topic], snapshot.topic(topic), schemas[topic]),
+            (topic for topic in pending if _is_due(slices[topic], snapshot.topic(topic))),
+            lambda topic: _build_change(slices[topic], snapshot.topic(topic), schemas[topic]),
         )
-        left_out.clear()
-        left_out.update(superseded)
+        skipped.clear()
+        skipped.update(superseded)
         if changes:
             snapshot.commit(changes, commit_id)
-        return left_out
+        return skipped
 
     return {**failures, **retry_commit(index, step)}
 
 
-def _is_due(part: TopicSlice, snapshot: IndexSnapshot) -> bool:
+def _is_due(topic_slice: TopicSlice, snapshot: IndexSnapshot) -> bool:
     """Return True if there is something to commit: rows, or a lease to be ended.
 
     After a commit without rows, a second try would not recognise the first one, if its response was lost.
     """
-    return bool(part.results) or part.reserved.lease.is_held(snapshot.state)
+    return bool(topic_slice.results) or topic_slice.reserved.lease.is_held(snapshot.state)
 
 
-def _build_change(part: TopicSlice, snapshot: IndexSnapshot, schemas: Sequence[ArchivedSchema]) -> Change:
-    """Return the rows to add and to remove. Raises SupersededError if another run has ended the lease."""
-    lease = part.reserved.lease
+def _build_change(topic_slice: TopicSlice, snapshot: IndexSnapshot, schemas: Sequence[ArchivedSchema]) -> Change:
+    """Return the index rows to add and to remove for a slice. Raises SupersededError if another run ended the lease."""
+    lease = topic_slice.reserved.lease
     lease.refuse_superseded(snapshot.state)
     rows: list[IndexRow] = [*schemas]
-    for result in part.results:
+    for result in topic_slice.results:
         rows += [*result.scans, *result.segments, *result.gaps]
-    row_changes = plan_row_changes(snapshot.state, part.results)
-    lease_end = lease.end if part.last else ()
+    row_changes = plan_row_changes(snapshot.state, topic_slice.results)
+    lease_end = lease.end if topic_slice.last else ()
     return Change(
         added=(*rows, *row_changes.added),
         removed=(*lease_end, *row_changes.removed),
@@ -177,21 +180,21 @@ def _build_change(part: TopicSlice, snapshot: IndexSnapshot, schemas: Sequence[A
     )
 
 
-def _check_results(part: TopicSlice) -> None:
+def _check_results(topic_slice: TopicSlice) -> None:
     """Check that all ranges are accounted for, each offset in one segment at most, each record in one segment."""
-    reserved = part.reserved
-    results = part.results
+    reserved = topic_slice.reserved
+    results = topic_slice.results
     for kafka_partition in {r.kafka_partition for r in results}:
-        mine = [r for r in results if r.kafka_partition == kafka_partition]
-        read_offsets = RangeSet(item for r in mine for item in r.ranges)
-        scanned = RangeSet(s.offsets for r in mine for s in r.scans)
-        bad = RangeSet(u.offsets for r in mine for u in r.unresolved)
-        gone = RangeSet(g.offsets for r in mine for g in r.gaps)
-        if read_offsets != scanned | bad | gone or scanned & bad:
-            raise _defect_error(
-                reserved, kafka_partition, f"{read_offsets} was read, {scanned} scanned, {bad} unresolved"
+        partition_results = [r for r in results if r.kafka_partition == kafka_partition]
+        read_offsets = RangeSet(item for r in partition_results for item in r.ranges)
+        scanned = RangeSet(s.offsets for r in partition_results for s in r.scans)
+        unresolved = RangeSet(u.offsets for r in partition_results for u in r.unresolved)
+        gaps = RangeSet(g.offsets for r in partition_results for g in r.gaps)
+        if read_offsets != scanned | unresolved | gaps or scanned & unresolved:
+            raise _build_defect_error(
+                reserved, kafka_partition, f"{read_offsets} was read, {scanned} scanned, {unresolved} unresolved"
             )
-        _check_segments(reserved, kafka_partition, mine, read_offsets)
+        _check_segments(reserved, kafka_partition, partition_results, read_offsets)
 
 
 def _check_segments(
@@ -201,11 +204,11 @@ def _check_segments(
     outside = [s.key for s in segments if not read_offsets.covers(s.start_offset, s.end_offset)]
     keys = [key for s in segments for key in s.keys]
     if outside or len(set(keys)) != len(keys):
-        raise _defect_error(reserved, kafka_partition, f"objects outside the scan or named twice: {outside}")
+        raise _build_defect_error(reserved, kafka_partition, f"objects outside the scan or named twice: {outside}")
     if sum(s.record_count for s in segments) != sum(r.record_count for r in results):
-        raise _defect_error(reserved, kafka_partition, "records read and records written differ")
+        raise _build_defect_error(reserved, kafka_partition, "records read and records written differ")
 
 
-def _defect_error(reserved: ReservedPlan, kafka_partition: int, what: str) -> IntegrityError:
+def _build_defect_error(reserved: ReservedPlan, kafka_partition: int, what: str) -> IntegrityError:
     where = f"{reserved.description.topic}-{kafka_partition}, run {reserved.lease.run_id}"
     return IntegrityError(f"{where}: {what}. This is a defect of the platform; nothing was committed")

@@ -29,7 +29,7 @@ MAX_RANGES = 1_000
 """Number of ranges at which a task gives up: a wrong converter must not write a row for each of a million records."""
 
 MESSAGE_CHARACTERS = 500
-GIVEN_UP = "too many failures"
+TOO_MANY_FAILURES = "too many failures"
 
 SHOWN = 5
 
@@ -52,30 +52,30 @@ class BadRecords:
         self._failed += failures
 
     def join(self, records: pa.RecordBatch) -> None:
-        """Make ranges of the failures noted for a batch. `records` is the complete batch as it was read."""
-        once = {failure.offset: failure for failure in reversed(self._failed)}
+        """Add the failures noted for a batch to the unresolved ranges. `records` is the batch as it was read."""
+        first_failures = {failure.offset: failure for failure in reversed(self._failed)}
         self._failed.clear()
-        if not once:
+        if not first_failures:
             return
-        failures = [once[offset] for offset in sorted(once)]
-        at = np.searchsorted(read_offset_column(records), [f.offset for f in failures])
-        times = records.column("timestamp").cast(pa.int64()).take(pa.array(at)).to_pylist()
+        failures = [first_failures[offset] for offset in sorted(first_failures)]
+        rows = np.searchsorted(read_offset_column(records), [f.offset for f in failures])
+        times = records.column("timestamp").cast(pa.int64()).take(pa.array(rows)).to_pylist()
         for failure, time in zip(failures, times, strict=True):
             message = f"{failure.executing_class}: {failure.exception}: {failure.message}"
             self.add(OffsetRange(failure.offset, failure.offset + 1), failure.stage, message, time)
 
-    def add(self, bad: OffsetRange, reason: str, message: str, min_timestamp: int | None = None) -> None:
+    def add(self, offsets: OffsetRange, reason: str, message: str, min_timestamp: int | None = None) -> None:
         """Add a range. It starts at or after the end of all earlier ones."""
-        last = self.rows[-1] if self.rows else None
-        if last is None or (last.end_offset, last.reason) != (bad.start_offset, reason):
+        last_row = self.rows[-1] if self.rows else None
+        if last_row is None or (last_row.end_offset, last_row.reason) != (offsets.start_offset, reason):
             message = message[:MESSAGE_CHARACTERS]
             found_at = self.found_at
-            end = bad.end_offset
-            new = Unresolved(self.kafka_partition, bad.start_offset, end, reason, message, found_at, min_timestamp)
-            self.rows.append(new)
+            end = offsets.end_offset
+            row = Unresolved(self.kafka_partition, offsets.start_offset, end, reason, message, found_at, min_timestamp)
+            self.rows.append(row)
             return
-        times = [t for t in (last.min_timestamp, min_timestamp) if t is not None]
-        self.rows[-1] = replace(last, end_offset=bad.end_offset, min_timestamp=min(times, default=None))
+        times = [t for t in (last_row.min_timestamp, min_timestamp) if t is not None]
+        self.rows[-1] = replace(last_row, end_offset=offsets.end_offset, min_timestamp=min(times, default=None))
 
     def insert(self, unreadable: Iterable[Unreadable]) -> None:
         """Add the unreadable offsets of the last range that was read."""
@@ -89,16 +89,16 @@ class BadRecords:
         """Leave out all of `rest`, because too much failed before it."""
         first = self.rows[0]
         reason = f"not archived, because {len(self.rows)} ranges before it failed, the first at {first.start_offset}: "
-        self.add(rest, GIVEN_UP, reason + first.message)
+        self.add(rest, TOO_MANY_FAILURES, reason + first.message)
 
-    def inside(self, offsets: OffsetRange) -> RangeSet:
+    def select_offsets(self, offsets: OffsetRange) -> RangeSet:
         """Return the unresolved offsets in `offsets`."""
         return RangeSet(RangeSet(u.offsets for u in self.rows).within(offsets))
 
 
-def list_good_ranges(offsets: OffsetRange, bad: RangeSet) -> Sequence[OffsetRange]:
+def list_good_ranges(offsets: OffsetRange, unresolved: RangeSet) -> Sequence[OffsetRange]:
     """List the archived parts of a range, in order."""
-    return (RangeSet([offsets]) - bad).ranges
+    return (RangeSet([offsets]) - unresolved).ranges
 
 
 def count_offsets(rows: Iterable[Unresolved]) -> int:
@@ -152,18 +152,22 @@ def build_failure(
     connector: str,
     topic: str,
     unresolved: Sequence[Unresolved],
-    failed: Sequence[PlatformError],
+    errors: Sequence[PlatformError],
 ) -> PlatformError | None:
     """Return one error for all failures. Return None if nothing failed.
 
     The error is transient if one of them is, because another run then archives more. Its text has the permanent errors
     too.
     """
-    if not unresolved and not failed:
+    if not unresolved and not errors:
         return None
-    first = next((e for e in failed if isinstance(e, TransientError)), None) or next(iter(failed), None)
-    others = [str(e) for e in failed if e is not first]
-    lines = [*_unresolved_lines(connector, topic, unresolved), *others[:SHOWN], *_more(len(others) - SHOWN)]
+    first = next((e for e in errors if isinstance(e, TransientError)), None) or next(iter(errors), None)
+    other_errors = [str(e) for e in errors if e is not first]
+    lines = [
+        *_describe_unresolved(connector, topic, unresolved),
+        *other_errors[:SHOWN],
+        *_format_remainder(len(other_errors) - SHOWN),
+    ]
     if first is None:
         return UnresolvedOffsetsError("\n".join(lines))
     # on a line of its own: the text before it may end with a command that users copy
@@ -171,7 +175,7 @@ def build_failure(
     return first
 
 
-def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolved]) -> Iterator[str]:
+def _describe_unresolved(connector: str, topic: str, unresolved: Sequence[Unresolved]) -> Iterator[str]:
     if not unresolved:
         return
     now = datetime.now(timezone.utc)
@@ -184,7 +188,7 @@ def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolve
             f"{topic}-{item.kafka_partition} {item.offsets}: {item.reason}: {item.message} (time until retention may "
             f"delete them: {describe_time_left(item, now)})"
         )
-    yield from _more(len(unresolved) - SHOWN)
+    yield from _format_remainder(len(unresolved) - SHOWN)
     reasons = {u.reason for u in unresolved}
     yield from (advice for reason, advice in LETTER_ADVICE.items() if reason in reasons)
     if reasons - {UNREADABLE, *LETTER_ADVICE}:
@@ -198,33 +202,35 @@ def _unresolved_lines(connector: str, topic: str, unresolved: Sequence[Unresolve
         yield f"and what this lists: kafka-s3 resolve {shlex.quote(connector)} --topic {shlex.quote(topic)}"
 
 
-def _more(count: int) -> Iterable[str]:
+def _format_remainder(count: int) -> Iterable[str]:
     return [f"and {count} more"] if count > 0 else []
 
 
 def build_start_errors(request: ArchiveRequest, hours: Iterable[HourReport]) -> Iterator[PlatformError]:
-    """Return an error for hours with records out of range: `archive.start.hour` was a later one before."""
+    """Yield one error if hours have records archived as out of range, since `archive.start.hour` was later before."""
     start = request.config.archive.start_hour
-    moved = [hour for hour in hours if hour.verdict.out_of_range_count and hour.hour >= start]
-    if moved:
-        first, last = (hour.hour.astimezone(start.tzinfo).isoformat() for hour in (moved[0], moved[-1]))
-        most = max(hour.verdict.out_of_range_count for hour in moved)
+    late_hours = [hour for hour in hours if hour.verdict.out_of_range_count and hour.hour >= start]
+    if late_hours:
+        first_hour, last_hour = (
+            hour.hour.astimezone(start.tzinfo).isoformat() for hour in (late_hours[0], late_hours[-1])
+        )
+        highest_count = max(hour.verdict.out_of_range_count for hour in late_hours)
         yield ConfigError(
             f"topic {request.topic}: archive.start.hour is {start.isoformat()}, and was a later hour when records of "
-            f"hours from {first} to {last} were archived: up to {most:,} of them "
+            f"hours from {first_hour} to {last_hour} were archived: up to {highest_count:,} of them "
             f"are archived as out of range, where restores find them by their times, and stay so. To have them by the "
             f"hour, archive the topic under another connector name, topics.dir and archive.index.dir. To be content "
             f"with that, move archive.start.hour back to the later hour"
         )
 
 
-def build_errors(failed: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
-    """Return the errors of failed tasks, each with its place."""
-    for item in failed:
-        ranges = ", ".join(map(str, item.ranges[:SHOWN]))
-        message = f"{topic}-{item.kafka_partition} {ranges} is not archived: {item.error}"
-        if isinstance(item.error, LogTruncatedError):
-            accept = format_resolve_command(connector, topic, item.kafka_partition, "--accept-truncation")
+def build_errors(failed_scans: "Iterable[FailedScan]", connector: str, topic: str) -> Iterator[PlatformError]:
+    """Yield the error of each failed task. Its text gets the kafka partition, the ranges, and what to do."""
+    for failed_scan in failed_scans:
+        ranges = ", ".join(map(str, failed_scan.ranges[:SHOWN]))
+        message = f"{topic}-{failed_scan.kafka_partition} {ranges} is not archived: {failed_scan.error}"
+        if isinstance(failed_scan.error, LogTruncatedError):
+            accept = format_resolve_command(connector, topic, failed_scan.kafka_partition, "--accept-truncation")
             message += f". To keep what is archived and go on after it: {accept}"
-        item.error.args = (message,)
-        yield item.error
+        failed_scan.error.args = (message,)
+        yield failed_scan.error

@@ -53,7 +53,7 @@ def observe_until_unchanged(
     descriptions: Mapping[str, TopicDescription],
     observe: Callable[[Mapping[str, TopicDescription]], Answers[str, T]],
 ) -> Answers[str, tuple[TopicDescription, T]]:
-    """Return the answers of `observe` for each topic, with the topic. Topics that change meanwhile are observed again.
+    """Return the answers of `observe` by topic, with the topic's description. Observe a topic again if it changes.
 
     Otherwise a kafka partition added, or a topic created again, between the description and the frontiers would be in
     one of them only. Fewer kafka partitions afterwards are no change: a topic never loses one, so the broker is behind.
@@ -64,25 +64,27 @@ def observe_until_unchanged(
     pending = descriptions
     for _ in range(MAX_OBSERVATIONS):
         answers = observe(pending)
-        after = admin.find_topics(answers.results)
-        failures |= {**answers.failures, **after.failures}
-        changed = [topic for topic, now in after.results.items() if _has_changed(pending[topic], now)]
-        observed |= {topic: (pending[topic], answers.results[topic]) for topic in after.results if topic not in changed}
+        current = admin.find_topics(answers.results)
+        failures |= {**answers.failures, **current.failures}
+        changed = [topic for topic, topic_now in current.results.items() if _has_changed(pending[topic], topic_now)]
+        observed |= {
+            topic: (pending[topic], answers.results[topic]) for topic in current.results if topic not in changed
+        }
         if not changed:
             return Answers(observed, failures)
         described = admin.describe_topics(changed)
         failures |= described.failures
         pending = described.results
-    failures |= {topic: _build_unsettled_error(topic) for topic in pending}
+    failures |= {topic: _build_change_error(topic) for topic in pending}
     return Answers(observed, failures)
 
 
-def _has_changed(before: TopicDescription, after: FoundTopic) -> bool:
-    is_same = after.topic_id == before.topic_id
-    return not is_same or not {*after.kafka_partitions} <= {*before.kafka_partitions}
+def _has_changed(description: TopicDescription, current: FoundTopic) -> bool:
+    is_same = current.topic_id == description.topic_id
+    return not is_same or not {*current.kafka_partitions} <= {*description.kafka_partitions}
 
 
-def _build_unsettled_error(topic: str) -> BrokerUnavailableError:
+def _build_change_error(topic: str) -> BrokerUnavailableError:
     return BrokerUnavailableError(
         f"topic {topic}: its id or its kafka partitions changed during each of {MAX_OBSERVATIONS} observations; "
         f"nothing was committed. Run again when nobody changes it"
@@ -113,25 +115,28 @@ def compare_starts(
 ) -> Answers[int, bool]:
     """Check that the log really holds a record with the reported timestamp at the start of `hour`.
 
-    The answer has the kafka partitions that need this check. A broker does not check the offsets of a batch: a record
-    may claim an offset far beyond its place. The start is wrong if the record at that offset has another timestamp than
-    reported, if the record before it belongs to the hour too, or if either cannot be read.
+    `starts` are the answers of ListOffsets for the hour. Return True or False for each kafka partition that needs this
+    check. A broker does not check the offsets of a batch: a record may claim an offset far beyond its place. The start
+    is wrong if the record at that offset has another timestamp than reported, if the record before it belongs to the
+    hour too, or if either cannot be read.
 
     No check is needed if the archive reaches up to the start, or reading begins before it: so a run of an hour after an
     archived one asks nothing.
     """
-    relied = {f.kafka_partition: o for f in frontiers if (o := _find_relied(state, f, hour, starts)) is not None}
-    if not relied:
+    offsets = {
+        f.kafka_partition: o for f in frontiers if (o := _find_unchecked_start(state, f, hour, starts)) is not None
+    }
+    if not offsets:
         return Answers({}, {})
     confirmed: dict[int, bool] = {}
     failures: dict[int, PlatformError] = {}
     with new_reader(config.kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
-        for kafka_partition, offset in relied.items():
+        for kafka_partition, offset in offsets.items():
             try:
-                before = reader.find_timestamp(kafka_partition, offset - 1)
-                confirmed[kafka_partition] = (before is None or before < to_epoch_ms(hour)) and (
-                    reader.find_timestamp(kafka_partition, offset) == offset.timestamp_ms
-                )
+                previous_timestamp = reader.find_timestamp(kafka_partition, offset - 1)
+                confirmed[kafka_partition] = (
+                    previous_timestamp is None or previous_timestamp < to_epoch_ms(hour)
+                ) and (reader.find_timestamp(kafka_partition, offset) == offset.timestamp_ms)
             except IntegrityError:
                 confirmed[kafka_partition] = False
             except PlatformError as err:
@@ -139,9 +144,10 @@ def compare_starts(
     return Answers(confirmed, failures)
 
 
-def _find_relied(
+def _find_unchecked_start(
     state: IndexState, frontier: Frontier, hour: datetime, starts: Mapping[int, OffsetAtTime]
 ) -> RecordOffset | None:
+    """Return the hour's start by ListOffsets if reading begins there. None if it needs no check, or there is none."""
     kafka_partition = frontier.kafka_partition
     offset = starts.get(kafka_partition)
     if not isinstance(offset, RecordOffset):
@@ -150,12 +156,12 @@ def _find_relied(
     # when the hour before was planned, all records of this one were found to lie above its start
     previous = state.hour_start(kafka_partition, hour - HOUR)
     floor = frontier.log_start_offset if previous is None else previous
-    is_first = state.coverage(kafka_partition).covers(floor, start)
-    return None if is_first or find_read_start(state, kafka_partition, hour, start) < start else offset
+    is_archived = state.coverage(kafka_partition).covers(floor, start)
+    return None if is_archived or find_read_start(state, kafka_partition, hour, start) < start else offset
 
 
 @contextmanager
-def asking_leaders(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
+def open_divergence_finder(kafka: KafkaSettings, topic: str) -> Iterator[FindDivergence]:
     """Yield a function to ask the leaders of the topic. It connects at the first call."""
     with ExitStack() as stack:
         open_reader = cache(
@@ -178,9 +184,9 @@ def refuse_another_topic(description: TopicDescription | FoundTopic, state: Inde
             f"and created again. Archive it under another connector name and another topics.dir, lest its offsets and "
             f"objects mix with the old ones"
         )
-    if behind := sorted({*(archived.kafka_partitions if archived else ())} - {*description.kafka_partitions}):
+    if missing := sorted({*(archived.kafka_partitions if archived else ())} - {*description.kafka_partitions}):
         raise BrokerUnavailableError(
-            f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, behind))}, which the "
+            f"topic {topic}: the broker knows nothing of kafka partitions {', '.join(map(str, missing))}, which the "
             f"archive holds of it, and a topic never loses one: the broker's metadata is behind. Run again"
         )
 
@@ -207,9 +213,9 @@ class ArchivedLogs:
     find_divergence: FindDivergence
 
     def find_changed(self, frontiers: Mapping[int, Frontier]) -> dict[int, PlatformError]:
-        """Return the errors of kafka partitions with another log than the archived one, or perhaps another.
+        """Return an error for each kafka partition whose log is not, or may not be, the archived one.
 
-        A LogTruncatedError lasts until somebody decides.
+        A LogTruncatedError comes again until somebody accepts the truncation (`kafka-s3 resolve`).
         """
         return dict(self._ask_each(frontiers, self._refuse_truncated).failures)
 
@@ -218,9 +224,9 @@ class ArchivedLogs:
         Answers({}, self.find_changed(frontiers)).all_or_raise()
 
     def find_cut_off(self, frontiers: Mapping[int, Frontier]) -> Answers[int, tuple[Gap, ...]]:
-        """Find offsets lost by the logs before they were archived: other records may lie there by now.
+        """Find offsets that truncated logs lost before they were archived. Other records may have these offsets by now.
 
-        Only kafka partitions with such losses are in the answer. The last recorded frontier shows their extent.
+        Only kafka partitions with such losses are in the answer. The last recorded frontier shows how far the log went.
         """
         losses = self._ask_each(frontiers, self._find_cut_off)
         gaps = {
@@ -256,19 +262,19 @@ class ArchivedLogs:
         return Truncation(OffsetRange(start, end), is_start_exact=False, leader_epoch=epoch)
 
     def _list_marks(self, frontier: Frontier) -> list[EpochMark]:
-        """List, in order, the marks by which a loss of archived records shows."""
+        """List, in order, archived offsets with their leader epochs. The leader is asked whether its log has them."""
         kafka_partition = frontier.kafka_partition
-        now = frontier.leader_epoch
+        leader_epoch = frontier.leader_epoch
         expected_end = self._find_expected_end(kafka_partition)
         lowest = max(1, frontier.log_start_offset)
         # a leader knows nothing of a later epoch than its own
         marks = [
             mark
             for mark in self.state.list_epoch_marks(kafka_partition)
-            if now is not None and mark.leader_epoch <= now and lowest <= mark.offset <= expected_end
+            if leader_epoch is not None and mark.leader_epoch <= leader_epoch and lowest <= mark.offset <= expected_end
         ]
-        last = self._find_last_frontier(kafka_partition)
-        last_mark = None if last is None else self._make_mark(frontier, last)
+        last_frontier = self._find_last_frontier(kafka_partition)
+        last_mark = None if last_frontier is None else self._make_mark(frontier, last_frontier)
         if last_mark is not None:
             # of the archive's end itself, nobody may know the epoch
             mark_end = min(last_mark.offset, expected_end)
@@ -302,23 +308,23 @@ class ArchivedLogs:
     def _refuse_truncated(self, frontier: Frontier) -> None:
         marks = self._list_marks(frontier)
         if loss := self._find_loss(frontier, [] if self._has_same_leader(frontier, marks) else marks):
-            raise self._make_error(frontier, loss)
+            raise self._build_truncation_error(frontier, loss)
 
     def _has_same_leader(self, frontier: Frontier, marks: Sequence[EpochMark]) -> bool:
         """Return True if the current leader was leader at the expected end: a leader loses nothing."""
         if marks and marks[-1].leader_epoch == frontier.leader_epoch:
             return True
         expected_end = self._find_expected_end(frontier.kafka_partition)
-        looks = self.state.looks.of(frontier.kafka_partition)
-        same = (earlier for earlier in looks if earlier.leader_epoch == frontier.leader_epoch)
-        return any(earlier.last_stable_offset >= expected_end for earlier in same)
+        frontiers = self.state.observations.of(frontier.kafka_partition)
+        same_leader = (earlier for earlier in frontiers if earlier.leader_epoch == frontier.leader_epoch)
+        return any(earlier.last_stable_offset >= expected_end for earlier in same_leader)
 
-    def _make_error(self, frontier: Frontier, how: str) -> LogTruncatedError:
+    def _build_truncation_error(self, frontier: Frontier, loss: str) -> LogTruncatedError:
         kafka_partition = frontier.kafka_partition
         end = self.state.coverage(kafka_partition).end_offset
         accept = format_resolve_command(self.config.name, self.topic, kafka_partition, "--accept-truncation")
         return LogTruncatedError(
-            f"{self.topic}-{kafka_partition}: the archive reaches offset {end}, {how}: it was truncated (unclean "
+            f"{self.topic}-{kafka_partition}: the archive reaches offset {end}, {loss}: it was truncated (unclean "
             f"leader election?). Nothing of this kafka partition is read until somebody decides. To keep what is "
             f"archived and go on at offset {end}: {accept}"
         )
@@ -330,73 +336,82 @@ class ArchivedLogs:
 
     def _find_last_frontier(self, kafka_partition: int) -> Frontier | None:
         """Return the last frontier, or an earlier one of the same leader with a later end: a leader loses nothing."""
-        looks = self.state.looks.of(kafka_partition)
-        of_last = (frontier for frontier in looks if frontier.leader_epoch == looks[-1].leader_epoch)
-        return max(of_last, key=lambda frontier: frontier.high_watermark, default=None)
+        frontiers = self.state.observations.of(kafka_partition)
+        same_leader = (frontier for frontier in frontiers if frontier.leader_epoch == frontiers[-1].leader_epoch)
+        return max(same_leader, key=lambda frontier: frontier.high_watermark, default=None)
 
     def _make_mark(self, frontier: Frontier, last: Frontier) -> EpochMark | None:
-        """Return the end of an earlier leader's log. None if the leader is the same, or is unknown."""
-        then, now = last.leader_epoch, frontier.leader_epoch
-        return None if then is None or now is None or now <= then else EpochMark(last.high_watermark, then)
+        """Return the end and the epoch of an earlier leader's log. None if the leader is the same, or is unknown."""
+        earlier_epoch, leader_epoch = last.leader_epoch, frontier.leader_epoch
+        return (
+            None
+            if earlier_epoch is None or leader_epoch is None or leader_epoch <= earlier_epoch
+            else EpochMark(last.high_watermark, earlier_epoch)
+        )
 
     def _find_cut_off(self, frontier: Frontier) -> RangeSet:
-        last = self._find_last_frontier(frontier.kafka_partition)
-        if last is None or last.high_watermark <= frontier.log_start_offset:
+        """Return the offsets of the last observed log that this one lost, and that were never archived."""
+        last_frontier = self._find_last_frontier(frontier.kafka_partition)
+        if last_frontier is None or last_frontier.high_watermark <= frontier.log_start_offset:
             return RangeSet()
-        lost = make_span(self._find_shared_end(frontier, last), last.high_watermark)
-        return lost - self._find_archived_by(last) if lost else lost
+        lost = make_span(self._find_shared_end(frontier, last_frontier), last_frontier.high_watermark)
+        return lost - self._find_archived_by(last_frontier) if lost else lost
 
-    def _find_archived_by(self, last: Frontier) -> RangeSet:
+    def _find_archived_by(self, last_frontier: Frontier) -> RangeSet:
         """Return the part of the last observed log that is archived, or was given up since."""
-        kafka_partition = last.kafka_partition
-        later = RangeSet(
+        kafka_partition = last_frontier.kafka_partition
+        read_later = RangeSet(
             scan.offsets
             for scan in self.state.scans
-            if scan.kafka_partition == kafka_partition and _may_be_later(scan.leader_epoch, last.leader_epoch)
+            if scan.kafka_partition == kafka_partition
+            and _may_be_later_epoch(scan.leader_epoch, last_frontier.leader_epoch)
         )
         given_up_before = RangeSet(
             gap.offsets
             for gap in self.state.gaps_of(kafka_partition)
-            if gap.reason == "truncated" and gap.observed_at is not None and gap.observed_at <= last.observed_at
+            if gap.reason == "truncated"
+            and gap.observed_at is not None
+            and gap.observed_at <= last_frontier.observed_at
         )
         archived = self.state.coverage(kafka_partition) - self.state.deleted(kafka_partition)
-        return archived - later - given_up_before
+        return archived - read_later - given_up_before
 
-    def _find_shared_end(self, frontier: Frontier, last: Frontier) -> int:
+    def _find_shared_end(self, frontier: Frontier, last_frontier: Frontier) -> int:
         """Return the end of the offsets that this log shares with the last observed one, as far as it is known."""
-        then, now = last.leader_epoch, frontier.leader_epoch
-        if then is None or now is None or now < then:
+        earlier_epoch, leader_epoch = last_frontier.leader_epoch, frontier.leader_epoch
+        if earlier_epoch is None or leader_epoch is None or leader_epoch < earlier_epoch:
             return frontier.high_watermark
-        if now == then and last.high_watermark <= frontier.high_watermark:
-            return last.high_watermark
-        divergence = self.find_divergence(frontier, EpochMark(last.high_watermark, then))
-        shared_end = last.high_watermark if divergence is None else divergence.end_offset
+        if leader_epoch == earlier_epoch and last_frontier.high_watermark <= frontier.high_watermark:
+            return last_frontier.high_watermark
+        divergence = self.find_divergence(frontier, EpochMark(last_frontier.high_watermark, earlier_epoch))
+        shared_end = last_frontier.high_watermark if divergence is None else divergence.end_offset
         # under the current leader, the end may have moved on since
-        is_known = divergence is None or (now != then and divergence.leader_epoch is not None)
+        is_known = divergence is None or (leader_epoch != earlier_epoch and divergence.leader_epoch is not None)
         if is_known and frontier.high_watermark < shared_end:
             raise BrokerUnavailableError(
                 f"{self.topic}-{frontier.kafka_partition}: the broker says that the log ends at offset "
                 f"{frontier.high_watermark}, and that it still has what was seen there up to {shared_end}: its answers "
                 f"are behind. Run again"
             )
-        if divergence is None or now == then:
+        if divergence is None or leader_epoch == earlier_epoch:
             # a leader loses nothing: if the log is shorter, its end was reported too far on then
-            return last.high_watermark
-        if divergence.leader_epoch == then:
+            return last_frontier.high_watermark
+        if divergence.leader_epoch == earlier_epoch:
             return divergence.end_offset
         # The earlier leader may have followed another log before that end. Archived records are known to be shared.
         archived = self.state.coverage(frontier.kafka_partition).end_offset or frontier.log_start_offset
         return min(divergence.end_offset, archived)
 
 
-def _may_be_later(one: int | None, other: int | None) -> bool:
-    return one is None or other is None or one > other
+def _may_be_later_epoch(epoch: int | None, reference: int | None) -> bool:
+    return epoch is None or reference is None or epoch > reference
 
 
 def read_epoch_of_gap(kafka: KafkaSettings, topic: str, frontier: Frontier, offsets: OffsetRange) -> int | None:
-    """Read the leader epoch at the end of a new gap. None if it is unknown.
+    """Read the leader epoch of the last record before the end of a new gap. None if it is unknown.
 
-    The log must be the archived one: the epoch of another would hide that. Raises the errors of reading a range.
+    Check before that the log is the archived one: the epoch of another log would hide a truncation. Raises the errors
+    of reading a range.
     """
     if not frontier.log_start_offset < offsets.end_offset <= frontier.last_stable_offset:
         return None

@@ -73,31 +73,31 @@ class SchemaTargets:
     def project(self, values: Payload) -> Payload:
         """Return the next batch's values as they are written, each with its schema."""
         schemas, chosen = self.choose(values)
-        moved = (values.codes != NO_SCHEMA) & (chosen != values.codes)
-        if not moved.any():
+        has_other_schema = (values.codes != NO_SCHEMA) & (chosen != values.codes)
+        if not has_other_schema.any():
             return values
         codes = values.codes.copy()
         objects = list(values.objects)
-        for source, target in np.unique(np.stack([values.codes, chosen])[:, moved], axis=1).T.tolist():
+        for source, target in np.unique(np.stack([values.codes, chosen])[:, has_other_schema], axis=1).T.tolist():
             pair = values.schemas[source], schemas[target]
             rows = np.flatnonzero((values.codes == source) & (chosen == target)).tolist()
             for row, value in zip(rows, project_values([objects[row] for row in rows], *pair), strict=True):
                 if isinstance(value, ProjectionError):
-                    self._note_kept(*pair, value)
+                    self._note_unprojected(*pair, value)
                 else:
                     codes[row] = target
                     objects[row] = value
-            self._note_lacking(*pair, int((codes[rows] == target).sum()))
+            self._note_missing_fields(*pair, int((codes[rows] == target).sum()))
         return Payload(None, codes, [s for s in schemas if s is not None], objects)
 
-    def _note_kept(self, source: Schema, target: Schema, err: ProjectionError) -> None:
+    def _note_unprojected(self, source: Schema, target: Schema, err: ProjectionError) -> None:
         self._notes.note(
             f"of version {source.version} of subject {source.subject} keep their own schema, apart from version"
             f" {target.version}, which schema.compatibility={self._compatibility} chose for them",
             str(err),
         )
 
-    def _note_lacking(self, source: Schema, target: Schema, records: int) -> None:
+    def _note_missing_fields(self, source: Schema, target: Schema, records: int) -> None:
         fields = list_lacking_fields(source, target) if records else ()
         if fields:
             self._notes.note(
@@ -108,12 +108,12 @@ class SchemaTargets:
             )
 
     def choose(self, values: Payload) -> Targets:
-        """Choose the targets of the next batch."""
+        """Return the schemas to write the next batch with, and for each record its index among them."""
         if self._compatibility == "NONE" or not values.schemas:
             return [*values.schemas, None], np.where(values.codes == NO_SCHEMA, len(values.schemas), values.codes)
-        return self._by_order(values)
+        return self._choose_by_version(values)
 
-    def unordered(self, values: Payload) -> np.ndarray:
+    def find_versionless(self, values: Payload) -> np.ndarray:
         """Mark the records with a schema without a version, if versions are needed to order schemas."""
         if self._compatibility == "NONE":
             return np.zeros(len(values), bool)
@@ -121,7 +121,8 @@ class SchemaTargets:
         mask: np.ndarray = versionless[values.codes]
         return mask
 
-    def _by_order(self, values: Payload) -> Targets:
+    def _choose_by_version(self, values: Payload) -> Targets:
+        """Choose for each record the newest (FORWARD: oldest) schema so far of its subject. Records are in order."""
         schemas = [*values.schemas, *(s for s in self._reached.values() if s not in values.schemas)]
         subjects = [schema.subject for schema in values.schemas]
         chosen = np.full(len(values), len(schemas), np.int32)
@@ -131,15 +132,15 @@ class SchemaTargets:
             if not len(rows):
                 continue
             sources = self._find_sources(values, rows, self._reached.get(subject))
-            carried = schemas.index(self._reached[subject]) if subject in self._reached else 0
-            chosen[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], carried)
+            earlier_code = schemas.index(self._reached[subject]) if subject in self._reached else 0
+            chosen[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], earlier_code)
             self._reached[subject] = schemas[chosen[rows[-1]]]
         return [*schemas, None], chosen
 
-    def _find_sources(self, values: Payload, rows: Int64s, reached: Schema | None) -> Int64s:
+    def _find_sources(self, values: Payload, rows: Int64s, earlier_schema: Schema | None) -> Int64s:
         """Return, for each of `rows` of one subject, the number (from 1) of the row that gives it its schema.
 
-        It is the last row so far of the newest (FORWARD: oldest) version. 0: it came in an earlier batch, `reached`.
+        It is the last row so far of the newest (FORWARD: oldest) version. 0: the schema is that of an earlier batch.
         A transform may make several schemas of one version: so a record of that version is written with its own.
         """
         forward = self._compatibility == "FORWARD"
@@ -148,8 +149,8 @@ class SchemaTargets:
         size = len(rows) + 1
         numbers = np.arange(1, size)
         keys = versions * size + (-numbers if forward else numbers)
-        neutral = np.iinfo(np.int64).max if forward else -1
-        start = neutral if reached is None else (reached.version or 0) * size
+        no_key = np.iinfo(np.int64).max if forward else -1
+        start = no_key if earlier_schema is None else (earlier_schema.version or 0) * size
         pick = np.minimum if forward else np.maximum
         best: Int64s = pick.accumulate(np.append(start, keys))[1:]
         sources: Int64s = (-best if forward else best) % size
@@ -200,45 +201,49 @@ class Pipeline:
         self.counts = Counts()
         self.notes = Notes()
         self._steps = list(_list_steps(task, self.notes))
-        self._placing = _Placing(task)
+        self._placer = _Placer(task)
         self._targets = SchemaTargets(task.layout.schema_compatibility, self.notes)
         self.watermark_ms = watermark_ms
 
-    def parts(self, records: pa.RecordBatch, spoiled: Mapping[int, str] = _NOTHING) -> Iterator[BucketPart]:
+    def group_by_bucket(
+        self, records: pa.RecordBatch, unreadable_: Mapping[int, str] = _NOTHING
+    ) -> Iterator[BucketPart]:
         """Yield the records of a batch by bucket, in offset order within each bucket, without failed ones.
 
-        The records of `spoiled` (offset -> reason) were already damaged when they were read: they fail too.
+        The reader could not parse the headers of the `unreadable` records (offset -> reason): they fail too.
         """
         self._records = records
-        outcome = _set_unreadable_aside(ConnectBatch.of(records), spoiled)
+        outcome = _set_unreadable_aside(ConnectBatch.of(records), unreadable_)
         for step in self._steps:
             outcome = _apply_step(outcome, step)
-        places, failures = self._placing.places(outcome.batch)
+        find_places, failures = self._placer.find_places(outcome.batch)
         batch = outcome.batch
         failures = (*outcome.failures, *failures)
         if failures:
             rows = np.flatnonzero(~np.isin(batch.offsets, [f.offset for f in failures]))
             batch = batch.take(rows)
-            places = replace(places, times=places.times[rows], hours=places.hours[rows], codes=places.codes[rows])
-        self._leave_out(failures)
-        failed = len({f.offset for f in failures})
-        passed = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
+            find_places = replace(
+                find_places, times=find_places.times[rows], hours=find_places.hours[rows], codes=find_places.codes[rows]
+            )
+        self._handle_failures(failures)
+        failed_count = len({f.offset for f in failures})
+        passed_count = batch.num_rows if batch.ordinals is None else len(np.unique(batch.offsets))
         self.counts.read += records.num_rows
-        self.counts.filtered += records.num_rows - failed - passed
+        self.counts.filtered += records.num_rows - failed_count - passed_count
         self.counts.output += batch.num_rows
         if batch.num_rows:
-            yield from self._by_bucket(batch, places)
+            yield from self._split_by_bucket(batch, find_places)
         self._bad.join(records)
 
     def refuse(
         self,
         failures: Sequence[RecordFailure],
-        left_out: int,
+        output_count: int,
         *,
         is_one_of_many: bool = False,
         is_tolerable: bool = True,
     ) -> None:
-        """Note records of the current part that their format cannot hold. `left_out` outputs are not written for them.
+        """Note records of the current part that their format cannot hold: `output_count` outputs are not written.
 
         If the format cannot hold the schema itself (`is_tolerable` is false), the records are not tolerated: all
         records of a topic may have this schema. If a mapper made several records of one (`is_one_of_many`), others of
@@ -250,44 +255,47 @@ class Pipeline:
         task = self._task
         if is_one_of_many:
             check_tolerance(task.records.errors, failures, task.writer.topic, task.kafka_partition)
-        refused = self._leave_out(failures, is_tolerable=is_tolerable or is_one_of_many)
-        if is_one_of_many and refused:
-            raise build_record_error(refused, task.writer.topic, task.kafka_partition)
-        self.counts.output -= left_out
+        unresolved = self._handle_failures(failures, is_tolerable=is_tolerable or is_one_of_many)
+        if is_one_of_many and unresolved:
+            raise build_record_error(unresolved, task.writer.topic, task.kafka_partition)
+        self.counts.output -= output_count
 
-    def _leave_out(self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True) -> Sequence[RecordFailure]:
-        """Send failed records to the dead letter topic, or note them as bad. Return the failures so noted."""
-        failed = len({f.offset for f in failures})
+    def _handle_failures(
+        self, failures: Sequence[RecordFailure], *, is_tolerable: bool = True
+    ) -> Sequence[RecordFailure]:
+        """Send failed records to the dead letter topic, or note them as unresolved. Return the unresolved ones."""
+        failed_count = len({f.offset for f in failures})
         if self._task.records.errors.tolerance == "none" or not is_tolerable:
-            bad = failures
+            unresolved_failures = failures
         elif self._dead_letters is not None:
-            bad = self._dead_letters.send(self._records, failures)
+            unresolved_failures = self._dead_letters.send(self._records, failures)
         else:
-            bad = ()
-        self._bad.note(bad)
-        unresolved = len({f.offset for f in bad})
-        self.counts.unresolved += unresolved
-        self.counts.dead_letters += failed - unresolved
-        return bad
+            unresolved_failures = ()
+        self._bad.note(unresolved_failures)
+        unresolved_count = len({f.offset for f in unresolved_failures})
+        self.counts.unresolved += unresolved_count
+        self.counts.dead_letters += failed_count - unresolved_count
+        return unresolved_failures
 
-    def _by_bucket(self, batch: ConnectBatch, places: _Places) -> Iterator[BucketPart]:
-        late = self._late(batch.timestamps, places.hours)
+    def _split_by_bucket(self, batch: ConnectBatch, find_places: _Places) -> Iterator[BucketPart]:
+        """Yield the rows of each bucket, with the values projected to the schemas that they are written with."""
+        late = self._find_late(batch.timestamps, find_places.hours)
         written = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
         schemas, schema_codes = _list_schemas(written, is_needed=not self._task.layout.is_envelope)
         keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
         topics = batch.records.column("topic").dictionary_encode()
-        hours = pa.array(places.hours).dictionary_encode()
+        hours = pa.array(find_places.hours).dictionary_encode()
         names = topics.dictionary.to_pylist()
         codes = _combine_codes(
-            places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes
+            find_places.codes, hours.indices.to_numpy(), topics.indices.to_numpy(), schema_codes, key_codes
         )
         for rows in _group_rows(codes):
             first = rows[0]
-            hour = int(places.hours[first])
+            hour = int(find_places.hours[first])
             topic = names[topics.indices[int(first)].as_py()]
             bucket = Bucket(
                 None if hour == _NO_HOUR else hour,
-                places.names[places.codes[first]],
+                find_places.names[find_places.codes[first]],
                 None if topic == self._task.writer.topic else topic,
                 schemas[schema_codes[first]],
                 keys[key_codes[first]],
@@ -295,35 +303,38 @@ class Pipeline:
             part = batch.take(rows)
             if written is not batch.value and (written.codes[rows] != batch.value.codes[rows]).any():
                 part = replace(part, value=written.take(rows))
-            yield BucketPart(bucket, part, places.times[rows], int(late[rows].sum()))
+            yield BucketPart(bucket, part, find_places.times[rows], int(late[rows].sum()))
 
-    def _late(self, times: Int64s, hours: Int64s) -> Mask:
-        """Mark late records: later than one with a time past their hour and the allowed lateness."""
-        valid = hours != _NO_HOUR
-        reached = times if self._placing.by_record_time else hours
-        latest = np.maximum.accumulate(np.append(self.watermark_ms, np.where(valid, reached, self.watermark_ms)))
+    def _find_late(self, times: Int64s, hours: Int64s) -> Mask:
+        """Mark the late records. An earlier record had a time past the late one's hour and the allowed lateness."""
+        is_in_range = hours != _NO_HOUR
+        times_reached = times if self._placer.by_record_time else hours
+        latest = np.maximum.accumulate(
+            np.append(self.watermark_ms, np.where(is_in_range, times_reached, self.watermark_ms))
+        )
         self.watermark_ms = int(latest[-1])
-        late: Mask = valid & (
-            np.where(valid, hours, 0) + HOUR_MS + self._task.archive.allowed_lateness_ms <= latest[:-1]
+        late: Mask = is_in_range & (
+            np.where(is_in_range, hours, 0) + HOUR_MS + self._task.archive.allowed_lateness_ms <= latest[:-1]
         )
         return late
 
 
-def _set_unreadable_aside(batch: ConnectBatch, spoiled: Mapping[int, str]) -> Outcome:
-    bad = np.isin(batch.offsets, list(spoiled)) if spoiled else np.zeros(0, bool)
-    if not bad.any():
+def _set_unreadable_aside(batch: ConnectBatch, unreadable: Mapping[int, str]) -> Outcome:
+    is_unreadable = np.isin(batch.offsets, list(unreadable)) if unreadable else np.zeros(0, bool)
+    if not is_unreadable.any():
         return Outcome(batch)
     failures = (
-        RecordFailure(o, "HEADER_CONVERTER", _READER, _SERIALIZATION, spoiled[o]) for o in batch.offsets[bad].tolist()
+        RecordFailure(o, "HEADER_CONVERTER", _READER, _SERIALIZATION, unreadable[o])
+        for o in batch.offsets[is_unreadable].tolist()
     )
-    return Outcome(batch.take(np.flatnonzero(~bad)), tuple(failures))
+    return Outcome(batch.take(np.flatnonzero(~is_unreadable)), tuple(failures))
 
 
 def _apply_step(outcome: Outcome, step: Step) -> Outcome:
     if not outcome.batch.num_rows:
         return outcome
-    done = step(outcome.batch)
-    return Outcome(done.batch, (*outcome.failures, *done.failures))
+    step_outcome = step(outcome.batch)
+    return Outcome(step_outcome.batch, (*outcome.failures, *step_outcome.failures))
 
 
 def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
@@ -343,7 +354,7 @@ def _list_steps(task: ScanTask, notes: Notes) -> Iterator[Step]:
     if records.transforms:
         yield new_chain(records.transforms, task.writer.topic).apply
     if not layout.is_envelope:
-        yield _Writable(task).apply
+        yield _WritableCheck(task).apply
 
 
 class _Conversion:
@@ -369,7 +380,7 @@ class _Conversion:
         return Outcome(replace(batch.take(keys.positions), key=keys.payload), (*values.failures, *keys.failures))
 
 
-class _Writable:
+class _WritableCheck:
     """Refuse or leave out records that the sink cannot write. This step checks the results of the transforms."""
 
     def __init__(self, task: ScanTask) -> None:
@@ -382,19 +393,19 @@ class _Writable:
         if self._layout.null_values == "ignore" and nulls.any():
             batch = batch.take(np.flatnonzero(~nulls))
             nulls = np.zeros(batch.num_rows, bool)
-        refusals = list(self._refusals(batch, nulls)) if batch.num_rows else []
+        refusals = list(self._find_refusals(batch, nulls)) if batch.num_rows else []
         failures = (build_put_failures(batch.offsets[mask], reason) for mask, reason in refusals)
         return Outcome(batch, tuple(chain.from_iterable(failures)))
 
-    def _refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
+    def _find_refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
         if self._layout.null_values == "fail":
             yield nulls, "the value is null; behavior.on.null.values=ignore or write lets such records pass"
         yield (
-            self._mixed(batch.value, nulls),
+            self._find_mixed_schemas(batch.value, nulls),
             "records with and without a schema cannot be mixed, and the first one of this range was of the other kind",
         )
         yield (
-            self._targets.unordered(batch.value),
+            self._targets.find_versionless(batch.value),
             f"schema.compatibility={self._layout.schema_compatibility} needs the Registry's version of its schema",
         )
         yield (
@@ -406,7 +417,8 @@ class _Writable:
             yield no_key, "the key is null, and an object of keys (store.kafka.keys) holds none"
             yield find_unsafe_keys(batch, self._layout) & ~no_key, "the key holds the separator of records"
 
-    def _mixed(self, values: Payload, nulls: Mask) -> Mask:
+    def _find_mixed_schemas(self, values: Payload, nulls: Mask) -> Mask:
+        """Mark records with a schema if the first value of the range had none, or the other way round."""
         if find_format(self._layout.format).needs_schema:
             # the writer of such a format refuses every record without a schema, the first one too
             return np.zeros(len(nulls), bool)
@@ -417,7 +429,7 @@ class _Writable:
         return mixed
 
 
-class _Placing:
+class _Placer:
     """Find the place of each record: its hour in the archive, and its encoded partition."""
 
     def __init__(self, task: ScanTask) -> None:
@@ -429,10 +441,10 @@ class _Placing:
         # A record's own time, if out of range, cannot name its folder. The time of an extractor can.
         self._sets_apart = self._extractor is None and layout.partitioner in TIME_BASED
 
-    def places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
-        """Return the place of each record, and failures for records without one: their places have no meaning."""
-        hours = self._hours(batch)
-        times, failures = self._times(batch, hours)
+    def find_places(self, batch: ConnectBatch) -> tuple[_Places, tuple[RecordFailure, ...]]:
+        """Return the place of each record, and failures for records without one: their find_places have no meaning."""
+        hours = self._find_hours(batch)
+        times, failures = self._extract_times(batch, hours)
         encoding = self._partitioner.encode(batch, times)
         layout = self._task.layout
         names = [*encoding.names, layout.out_of_range_folder, layout.tombstone_partition]
@@ -448,7 +460,7 @@ class _Placing:
         layout = self._task.layout
         return layout.null_values == "write" and not layout.is_envelope
 
-    def _hours(self, batch: ConnectBatch) -> Int64s:
+    def _find_hours(self, batch: ConnectBatch) -> Int64s:
         """Return for each record the start of its hour in epoch ms, or `_NO_HOUR` outside of the archive's span."""
         task = self._task
         if not self.by_record_time:
@@ -460,7 +472,8 @@ class _Placing:
         inside = times if valid.all() else np.where(valid, times, task.earliest_ms)
         return np.where(valid, find_hour_starts(inside, task.layout.timezone), _NO_HOUR)
 
-    def _times(self, batch: ConnectBatch, hours: Int64s) -> tuple[Int64s, list[RecordFailure]]:
+    def _extract_times(self, batch: ConnectBatch, hours: Int64s) -> tuple[Int64s, list[RecordFailure]]:
+        """Return for each record the time (epoch ms) that chooses its folder, and failures for records without one."""
         if not self.by_record_time:
             return hours, []
         if self._extractor is None:
@@ -492,7 +505,7 @@ def _list_schemas(payload: Payload, *, is_needed: bool) -> tuple[Sequence[Schema
 
 
 def _combine_codes(*codes: npt.NDArray[np.integer]) -> Int64s:
-    """Return one code for each combination that occurs."""
+    """Return for each row one code of its combination of `codes`: two rows have one if they agree in all of them."""
     combined = np.zeros(len(codes[0]), np.int64)
     for other in codes:
         if len(other) and (other == other[0]).all():

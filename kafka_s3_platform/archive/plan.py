@@ -40,7 +40,7 @@ OffsetLookup = Callable[[Iterable[int], Sequence[int]], Answers[int, Mapping[int
 
 
 class _UnansweredError(Exception):
-    """One kafka partition does not answer. An error of the whole cluster is raised as it is."""
+    """The broker does not answer for one kafka partition. An error of the whole cluster is raised as it is."""
 
     def __init__(self, failure: PlatformError) -> None:
         super().__init__(str(failure))
@@ -49,7 +49,7 @@ class _UnansweredError(Exception):
 
 @dataclass(frozen=True)
 class PlanInput:
-    """The input of a plan."""
+    """What a plan is made from: the settings, the observed logs, the index, and a function for ListOffsets."""
 
     config: ConnectorConfig
     description: TopicDescription
@@ -63,8 +63,8 @@ class PlanInput:
 
     def without(self, failures: Mapping[int, PlatformError]) -> "PlanInput":
         """Return the same without these kafka partitions."""
-        remaining = {p: f for p, f in self.frontiers.items() if p not in failures}
-        return replace(self, frontiers=remaining, failures={**self.failures, **failures})
+        healthy = {p: f for p, f in self.frontiers.items() if p not in failures}
+        return replace(self, frontiers=healthy, failures={**self.failures, **failures})
 
     @property
     def now(self) -> datetime:
@@ -134,16 +134,18 @@ def plan_hours(plan_input: PlanInput, hours: Sequence[datetime]) -> ReservablePl
     plan_input = plan_input.without(answers.failures)
 
     def plan(frontier: Frontier) -> tuple[ReadPlan, list[HourRange]]:
-        offsets = _Offsets(plan_input, frontier, offsets_at[frontier.kafka_partition])
-        read = offsets.read(hours)
-        ranges = [offsets.hour_range(hour) for hour in hours]
+        offsets = _PartitionOffsets(plan_input, frontier, offsets_at[frontier.kafka_partition])
+        read_plan = offsets.plan_read(hours)
+        ranges = [offsets.find_hour_range(hour) for hour in hours]
         # if records are lost, the hours stay due until somebody allows the gap
-        return read, ranges if read.failure is None else [replace(hour_range, end_offset=None) for hour_range in ranges]
+        return read_plan, ranges if read_plan.failure is None else [
+            replace(find_hour_range, end_offset=None) for find_hour_range in ranges
+        ]
 
-    planned, failed = _plan_each(plan_input, plan)
-    planned_hours = [hour_range for _, hour_ranges in planned.values() for hour_range in hour_ranges]
-    planned_hours += [HourRange(hour, kafka_partition, None, None) for kafka_partition in failed for hour in hours]
-    return _build_plan(plan_input, [read for read, _ in planned.values()], planned_hours, failed)
+    plans, failures = _plan_each(plan_input, plan)
+    planned_hours = [find_hour_range for _, hour_ranges in plans.values() for find_hour_range in hour_ranges]
+    planned_hours += [HourRange(hour, kafka_partition, None, None) for kafka_partition in failures for hour in hours]
+    return _build_plan(plan_input, [read_plan for read_plan, _ in plans.values()], planned_hours, failures)
 
 
 def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]:
@@ -156,20 +158,20 @@ def list_bounds(config: ConnectorConfig, hours: Sequence[datetime]) -> list[int]
 
 def plan_until_now(plan_input: PlanInput) -> ReservablePlan:
     """Plan all readable offsets that are not archived, of any hour. Failures are as in `plan_hours`."""
-    planned, failed = _plan_each(plan_input, lambda frontier: _plan_read_until_now(plan_input, frontier))
-    return _build_plan(plan_input, list(planned.values()), (), failed)
+    plans, failures = _plan_each(plan_input, lambda frontier: _plan_read_until_now(plan_input, frontier))
+    return _build_plan(plan_input, list(plans.values()), (), failures)
 
 
 def _plan_each(plan_input: PlanInput, plan: Callable[[Frontier], T]) -> tuple[dict[int, T], dict[int, PlatformError]]:
     """Plan each kafka partition. Return the plans, and the errors of kafka partitions without a plan."""
-    planned: dict[int, T] = {}
+    plans: dict[int, T] = {}
     failures = dict(plan_input.failures)
     for kafka_partition, frontier in sorted(plan_input.frontiers.items()):
         try:
-            planned[kafka_partition] = plan(frontier)
+            plans[kafka_partition] = plan(frontier)
         except _UnansweredError as err:
             failures[kafka_partition] = err.failure
-    return dict(Answers(planned, failures).any_or_raise()), failures
+    return dict(Answers(plans, failures).any_or_raise()), failures
 
 
 def _build_plan(
@@ -184,24 +186,24 @@ def _build_plan(
 
 
 @dataclass(frozen=True)
-class _Offsets:
+class _PartitionOffsets:
     """The offsets o(t) of one kafka partition, and the rules to make ranges of them."""
 
     plan_input: PlanInput
     frontier: Frontier
     offset_at: Mapping[int, OffsetAtTime]
 
-    def hour_range(self, hour: datetime) -> HourRange:
-        start = self.start(hour)
+    def find_hour_range(self, hour: datetime) -> HourRange:
+        start = self.find_start(hour)
         log_start = self.frontier.log_start_offset
         return HourRange(hour, self.frontier.kafka_partition, start, self._find_end(hour, start), log_start)
 
     def _find_end(self, hour: datetime, start: int) -> int | None:
         """Return the end of the hour. Return None while more of it may come: the hour or a transaction is open."""
-        over = hour + HOUR + self.plan_input.lateness
-        if self.plan_input.now < over:
+        end_of_lateness = hour + HOUR + self.plan_input.lateness
+        if self.plan_input.now < end_of_lateness:
             return None
-        offset = self.offset_at[to_epoch_ms(over)]
+        offset = self.offset_at[to_epoch_ms(end_of_lateness)]
         stable = self.frontier.last_stable_offset
         if isinstance(offset, int) and offset <= stable:
             return max(start, offset)
@@ -209,52 +211,55 @@ class _Offsets:
             return max(start, stable)
         return None
 
-    def start(self, hour: datetime) -> int:
+    def find_start(self, hour: datetime) -> int:
         return find_hour_start(self.plan_input.state, self.frontier, self.offset_at[to_epoch_ms(hour)])
 
-    def read(self, hours: Sequence[datetime]) -> ReadPlan:
-        start = self.start(hours[0])
+    def plan_read(self, hours: Sequence[datetime]) -> ReadPlan:
+        """Plan the ranges to read for contiguous `hours`: what is readable of them and not archived."""
+        start = self.find_start(hours[0])
         kafka_partition = self.frontier.kafka_partition
         begin = find_read_start(self.plan_input.state, kafka_partition, hours[0], start)
         lost = find_lost_offsets(self.plan_input.state, self.frontier, hours, self.plan_input.lateness)
         gaps, failure = _record_or_refuse_gaps(
             self.plan_input, self.frontier, lost, f"hour {hours[0]:%Y-%m-%dT%H:%M%z}"
         )
-        readable = make_span(max(begin, self.frontier.log_start_offset), self._end(hours, start))
+        readable = make_span(max(begin, self.frontier.log_start_offset), self._find_read_end(hours, start))
         needed = readable - _find_archived(self.plan_input.state, self.frontier)
         marks = [(o, t) for t, o in self.offset_at.items() if isinstance(o, int)]
         return ReadPlan(
             kafka_partition,
-            _cut_ranges(self.plan_input, needed, [o for o, _ in marks]),
+            _split_ranges(self.plan_input, needed, [o for o, _ in marks]),
             tuple(sorted(marks)),
             gaps,
             failure,
         )
 
-    def _end(self, hours: Sequence[datetime], start: int) -> int:
-        last = hours[-1]
+    def _find_read_end(self, hours: Sequence[datetime], start: int) -> int:
+        """Return the offset to read up to for `hours`, which begin at `start`."""
+        last_hour = hours[-1]
         plan_input = self.plan_input
         # The newest closed hour (and an open one) is read up to now. The coverage then reaches the high watermark, and
         # the closed hour is complete at once.
-        if last + 2 * HOUR + plan_input.lateness > plan_input.now:
+        if last_hour + 2 * HOUR + plan_input.lateness > plan_input.now:
             return self.frontier.last_stable_offset
-        end = self._at(to_epoch_ms(last + HOUR + plan_input.lateness))
+        end = find_readable_offset(self.frontier, self.offset_at[to_epoch_ms(last_hour + HOUR + plan_input.lateness)])
         covered = _find_archived(plan_input.state, self.frontier)
         if end > start and not covered.covers(start, end):
             return end
-        if plan_input.state.judge.is_complete(last, plan_input.lateness):
+        if plan_input.state.judge.is_complete(last_hour, plan_input.lateness):
             return start
-        return self._beyond(last, start, covered)
+        return self._find_end_beyond(last_hour, start, covered)
 
-    def _beyond(self, last: datetime, start: int, covered: RangeSet) -> int:
-        """Return an end for an hour if o(t) shows nothing new.
+    def _find_end_beyond(self, last_hour: datetime, start: int, covered: RangeSet) -> int:
+        """Return an offset to read up to if o(t) of the last hour's end shows nothing that is not archived.
 
-        It lies one step further, so that every run makes progress.
+        It is the next higher o(t) of a later time, so that every run makes progress.
         """
         reached = next((r.end_offset for r in covered if start in r), start)
-        hours_left = int((self.plan_input.now - last) / HOUR) + HOURS_AHEAD
+        hours_left = int((self.plan_input.now - last_hour) / HOUR) + HOURS_AHEAD
         steps = [
-            to_epoch_ms(last + HOUR * 2**n + self.plan_input.lateness) for n in range(1, hours_left.bit_length() + 1)
+            to_epoch_ms(last_hour + HOUR * 2**n + self.plan_input.lateness)
+            for n in range(1, hours_left.bit_length() + 1)
         ]
         # all kafka partitions at once: the others look up the same
         answers = self.plan_input.lookup(self.plan_input.frontiers, steps)
@@ -263,9 +268,6 @@ class _Offsets:
         offset_at = answers.results[self.frontier.kafka_partition]
         ends = [offset_at[t] for t in steps]
         return next((o for o in ends if isinstance(o, int) and o > reached), self.frontier.last_stable_offset)
-
-    def _at(self, timestamp: int) -> int:
-        return find_readable_offset(self.frontier, self.offset_at[timestamp])
 
 
 def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime) -> int:
@@ -280,12 +282,12 @@ def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime)
 
 
 def _find_archived(state: IndexState, frontier: Frontier) -> RangeSet:
-    """Return the coverage without offsets recorded as deleted by retention but still in the log.
+    """Return the offsets that need not be read. Offsets recorded as deleted, but still in the log, must be.
 
     A broker once reported a later log start for these.
     """
-    there = make_span(frontier.log_start_offset, frontier.last_stable_offset)
-    return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & there)
+    log_offsets = make_span(frontier.log_start_offset, frontier.last_stable_offset)
+    return state.coverage(frontier.kafka_partition) - (state.deleted(frontier.kafka_partition) & log_offsets)
 
 
 def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
@@ -298,11 +300,11 @@ def find_readable_offset(frontier: Frontier, answer: OffsetAtTime) -> int:
 def _plan_read_until_now(plan_input: PlanInput, frontier: Frontier) -> ReadPlan:
     kafka_partition = frontier.kafka_partition
     log_start = frontier.log_start_offset
-    covered = _find_archived(plan_input.state, frontier)
+    archived = _find_archived(plan_input.state, frontier)
     lost = find_deleted_offsets(plan_input.state, frontier)
     gaps, failure = _record_or_refuse_gaps(plan_input, frontier, lost, "everything up to now")
-    needed = make_span(log_start, frontier.last_stable_offset) - covered
-    return ReadPlan(kafka_partition, _cut_ranges(plan_input, needed, []), gaps=gaps, failure=failure)
+    needed = make_span(log_start, frontier.last_stable_offset) - archived
+    return ReadPlan(kafka_partition, _split_ranges(plan_input, needed, []), gaps=gaps, failure=failure)
 
 
 def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, start: int) -> int:
@@ -311,8 +313,8 @@ def find_read_start(state: IndexState, kafka_partition: int, hour: datetime, sta
     Reading begins at the planned start of `hour`, or of the hour before it. Records may have been left unread there:
     they came late, or in a transaction still open when the hour before was archived.
     """
-    planned = (state.hour_start(kafka_partition, h) for h in (hour - HOUR, hour))
-    return min([start, *(p for p in planned if p is not None)])
+    planned_starts = (state.hour_start(kafka_partition, h) for h in (hour - HOUR, hour))
+    return min([start, *(p for p in planned_starts if p is not None)])
 
 
 def find_lost_offsets(
@@ -322,33 +324,33 @@ def find_lost_offsets(
 
     The judge knows about records deleted before archiving began: no run could have archived them.
     """
-    deleted = find_deleted_offsets(state, frontier)
-    if not deleted:
-        return deleted
+    deleted_offsets = find_deleted_offsets(state, frontier)
+    if not deleted_offsets:
+        return deleted_offsets
     kafka_partition = frontier.kafka_partition
     ranges: list[OffsetRange] = []
     for hour in hours:
         end = state.judge.find_end_of(kafka_partition, hour, lateness)
         known_end = frontier.high_watermark if end is None else end
         ranges += state.judge.find_may_hold(kafka_partition, hour, known_end)
-    return deleted & RangeSet(ranges)
+    return deleted_offsets & RangeSet(ranges)
 
 
 def find_deleted_offsets(state: IndexState, frontier: Frontier) -> RangeSet:
     """Return the log's offsets, from the start of archiving on, deleted before they were archived or given up."""
     kafka_partition = frontier.kafka_partition
-    first = state.find_first_log_start(kafka_partition)
-    began_with = frontier.log_start_offset if first is None else first
+    first_start = state.find_first_log_start(kafka_partition)
+    archive_start = frontier.log_start_offset if first_start is None else first_start
     # a truncated log may begin before that
     unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == kafka_partition)
-    log_offsets = make_span(began_with, frontier.log_start_offset) | unresolved & make_span(
+    log_offsets = make_span(archive_start, frontier.log_start_offset) | unresolved & make_span(
         0, frontier.log_start_offset
     )
     return log_offsets - state.coverage(kafka_partition)
 
 
 def _record_or_refuse_gaps(
-    plan_input: PlanInput, frontier: Frontier, lost: RangeSet, what: str
+    plan_input: PlanInput, frontier: Frontier, lost: RangeSet, purpose: str
 ) -> tuple[tuple[Gap, ...], OffsetGapError | None]:
     """Return lost offsets as gaps if gaps are allowed, else as an error."""
     if not lost or plan_input.config.archive.allow_gaps:
@@ -356,13 +358,16 @@ def _record_or_refuse_gaps(
         return tuple(Gap(number, r.start_offset, r.end_offset, "retention") for r in lost), None
     return (), OffsetGapError(
         f"{plan_input.description.topic}-{frontier.kafka_partition}: offsets {', '.join(map(str, lost))} were deleted "
-        f"before they were archived, and {what} may have held some of them. To record the gap and archive the rest, "
+        f"before they were archived, and {purpose} may have held some of them. To record the gap and archive the rest, "
         f"set archive.allow.gaps=true"
     )
 
 
-def _cut_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:
-    """Cut at `bounds` and at every cell. So the ends of segments depend on offsets and configuration alone."""
+def _split_ranges(plan_input: PlanInput, needed: RangeSet, bounds: Sequence[int]) -> tuple[OffsetRange, ...]:
+    """Split the needed offsets at `bounds` and at every cell, where segments end.
+
+    So the ends of segments depend on offsets and configuration alone.
+    """
     cell = compute_cell_size(plan_input.config)
     pieces: list[OffsetRange] = []
     for item in needed:

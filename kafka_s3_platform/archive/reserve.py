@@ -11,10 +11,10 @@ from itertools import chain
 
 from kafka_s3_platform.archive.observation import (
     ArchivedLogs,
-    asking_leaders,
     compare_starts,
     complete_frontiers,
     observe_until_unchanged,
+    open_divergence_finder,
     refuse_another_topic,
 )
 from kafka_s3_platform.archive.plan import PlanInput, ReservablePlan, list_bounds, plan_hours, plan_until_now
@@ -98,15 +98,15 @@ def _choose_groups(admin: ClusterAdmin, config: ConnectorConfig) -> list[tuple[s
         return []
     for error in listing.errors:
         _log_warning(error)
-    chosen = [(g, s) for g, s in sorted(listing.states.items()) if any(p.fullmatch(g) for p in patterns)]
-    if not chosen:
+    matching = [(g, s) for g, s in sorted(listing.states.items()) if any(p.fullmatch(g) for p in patterns)]
+    if not matching:
         names = ", ".join(config.archive.consumer_groups)
         _log_warning(f"no consumer group is named {names}, or none that may be seen (DESCRIBE)")
-    return chosen
+    return matching
 
 
-def _log_warning(what: object) -> None:
-    logger.warning("offsets of consumer groups were not archived, earlier ones stay: %s", what)
+def _log_warning(reason: object) -> None:
+    logger.warning("offsets of consumer groups were not archived, earlier ones stay: %s", reason)
 
 
 @dataclass(frozen=True)
@@ -163,25 +163,30 @@ def reserve_plans(
     def step(snapshot: ConnectorSnapshot) -> Reservations:
         snapshot.load_states(descriptions)
         # a topic with damaged rows fails here, alone
-        readable, damaged = try_topics(descriptions, lambda topic: snapshot.topic(topic).state)
-        looked = observe_until_unchanged(
+        readable, damages = try_topics(descriptions, lambda topic: snapshot.topic(topic).state)
+        observed = observe_until_unchanged(
             admin,
             {topic: descriptions[topic] for topic in readable},
             lambda topics: _observe_and_plan(requests, snapshot, admin, topics, clock),
         )
-        failures = {**damaged, **looked.failures}
-        planned = {
-            topic: _Planned(description, *topic_plan) for topic, (description, topic_plan) in looked.results.items()
+        failures = {**damages, **observed.failures}
+        topic_plans = {
+            topic: _TopicPlan(description, *topic_plan) for topic, (description, topic_plan) in observed.results.items()
         }
-        if any(topic_plan.plan.needed for topic_plan in planned.values()):
+        if any(topic_plan.plan.needed for topic_plan in topic_plans.values()):
             runner.start()
-        leases = _commit_plans(requests, snapshot, planned)
+        leases = _commit_plans(requests, snapshot, topic_plans)
         plans: dict[str, ReservedPlan] = {}
-        for topic, topic_plan in planned.items():
+        for topic, topic_plan in topic_plans.items():
             _log_plan(topic, topic_plan.plan, leases[topic].epoch)
-            before = snapshot.topic(topic)
+            topic_snapshot = snapshot.topic(topic)
             plans[topic] = ReservedPlan(
-                requests[topic], leases[topic], topic_plan.description, topic_plan.plan, before.state, before.index_id
+                requests[topic],
+                leases[topic],
+                topic_plan.description,
+                topic_plan.plan,
+                topic_snapshot.state,
+                topic_snapshot.index_id,
             )
         return Reservations(plans, failures)
 
@@ -189,7 +194,7 @@ def reserve_plans(
 
 
 @dataclass(frozen=True)
-class _Planned:
+class _TopicPlan:
     description: TopicDescription
     groups: Sequence[CommittedOffset]
     plan: ReservablePlan
@@ -202,6 +207,7 @@ def _observe_and_plan(
     descriptions: Mapping[str, TopicDescription],
     clock: StoreClock,
 ) -> Answers[str, tuple[Sequence[CommittedOffset], ReservablePlan]]:
+    """Observe the groups' offsets and the logs of the topics. Return them with the plan of each topic."""
     config = next(iter(requests.values())).config
     observed_at = clock.earlier_now()
     kafka_partitions = {topic: description.kafka_partitions for topic, description in descriptions.items()}
@@ -212,20 +218,20 @@ def _observe_and_plan(
     hours = {topic: requests[topic].hours for topic in ends.results}
     offsets.ask_ahead({t: (ends.results[t].results, list_bounds(config, due)) for t, due in hours.items() if due})
     # The log starts come last: offsets that retention deletes before are known to be deleted.
-    looked = admin.add_log_starts(ends)
+    observed = admin.add_log_starts(ends)
 
     def prepare(topic: str) -> PlanInput:
-        answers = looked.results[topic]
+        answers = observed.results[topic]
         state = snapshot.topic(topic).state
         description = descriptions[topic]
         refuse_another_topic(description, state)
         config = requests[topic].config
-        with asking_leaders(config.kafka, topic) as find_divergence:
+        with open_divergence_finder(config.kafka, topic) as find_divergence:
             logs = ArchivedLogs(config, topic, state, find_divergence)
             changed = logs.find_changed(answers.results)
-            same = {p: f for p, f in answers.results.items() if p not in changed}
-            cut_off = logs.find_cut_off(same)
-        undecided = _doubt_starts(requests[topic], state, same, offsets)
+            unchanged = {p: f for p, f in answers.results.items() if p not in changed}
+            cut_off = logs.find_cut_off(unchanged)
+        undecided = _doubt_starts(requests[topic], state, unchanged, offsets)
         failures = {**answers.failures, **changed, **cut_off.failures, **undecided}
         healthy = Answers({p: f for p, f in answers.results.items() if p not in failures}, failures).any_or_raise()
         frontiers = complete_frontiers(description, observed_at, healthy)
@@ -237,9 +243,9 @@ def _observe_and_plan(
             return groups[topic], plan_until_now(plan_inputs[topic])
         return groups[topic], plan_hours(plan_inputs[topic], topic_hours)
 
-    plan_inputs, unprepared = try_topics(looked.results, prepare)
-    planned, unplanned = try_topics(plan_inputs, plan)
-    return Answers(planned, {**looked.failures, **unprepared, **unplanned})
+    plan_inputs, unprepared = try_topics(observed.results, prepare)
+    plans, unplanned = try_topics(plan_inputs, plan)
+    return Answers(plans, {**observed.failures, **unprepared, **unplanned})
 
 
 def _doubt_starts(
@@ -255,9 +261,9 @@ def _doubt_starts(
     start = to_epoch_ms(hour)
     answers = offsets.of_topic(request.topic)(frontiers, [start]).results
     starts = {kafka_partition: offset_at[start] for kafka_partition, offset_at in answers.items()}
-    compared = compare_starts(request.config, request.topic, state, frontiers.values(), hour, starts)
-    for kafka_partition, is_so in compared.results.items():
-        if not is_so:
+    confirmations = compare_starts(request.config, request.topic, state, frontiers.values(), hour, starts)
+    for kafka_partition, is_confirmed in confirmations.results.items():
+        if not is_confirmed:
             offsets.doubt(request.topic, kafka_partition, start)
             logger.warning(
                 "%s-%d: the broker answers that the hour %s begins at offset %s, and the log does not hold the record "
@@ -267,25 +273,26 @@ def _doubt_starts(
                 f"{hour:%Y-%m-%dT%H:%M%z}",
                 starts[kafka_partition],
             )
-    return compared.failures
+    return confirmations.failures
 
 
 def _commit_plans(
-    requests: Mapping[str, ArchiveRequest], snapshot: ConnectorSnapshot, planned: Mapping[str, _Planned]
+    requests: Mapping[str, ArchiveRequest], snapshot: ConnectorSnapshot, plans: Mapping[str, _TopicPlan]
 ) -> Mapping[str, Lease]:
-    if not planned:
+    """Commit all plans at once. Return the lease of each topic, which ends the reservations that overlap it."""
+    if not plans:
         return {}
     changes: dict[str, Change] = {}
     superseded: dict[str, Sequence[Reservation]] = {}
-    for topic, topic_plan in planned.items():
+    for topic, topic_plan in plans.items():
         state = snapshot.topic(topic).state
         changes[topic] = _build_change(requests[topic], state, topic_plan, snapshot.version + 1)
         superseded[topic] = state.conflicting(topic_plan.plan.needed)
     return take_leases(snapshot, changes, superseded)
 
 
-def _build_change(request: ArchiveRequest, state: IndexState, planned: _Planned, epoch: int) -> Change:
-    plan = planned.plan
+def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _TopicPlan, epoch: int) -> Change:
+    plan = topic_plan.plan
     reservations: list[Reservation] = []
     for kafka_partition, ranges in plan.needed.items():
         for item in ranges:
@@ -294,24 +301,24 @@ def _build_change(request: ArchiveRequest, state: IndexState, planned: _Planned,
     return Change(
         added=(
             *reservations,
-            *_new_hours(state, plan.hours),
+            *_list_new_hours(state, plan.hours),
             *plan.frontiers,
-            *_new_generation(state, planned.description),
+            *_list_new_generation(state, topic_plan.description),
             *plan.gaps,
-            *planned.groups,
+            *topic_plan.groups,
         ),
-        removed=match_replaced_groups(state, planned.groups),
+        removed=match_replaced_groups(state, topic_plan.groups),
         run_id=request.run_id,
     )
 
 
-def _new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
-    planned = [*hours]
-    recorded = {*state.hours, *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in planned))}
-    return [hour for hour in planned if hour not in recorded]
+def _list_new_hours(state: IndexState, hours: Iterable[HourRange]) -> list[HourRange]:
+    hours_ = [*hours]
+    recorded = {*state.hours, *chain.from_iterable(month.hours for month in state.read_folded(h.hour for h in hours_))}
+    return [hour for hour in hours_ if hour not in recorded]
 
 
-def _new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:
+def _list_new_generation(state: IndexState, description: TopicDescription) -> list[IndexRow]:
     if state.topic == description.generation:
         return []
     return [description.generation]

@@ -59,7 +59,9 @@ def look_up_hour_offsets(
         times = range(to_epoch_ms(archive.start_hour), to_epoch_ms(reserved.planned_at), HOUR_MS)
         lookups[topic] = [r.kafka_partition for r in reserved.plan.reads if r.ranges], times
     if all(plan.request.config.layout.timestamp_extractor != "Wallclock" for plan in plans.values()):
-        return Answers({t: Answers({p: {} for p in reads}, {}) for t, (reads, _) in lookups.items()}, {})
+        return Answers(
+            {t: Answers({p: {} for p in kafka_partitions}, {}) for t, (kafka_partitions, _) in lookups.items()}, {}
+        )
     return admin.offsets_for_times_of(lookups)
 
 
@@ -74,16 +76,18 @@ def build_tasks(
     parts: list[tuple[ReservedPlan, ReadPlan, tuple[OffsetRange, ...]]] = []
     for reserved in plans:
         task_size = reserved.request.config.archive.task_size
-        for read in reserved.plan.reads:
-            if read.kafka_partition in hour_offsets[reserved.request.topic]:
-                parts += ((reserved, read, ranges) for ranges in _group_ranges(read, reserved.state, task_size))
+        for read_plan in reserved.plan.reads:
+            if read_plan.kafka_partition in hour_offsets[reserved.request.topic]:
+                parts += (
+                    (reserved, read_plan, ranges) for ranges in _group_ranges(read_plan, reserved.state, task_size)
+                )
     if not parts:
         return []
-    concurrent = min(runner.at_once(parts[0][0].request.config.tasks_max), len(parts))
+    task_count = min(runner.at_once(parts[0][0].request.config.tasks_max), len(parts))
     tasks: list[ScanTask] = []
-    for reserved, read, ranges in parts:
-        offsets = hour_offsets[reserved.request.topic][read.kafka_partition]
-        tasks.append(_build_task(reserved, offsets, read, ranges, concurrent))
+    for reserved, read_plan, ranges in parts:
+        offsets = hour_offsets[reserved.request.topic][read_plan.kafka_partition]
+        tasks.append(_build_task(reserved, offsets, read_plan, ranges, task_count))
     return tasks
 
 
@@ -92,14 +96,14 @@ def group_tasks(tasks: Sequence[ScanTask], at_once: int) -> list[tuple[ScanTask,
     return deal_out(tasks, lambda task: task.size + TASK_COST, at_once)
 
 
-def _group_ranges(read: ReadPlan, state: IndexState, task_size: int) -> Iterator[tuple[OffsetRange, ...]]:
+def _group_ranges(read_plan: ReadPlan, state: IndexState, task_size: int) -> Iterator[tuple[OffsetRange, ...]]:
     """Group the new ranges, and apart from them the unresolved ones.
 
     If too much fails again, a task gives up the rest of its ranges: no new range should be among them.
     """
-    unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read.kafka_partition)
+    unresolved = RangeSet(u.offsets for u in state.unresolved if u.kafka_partition == read_plan.kafka_partition)
     for is_retry in (False, True):
-        ranges = [r for r in read.ranges if unresolved.covers(r.start_offset, r.end_offset) is is_retry]
+        ranges = [r for r in read_plan.ranges if unresolved.covers(r.start_offset, r.end_offset) is is_retry]
         yield from _fill_groups(ranges, task_size)
 
 
@@ -116,9 +120,9 @@ def _fill_groups(ranges: Sequence[OffsetRange], task_size: int) -> list[tuple[Of
 def _build_task(
     reserved: ReservedPlan,
     hour_offsets: HourOffsets,
-    read: ReadPlan,
+    read_plan: ReadPlan,
     ranges: tuple[OffsetRange, ...],
-    concurrent: int,
+    task_count: int,
 ) -> ScanTask:
     config = reserved.request.config
     start_offset = ranges[0].start_offset
@@ -129,16 +133,16 @@ def _build_task(
         archive=config.archive,
         records=config.records,
         writer=reserved.writer,
-        kafka_partition=read.kafka_partition,
+        kafka_partition=read_plan.kafka_partition,
         ranges=ranges,
-        epoch_marks=tuple(_find_epoch_mark(reserved, read.kafka_partition, r.start_offset) for r in ranges),
+        epoch_marks=tuple(_find_epoch_mark(reserved, read_plan.kafka_partition, r.start_offset) for r in ranges),
         earliest_ms=to_epoch_ms(config.archive.start_hour),
         latest_ms=to_epoch_ms(reserved.planned_at) + DAY_MS,
-        watermark_ms=max((timestamp for offset, timestamp in read.marks if offset < start_offset), default=0),
-        condemned=reserved.state.condemned_offsets(read.kafka_partition),
+        watermark_ms=max((timestamp for offset, timestamp in read_plan.marks if offset < start_offset), default=0),
+        condemned=reserved.state.condemned_offsets(read_plan.kafka_partition),
         hour_offsets=_select_hour_offsets(config, hour_offsets, ranges),
-        records_per_second=_share_limit(config.archive.records_per_second, concurrent),
-        bytes_per_second=_share_limit(config.archive.bytes_per_second, concurrent),
+        records_per_second=_share_limit(config.archive.records_per_second, task_count),
+        bytes_per_second=_share_limit(config.archive.bytes_per_second, task_count),
     )
 
 
@@ -158,9 +162,9 @@ def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset:
     if start_offset < (reserved.state.gap_offsets(kafka_partition, "truncated").end_offset or 0):
         return None
     frontier = next((f for f in reserved.plan.frontiers if f.kafka_partition == kafka_partition), None)
-    now, log_start = (frontier.leader_epoch, frontier.log_start_offset) if frontier else (None, 0)
+    leader_epoch, log_start = (frontier.leader_epoch, frontier.log_start_offset) if frontier else (None, 0)
     mark = reserved.state.find_epoch_mark(kafka_partition, log_start, start_offset)
-    if mark is not None and now is not None and mark.leader_epoch > now:
+    if mark is not None and leader_epoch is not None and mark.leader_epoch > leader_epoch:
         logger.warning(
             "%s-%d: what is archived below offset %d is of leader epoch %d, the leader is of epoch %d: whether the log "
             "was truncated there is not known",
@@ -168,7 +172,7 @@ def _find_epoch_mark(reserved: ReservedPlan, kafka_partition: int, start_offset:
             kafka_partition,
             mark.offset,
             mark.leader_epoch,
-            now,
+            leader_epoch,
         )
         return None
     return mark
@@ -181,11 +185,11 @@ def _select_hour_offsets(
     if config.layout.timestamp_extractor != "Wallclock":
         return ()
     offsets = [(o, t) for t, o in sorted(hour_offsets.items()) if isinstance(o, int)]
-    inside = [(o, t) for o, t in offsets if o < ranges[-1].end_offset]
-    before = [t for o, t in inside if o <= ranges[0].start_offset]
-    first = before[-1] if before else to_epoch_ms(config.archive.start_hour)
+    until_end = [(o, t) for o, t in offsets if o < ranges[-1].end_offset]
+    earlier_times = [t for o, t in until_end if o <= ranges[0].start_offset]
+    first_time = earlier_times[-1] if earlier_times else to_epoch_ms(config.archive.start_hour)
     # Of hours that begin at the same offset, all but the last are empty. `dict` keeps the last.
-    return tuple(dict([(0, first), *inside]).items())
+    return tuple(dict([(0, first_time), *until_end]).items())
 
 
 def archive_topic(request: ArchiveRequest, runner: TaskRunner) -> ArchiveReport:
@@ -213,13 +217,13 @@ def archive_topics(
     store = ObjectStore(config.store)
     index = ConnectorIndex.of(config)
     with ClusterAdmin(config.kafka, begins=True) as admin:
-        described = admin.describe_topics(by_topic)
-        if not described.results:
+        descriptions = admin.describe_topics(by_topic)
+        if not descriptions.results:
             # the store is not checked: the error to report is Kafka's
-            return described.failures
+            return descriptions.failures
         _check_store(config, store)
-        failures = {**described.failures, **find_wrong_clocks(config, store, admin, described.results)}
-        healthy = {topic: description for topic, description in described.results.items() if topic not in failures}
+        failures = {**descriptions.failures, **find_wrong_clocks(config, store, admin, descriptions.results)}
+        healthy = {topic: description for topic, description in descriptions.results.items() if topic not in failures}
         if not healthy:
             return failures
         reserved = reserve_plans(by_topic, healthy, index, admin, store.clock, runner)
@@ -227,9 +231,9 @@ def archive_topics(
         if not reserved.plans:
             return failures
         with released_on_failure(index, [plan.lease for plan in reserved.plans.values()]):
-            done = _Run(index, reserved.plans, admin, runner).run()
-        release_leases(index, [run.reserved.lease for run in done.values() if run.error])
-        return {**failures, **dict(_build_reports(index, done))}
+            topic_runs = _Run(index, reserved.plans, admin, runner).run()
+        release_leases(index, [run.reserved.lease for run in topic_runs.values() if run.error])
+        return {**failures, **dict(_build_reports(index, topic_runs))}
 
 
 def _check_store(config: ConnectorConfig, store: ObjectStore) -> None:
@@ -300,94 +304,98 @@ class _Run:
         self._hours: set[datetime] = set()
         """The hours of records read so far."""
 
-        first = next(iter(plans.values())).request
-        self._config = first.config
-        self._what = f"archive {first.topic if len(plans) == 1 else f'{len(plans)} topics of {first.config.name}'}"
+        self._config = next(iter(plans.values())).request.config
+        topics = next(iter(plans)) if len(plans) == 1 else f"{len(plans)} topics of {self._config.name}"
+        self._what = f"archive {topics}"
 
     def run(self) -> Mapping[str, _TopicRun]:
         """Scan and commit all. Raises errors that all topics share."""
         groups = self._build_groups()
         for at in range(0, max(1, len(groups)), SLICE_TASKS):
-            open_groups = [self._drop_over(group) for group in groups[at : at + SLICE_TASKS]]
-            again = self._scan([group for group in open_groups if group])
-            if again:
-                self._scan([(task,) for task in again])
+            groups_left = [self._drop_ended(group) for group in groups[at : at + SLICE_TASKS]]
+            retries = self._scan([group for group in groups_left if group])
+            if retries:
+                self._scan([(task,) for task in retries])
             self._commit()
         return self._topics
 
     def _build_groups(self) -> list[tuple[ScanTask, ...]]:
-        hour_offsets = look_up_hour_offsets({topic: done.reserved for topic, done in self._topics.items()}, self._admin)
+        hour_offsets = look_up_hour_offsets(
+            {topic: topic_run.reserved for topic, topic_run in self._topics.items()}, self._admin
+        )
         for topic, err in hour_offsets.failures.items():
             self._topics[topic].error = err
         offsets = {}
         for topic, answers in hour_offsets.results.items():
-            done = self._topics[topic]
-            unread = [r for r in done.reserved.plan.reads if r.kafka_partition in answers.failures]
-            done.failed += [
-                FailedScan(r.kafka_partition, r.ranges, answers.failures[r.kafka_partition]) for r in unread
+            topic_run = self._topics[topic]
+            unanswered = [r for r in topic_run.reserved.plan.reads if r.kafka_partition in answers.failures]
+            topic_run.failed += [
+                FailedScan(r.kafka_partition, r.ranges, answers.failures[r.kafka_partition]) for r in unanswered
             ]
             try:
                 offsets[topic] = answers.any_or_raise()
             except PlatformError as err:
-                done.error = err
+                topic_run.error = err
         tasks = build_tasks([self._topics[topic].reserved for topic in offsets], offsets, self._runner)
         for task in tasks:
             self._topics[task.writer.topic].pending_tasks += 1
         self._progress = Progress(logger, self._what, len(tasks), sum(t.size for t in tasks))
         return group_tasks(tasks, self._runner.at_once(self._config.tasks_max) if tasks else 1)
 
-    def _drop_over(self, group: Sequence[ScanTask]) -> tuple[ScanTask, ...]:
+    def _drop_ended(self, group: Sequence[ScanTask]) -> tuple[ScanTask, ...]:
         return tuple(task for task in group if not self._topics[task.writer.topic].is_over)
 
     def _scan(self, groups: Sequence[tuple[ScanTask, ...]]) -> list[ScanTask]:
-        """Run the groups. Return transiently failed tasks of larger groups: each is to be tried again alone."""
-        again: list[ScanTask] = []
+        """Scan the groups. Return tasks of larger groups with a transient error: each is to be tried again alone."""
+        retries: list[ScanTask] = []
         numbered = [ScanGroup(n, group) for n, group in enumerate(groups)]
         for number, outcomes in self._runner.run(scan_group, numbered, self._config.tasks_max):
             group = groups[number]
             for task, outcome in zip(group, outcomes, strict=True):
                 is_transient = isinstance(outcome, FailedScan) and isinstance(outcome.error, TransientError)
                 if is_transient and len(group) > 1:
-                    again.append(task)
+                    retries.append(task)
                 else:
                     self._note(task.writer.topic, outcome)
             failed = sum(len(t.failed) for t in self._topics.values())
             if failed >= 2 * self._config.tasks_max and all(t.is_over for t in self._topics.values()):
                 # two rounds of tasks have failed: the rest of the slice is not tried
                 return []
-        return again
+        return retries
 
     def _note(self, topic: str, outcome: ScanResult | FailedScan) -> None:
         if isinstance(outcome, FailedScan):
             logger.warning("%s-%d: %s", topic, outcome.kafka_partition, outcome.error)
         else:
             self._hours.update(s.chunk_start for s in outcome.segments if s.chunk_start)
-            counted = f"{len(self._hours):,} hours with records"
-            self._progress.advance(outcome.size, outcome.record_count, outcome.record_bytes, counted)
+            hours_text = f"{len(self._hours):,} hours with records"
+            self._progress.advance(outcome.size, outcome.record_count, outcome.record_bytes, hours_text)
         self._topics[topic].add(outcome)
 
     def _commit(self) -> None:
         """Commit new results, except of topics created again meanwhile, or with a lost lease."""
-        reserved = {topic: done.reserved for topic, done in self._topics.items() if done.has_slice}
+        reserved = {topic: topic_run.reserved for topic, topic_run in self._topics.items() if topic_run.has_slice}
         failures = find_recreated_topics(self._admin, reserved)
         prepared = {topic: self._prepare_slice(topic) for topic in reserved if topic not in failures}
         failures |= commit_results(self._index, prepared)
         for topic, err in failures.items():
             self._topics[topic].error = err
         for topic in prepared.keys() - failures.keys():
-            done = self._topics[topic]
-            done.results += prepared[topic].results
-            done.uncommitted.clear()
-            done.is_closed = prepared[topic].last
+            topic_run = self._topics[topic]
+            topic_run.results += prepared[topic].results
+            topic_run.uncommitted.clear()
+            topic_run.is_closed = prepared[topic].last
         if self._config.archive.publish_offsets:
             snapshot = self._index.open()
             for topic in prepared.keys() - failures.keys():
                 publish_coverage(self._admin, self._config.name, topic, snapshot.topic(topic).state)
 
     def _prepare_slice(self, topic: str) -> TopicSlice:
-        done = self._topics[topic]
-        results = _add_retention(done.reserved.description, _drop_truncated(done.uncommitted, done.failed))
-        return TopicSlice(done.reserved, results, last=done.is_done)
+        topic_run = self._topics[topic]
+        results = _add_retention(
+            topic_run.reserved.description, _drop_truncated(topic_run.uncommitted, topic_run.failed)
+        )
+        return TopicSlice(topic_run.reserved, results, last=topic_run.is_done)
 
 
 def _drop_truncated(results: Sequence[ScanResult], failed: Sequence[FailedScan]) -> list[ScanResult]:
@@ -413,31 +421,32 @@ def _add_retention(description: TopicDescription, results: list[ScanResult]) -> 
 
 
 def _build_reports(
-    index: ConnectorIndex, done: Mapping[str, _TopicRun]
+    index: ConnectorIndex, topic_runs: Mapping[str, _TopicRun]
 ) -> Iterator[tuple[str, ArchiveReport | PlatformError]]:
+    """Yield the report of each topic, or the error that ended its run."""
     snapshot = index.open()
-    snapshot.load_states(done)
-    for topic, run in done.items():
+    snapshot.load_states(topic_runs)
+    for topic, run in topic_runs.items():
         yield topic, run.error or _build_report(snapshot, run)
 
 
-def _build_report(snapshot: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport:
-    reserved = done.reserved
+def _build_report(snapshot: ConnectorSnapshot, topic_run: _TopicRun) -> ArchiveReport:
+    reserved = topic_run.reserved
     request = reserved.request
-    results = done.results
+    results = topic_run.results
     segments = [s for r in results for s in r.segments]
     scans = [s for r in results for s in r.scans]
-    touched = {s.chunk_start for s in segments if s.chunk_start} | set(request.hours or ())
+    hours = {s.chunk_start for s in segments if s.chunk_start} | set(request.hours or ())
     lateness = timedelta(milliseconds=request.config.archive.allowed_lateness_ms)
     seconds = (datetime.now(timezone.utc) - reserved.planned_at).total_seconds()
-    hours = tuple(report_hours(snapshot.topic(request.topic), sorted(touched), lateness))
+    reports = tuple(report_hours(snapshot.topic(request.topic), sorted(hours), lateness))
     notes = Notes()
     for result in results:
         notes.join(result.notes)
     for sentence in notes.sentences:
         logger.warning("topic %s: %s", request.topic, sentence)
     return ArchiveReport(
-        hours=hours,
+        hours=reports,
         record_count=sum(r.record_count for r in results),
         record_bytes=sum(r.record_bytes for r in results),
         object_count=sum(len(s.keys) for s in segments),
@@ -449,13 +458,13 @@ def _build_report(snapshot: ConnectorSnapshot, done: _TopicRun) -> ArchiveReport
         version=snapshot.version,
         seconds=seconds,
         unresolved=tuple(u for r in results for u in r.unresolved),
-        failure=_build_failure(done, hours),
+        failure=_build_failure(topic_run, reports),
     )
 
 
-def _build_failure(done: _TopicRun, hours: Sequence[HourReport]) -> PlatformError | None:
-    request = done.reserved.request
-    unresolved = [u for r in done.results for u in r.unresolved]
-    errors = build_errors(done.failed, request.config.name, request.topic)
-    failed = [*done.reserved.plan.failures.values(), *errors, *build_start_errors(request, hours)]
-    return build_failure(request.config.name, request.topic, unresolved, failed)
+def _build_failure(topic_run: _TopicRun, hours: Sequence[HourReport]) -> PlatformError | None:
+    request = topic_run.reserved.request
+    unresolved = [u for r in topic_run.results for u in r.unresolved]
+    scan_errors = build_errors(topic_run.failed, request.config.name, request.topic)
+    errors = [*topic_run.reserved.plan.failures.values(), *scan_errors, *build_start_errors(request, hours)]
+    return build_failure(request.config.name, request.topic, unresolved, errors)

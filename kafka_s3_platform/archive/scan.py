@@ -47,28 +47,29 @@ def try_scans(tasks: Sequence[ScanTask], attempt: Attempt) -> list[ScanResult | 
     raises_transient = len(tasks) == 1 and not attempt.is_last
     open_store = cache(ObjectStore)
     results: list[ScanResult | FailedScan] = []
-    read: deque[ReadRanges | FailedScan] = deque()
+    pending: deque[ReadRanges | FailedScan] = deque()
 
     def finish_next() -> None:
-        item = read.popleft()
+        item = pending.popleft()
         if isinstance(item, ReadRanges):
-            results.append(_try(item.task, item.finish, raises_transient=raises_transient))
+            results.append(_try_task(item.task, item.finish, raises_transient=raises_transient))
         else:
             results.append(item)
 
     with SegmentUploads() as uploads:
         for task in tasks:
             begin = partial(read_ranges, task, attempt, open_store(task.store), uploads)
-            read.append(_try(task, begin, raises_transient=raises_transient))
+            pending.append(_try_task(task, begin, raises_transient=raises_transient))
             # An error that ends the run must not wait until all others are read.
-            while read and (isinstance(read[0], FailedScan) or read[0].closed.are_uploaded):
+            while pending and (isinstance(pending[0], FailedScan) or pending[0].closed.are_uploaded):
                 finish_next()
-        while read:
+        while pending:
             finish_next()
     return results
 
 
-def _try(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T | FailedScan:
+def _try_task(task: ScanTask, work: Callable[[], T], *, raises_transient: bool) -> T | FailedScan:
+    """Return the result of `work` for a task, or its error. Raise an error that ends the run, or a transient one."""
     try:
         return work()
     except ENDING:
@@ -113,10 +114,10 @@ class ReadRanges:
         segments = self.closed.collect()
         remaining = iter(segments)
         for part in self.ranges:
-            _check_scanned(self.task, part, [*islice(remaining, part.segments)])
+            _check_counts(self.task, part, [*islice(remaining, part.segments)])
             gaps += part.end.gaps
             notes.join(part.notes)
-            pieces = list_good_ranges(part.offsets, self.bad.inside(part.offsets))
+            pieces = list_good_ranges(part.offsets, self.bad.select_offsets(part.offsets))
             scans += _build_rows(self.task, pieces, part.end, part.counts)
         unresolved = tuple(subtract_offsets(self.bad.rows, RangeSet(g.offsets for g in gaps)))
         task = self.task
@@ -176,6 +177,7 @@ def _read_range(
     closed: ClosedSegments,
     bad: BadRecords,
 ) -> _ReadRange:
+    """Read one range to its end and write its segments. `mark` is checked first: is this the archived log?"""
     closed_before = len(closed)
     epoch_before = None
     if mark is not None and mark.offset == offsets.start_offset:
@@ -188,26 +190,31 @@ def _read_range(
                 f"the log was truncated below offset {mark.offset}, up to which it is archived: it holds other records "
                 f"from offset {end.end_offset} on at the latest"
             )
-    read = clients.reader.read(task.kafka_partition, offsets, epoch_before)
+    range_reader = clients.reader.read(task.kafka_partition, offsets, epoch_before)
     pipeline = Pipeline(task, clients.dead_letters, clients.watermark_ms, bad)
     reached = offsets.start_offset
-    unused = 0
+    left_out = 0
     with SegmentWriters(clients.target, clients.store, closed, pipeline.refuse) as out:
-        for batch in read:
+        for batch in range_reader:
             # Too much has failed. The rest is read only for the gaps and the leader epoch, which are known at its end.
             if bad.is_full:
-                unused += batch.num_rows
+                left_out += batch.num_rows
                 continue
-            for part in pipeline.parts(batch, read.failures):
+            for part in pipeline.group_by_bucket(batch, range_reader.failures):
                 out.write(part)
             reached = int(batch.column("offset")[-1].as_py()) + 1
         out.close()
-    bad.insert(u for u in read.end.unreadable if not unused or u.end_offset <= reached)
-    if unused:
+    bad.insert(u for u in range_reader.end.unreadable if not left_out or u.end_offset <= reached)
+    if left_out:
         bad.give_up(OffsetRange(reached, offsets.end_offset))
     clients.watermark_ms = pipeline.watermark_ms
     return _ReadRange(
-        offsets, read.end, read.end.records - unused, pipeline.counts, len(closed) - closed_before, pipeline.notes
+        offsets,
+        range_reader.end,
+        range_reader.end.records - left_out,
+        pipeline.counts,
+        len(closed) - closed_before,
+        pipeline.notes,
     )
 
 
@@ -231,10 +238,10 @@ def _build_rows(task: ScanTask, pieces: Sequence[OffsetRange], end: ReadEnd, cou
         )
 
 
-def _check_scanned(task: ScanTask, part: _ReadRange, written: Sequence[Segment]) -> None:
+def _check_counts(task: ScanTask, part: _ReadRange, segments: Sequence[Segment]) -> None:
     offsets = part.offsets
-    written_count = sum(s.record_count for s in written)
-    outside = [s.key for s in written if not (s.start_offset in offsets and s.end_offset <= offsets.end_offset)]
+    written_count = sum(s.record_count for s in segments)
+    outside = [s.key for s in segments if not (s.start_offset in offsets and s.end_offset <= offsets.end_offset)]
     if (part.counts.read, part.counts.output) != (part.records, written_count) or outside:
         raise IntegrityError(
             f"{task.writer.topic}-{task.kafka_partition} {offsets}: {part.records} records were read, {part.counts} "
@@ -258,8 +265,8 @@ def _join_pieces(scans: Sequence[Scan]) -> tuple[Scan, ...]:
 
 
 def _can_join(first: Scan, second: Scan) -> bool:
-    lost = sum(s.filtered_count + s.dead_letter_count for s in (first, second))
-    return first.end_offset == second.start_offset and not lost
+    left_out = sum(s.filtered_count + s.dead_letter_count for s in (first, second))
+    return first.end_offset == second.start_offset and not left_out
 
 
 def _merge_pair(first: Scan, second: Scan) -> Scan:

@@ -13,9 +13,9 @@ from kafka_s3_platform.archive.clock import find_wrong_clocks
 from kafka_s3_platform.archive.failures import format_end_command
 from kafka_s3_platform.archive.observation import (
     ArchivedLogs,
-    asking_leaders,
     complete_frontiers,
     observe_until_unchanged,
+    open_divergence_finder,
     read_epoch_of_gap,
     refuse_another_topic,
 )
@@ -88,7 +88,7 @@ def record_takeover(config: ConnectorConfig, topic: str, group: str, run_id: str
             )
         store = ObjectStore(config.store)
         Answers({}, find_wrong_clocks(config, store, admin, {topic: description})).all_or_raise()
-        step = _Step(config, description, group, offsets, store.clock)
+        step = _TakeOver(config, description, group, offsets, store.clock)
         return retry_commit(index, lambda snapshot: step.run(snapshot, admin, run_id))
 
 
@@ -105,7 +105,7 @@ def publish_coverage(admin: ClusterAdmin, connector: str, topic: str, state: Ind
 
 
 @dataclass(frozen=True)
-class _Step:
+class _TakeOver:
     config: ConnectorConfig
     description: TopicDescription
     group: str
@@ -116,16 +116,16 @@ class _Step:
         """Commit missing rows on the snapshot."""
         state = snapshot.state
         topic = self.description.topic
-        looked = observe_until_unchanged(
+        observed = observe_until_unchanged(
             admin, {topic: self.description}, lambda descriptions: self._observe(admin, descriptions)
         )
-        description, frontiers = looked.all_or_raise()[topic]
+        description, frontiers = observed.all_or_raise()[topic]
         refuse_another_topic(description, state)
-        with asking_leaders(self.config.kafka, topic) as find_divergence:
+        with open_divergence_finder(self.config.kafka, topic) as find_divergence:
             logs = ArchivedLogs(self.config, topic, state, find_divergence)
             logs.refuse_changed(frontiers)
             cut_off = logs.find_cut_off(frontiers).all_or_raise()
-        gaps = tuple(g for p in sorted(self.offsets) for g in self._gaps(p, frontiers, state))
+        gaps = tuple(g for p in sorted(self.offsets) for g in self._list_gaps(p, frontiers, state))
         if gaps:
             generation = () if state.topic == description.generation else (description.generation,)
             rows = (*gaps, *chain.from_iterable(cut_off.values()), *frontiers.values(), *generation)
@@ -137,12 +137,13 @@ class _Step:
         self, admin: ClusterAdmin, descriptions: Mapping[str, TopicDescription]
     ) -> Answers[str, Mapping[int, Frontier]]:
         observed_at = self.clock.earlier_now()
-        observed = admin.frontiers_of({topic: described.kafka_partitions for topic, described in descriptions.items()})
-        return observed.checked(
+        frontiers = admin.frontiers_of({topic: described.kafka_partitions for topic, described in descriptions.items()})
+        return frontiers.checked(
             lambda topic, answers: complete_frontiers(descriptions[topic], observed_at, answers.all_or_raise())
         )
 
-    def _gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:
+    def _list_gaps(self, kafka_partition: int, frontiers: Mapping[int, Frontier], state: IndexState) -> Iterator[Gap]:
+        """Yield the gaps to record for a kafka partition: offsets of the other sink, and offsets deleted since."""
         below = make_span(0, self.offsets[kafka_partition])
         if below == state.gap_offsets(kafka_partition, "taken over"):
             return
@@ -152,26 +153,27 @@ class _Step:
         for r in below - state.coverage(kafka_partition):
             epoch = read_epoch_of_gap(self.config.kafka, self.description.topic, frontier, r)
             yield Gap(kafka_partition, r.start_offset, r.end_offset, "taken over", epoch)
-        yield from self._lost(frontier)
+        yield from self._list_deleted(frontier)
 
     def _refuse_outside(self, kafka_partition: int, frontier: Frontier | None) -> None:
-        where = self._where(kafka_partition)
-        new = "do not take over, and archive it as a new topic under a topics.dir of its own"
+        where = self._describe_position(kafka_partition)
+        remedy = "do not take over, and archive it as a new topic under a topics.dir of its own"
         if frontier is None:
             raise LogTruncatedError(
                 f"{where}, and the topic has no such kafka partition: it was deleted and created again since the sink "
-                f"read it. Then {new}"
+                f"read it. Then {remedy}"
             )
         if self.offsets[kafka_partition] > frontier.high_watermark:
             raise LogTruncatedError(
                 f"{where}, and it ends at {frontier.high_watermark}: the log was truncated, or the topic deleted and "
                 f"created again, since the sink read it. Where it was truncated, set the group's offset to one up to "
                 f"which the sink's files and the log hold the same, {frontier.high_watermark} at most: from there on "
-                f"the log is archived. Where the topic was created again, {new}"
+                f"the log is archived. Where the topic was created again, {remedy}"
             )
         if self.offsets[kafka_partition] > frontier.last_stable_offset:
             raise OpenTransactionError(
-                f"{where}, beyond the transaction that is open at {frontier.last_stable_offset}; again when it ended"
+                f"{where}, beyond the transaction that is open at {frontier.last_stable_offset}: take over when it "
+                f"has ended"
             )
 
     def _refuse_archived(self, kafka_partition: int, below: RangeSet, state: IndexState) -> None:
@@ -179,28 +181,30 @@ class _Step:
         covered = state.coverage(kafka_partition)
         if covered != taken or taken - below:
             raise PermanentError(
-                f"{self._where(kafka_partition)}, but connector {self.config.name} has archived "
+                f"{self._describe_position(kafka_partition)}, but connector {self.config.name} has archived "
                 f"{', '.join(map(str, covered))} of it: taking over now would leave out records, or have them twice. "
                 f"Take over before anything is archived, or under another connector name and topics.dir"
             )
         if state.conflicting({kafka_partition: below}):
             raise BusyError(
-                f"{self._where(kafka_partition)}, and a run has reserved offsets below it, to archive them. End it; "
+                f"{self._describe_position(kafka_partition)}, and a run has reserved offsets below it, to archive "
+                f"them. End it; "
                 f"then what it has reserved is ended by "
                 f"{format_end_command(self.config.name, self.description.topic)}"
             )
 
-    def _lost(self, frontier: Frontier) -> Iterator[Gap]:
+    def _list_deleted(self, frontier: Frontier) -> Iterator[Gap]:
         kafka_partition = frontier.kafka_partition
         offset = self.offsets[frontier.kafka_partition]
         for r in make_span(offset, frontier.log_start_offset):
             if not self.config.archive.allow_gaps:
                 raise OffsetGapError(
-                    f"{self._where(kafka_partition)}: offsets {r} were deleted before the sink read them. To record "
+                    f"{self._describe_position(kafka_partition)}: offsets {r} were deleted before the sink read them. "
+                    f"To record "
                     f"the gap and archive the rest, set archive.allow.gaps=true"
                 )
             yield Gap(kafka_partition, r.start_offset, r.end_offset, "retention")
 
-    def _where(self, kafka_partition: int) -> str:
+    def _describe_position(self, kafka_partition: int) -> str:
         place = f"{self.description.topic}-{kafka_partition}"
         return f"{place}: consumer group {self.group} stands at offset {self.offsets[kafka_partition]}"

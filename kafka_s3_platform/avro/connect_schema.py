@@ -122,9 +122,9 @@ class AvroSchemas:
         # A second use of a record named `string` would be text, and one of `null` nothing at all.
         self._taken: set[str] = set()
 
-    def slot(self, slot: Slot) -> Any:
+    def build_schema(self, slot: Slot) -> Any:
         """Return the Avro schema of a slot. If the slot is optional, it is a union with null."""
-        inner = self._type(slot.type)
+        inner = self._build_type(slot.type)
         # In Avro, a default belongs to the first branch of a union.
         if slot.default not in (MISSING, None) and isinstance(inner, list):
             inner = sorted(inner, key=lambda branch: not _is_simple_default(slot.default, branch))
@@ -135,38 +135,38 @@ class AvroSchemas:
             return ["null", *branches]
         return [*branches, "null"]
 
-    def _type(self, kind: ConnectType) -> Any:
+    def _build_type(self, kind: ConnectType) -> Any:
         if kind.kind == "struct":
-            return self._struct(kind)
+            return self._build_record(kind)
         if kind.kind == "array" and kind.values:
-            return {"type": "array", "items": self.slot(kind.values), **_list_properties(kind)}
+            return {"type": "array", "items": self.build_schema(kind.values), **_list_properties(kind)}
         if kind.kind == "map" and kind.values and kind.key:
-            return self._map(kind, kind.key, kind.values)
+            return self._build_map(kind, kind.key, kind.values)
         if kind.kind == "union":
-            return self._union(kind)
+            return self._build_union(kind)
         return _make_scalar_schema(kind)
 
-    def _struct(self, kind: ConnectType) -> Any:
+    def _build_record(self, kind: ConnectType) -> Any:
         if kind in self._names:
             return self._names[kind]
         name = self._new_name(kind, DEFAULT_NAME)
         self._names[kind] = kind.avro_name = name
-        if twice := [name for name, count in Counter(slot.name for slot in kind.fields).items() if count > 1]:
+        if repeated := [name for name, count in Counter(slot.name for slot in kind.fields).items() if count > 1]:
             # A value would hold only the last of them.
-            raise ValueError(f"{name} has two fields named {twice[0]!r}")
-        named = _start_record(name, self._namespace) | ({"doc": kind.doc} if kind.doc else {})
+            raise ValueError(f"{name} has two fields named {repeated[0]!r}")
+        record = _start_record(name, self._namespace) | ({"doc": kind.doc} if kind.doc else {})
         # Its namespace and its number depend on the records before it.
-        named |= {"connect.name": kind.name} if kind.name and name != kind.name else {}
-        with self._inside(name):
-            return {**named, "fields": [self._field(slot) for slot in kind.fields]}
+        record |= {"connect.name": kind.name} if kind.name and name != kind.name else {}
+        with self._enter_namespace(name):
+            return {**record, "fields": [self._build_field(slot) for slot in kind.fields]}
 
     def _new_name(self, kind: ConnectType, otherwise: str) -> str:
         """Return an unused full name for a record. A name without a namespace has the one around it."""
-        preferred = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
-        return self._unused(qualify_name(preferred, self._namespace))
+        name = _make_valid_name(kind.name) if kind.name else f"{NAMESPACE}.{otherwise}"
+        return self._find_unused_name(qualify_name(name, self._namespace))
 
     @contextmanager
-    def _inside(self, name: str) -> Iterator[None]:
+    def _enter_namespace(self, name: str) -> Iterator[None]:
         """Give names without a namespace this record's namespace."""
         outer = self._namespace
         self._namespace = read_namespace(name)
@@ -175,8 +175,8 @@ class AvroSchemas:
         finally:
             self._namespace = outer
 
-    def _field(self, slot: Slot) -> dict[str, Any]:
-        field: dict[str, Any] = {"name": slot.name, "type": self.slot(slot)}
+    def _build_field(self, slot: Slot) -> dict[str, Any]:
+        field: dict[str, Any] = {"name": slot.name, "type": self.build_schema(slot)}
         if slot.doc:
             field["doc"] = slot.doc
         if slot.default is not MISSING:
@@ -185,34 +185,37 @@ class AvroSchemas:
             return {**field, "default": None}
         return field
 
-    def _map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
+    def _build_map(self, kind: ConnectType, key: Slot, values: Slot) -> Any:
         if has_text_keys(kind):
-            return {"type": "map", "values": self.slot(values), **_list_properties(kind)}
+            return {"type": "map", "values": self.build_schema(values), **_list_properties(kind)}
         name = self._new_name(kind, ENTRY_NAME)
-        with self._inside(name):
-            fields = [{"name": "key", "type": self.slot(key)}, {"name": "value", "type": self.slot(values)}]
+        with self._enter_namespace(name):
+            fields = [
+                {"name": "key", "type": self.build_schema(key)},
+                {"name": "value", "type": self.build_schema(values)},
+            ]
         # Under another name, AvroData's property says what the record is.
-        named = {"connect.internal.type": ENTRY_NAME} if name != f"{NAMESPACE}.{ENTRY_NAME}" else {}
-        items = {**_start_record(name, self._namespace), **named, "fields": fields}
+        marker = {"connect.internal.type": ENTRY_NAME} if name != f"{NAMESPACE}.{ENTRY_NAME}" else {}
+        items = {**_start_record(name, self._namespace), **marker, "fields": fields}
         return {"type": "array", "items": items, **_list_properties(kind)}
 
-    def _union(self, kind: ConnectType) -> list[Any]:
-        branches = [self._type(slot.type) for slot in kind.branches]
+    def _build_union(self, kind: ConnectType) -> list[Any]:
+        branches = [self._build_type(slot.type) for slot in kind.branches]
         return ["null", *branches] if any(slot.optional for slot in kind.branches) else branches
 
-    def _unused(self, name: str) -> str:
+    def _find_unused_name(self, name: str) -> str:
         number = 1
-        unused = name
-        while unused in self._taken or unused.rpartition(".")[2] in PRIMITIVE:
+        free_name = name
+        while free_name in self._taken or free_name.rpartition(".")[2] in PRIMITIVE:
             number += 1
-            unused = f"{name}{number}"
-        self._taken.add(unused)
-        return unused
+            free_name = f"{name}{number}"
+        self._taken.add(free_name)
+        return free_name
 
 
 def write_avro_schema(slot: Slot) -> str:
     """Return the Avro schema of the values in `slot`, as JSON. It has no null for an optional slot."""
-    schema = AvroSchemas().slot(Slot(slot.type))
+    schema = AvroSchemas().build_schema(Slot(slot.type))
     return json.dumps(schema, separators=(",", ":"))
 
 
@@ -255,9 +258,9 @@ def _list_properties(kind: ConnectType) -> dict[str, Any]:
     return {key: value for key, value in properties.items() if value}
 
 
-def _start_record(name: str, around: str) -> dict[str, Any]:
+def _start_record(name: str, outer_namespace: str) -> dict[str, Any]:
     space, _, simple = name.rpartition(".")
-    return {"type": "record", "name": simple, **({"namespace": space} if space != around else {})}
+    return {"type": "record", "name": simple, **({"namespace": space} if space != outer_namespace else {})}
 
 
 def _make_valid_name(name: str) -> str:

@@ -50,7 +50,7 @@ class RecordCursor:
         """The records still alive."""
         return np.flatnonzero(self.pos < self.stop)
 
-    def only(self, rows: Positions) -> "RecordCursor":
+    def select_rows(self, rows: Positions) -> "RecordCursor":
         """Return a cursor for these records alone. `merge` copies its positions back."""
         return RecordCursor(self.data, self.words, self.pos[rows], self.stop[rows])
 
@@ -67,19 +67,19 @@ class RecordCursor:
         """Mark records as failed."""
         self.pos[rows] = self.stop[rows]
 
-    def varint(self, max_bytes: int) -> Int64s:
+    def read_varints(self, max_bytes: int) -> Int64s:
         """Read the next zigzag number of each record."""
         first = self.data[self.pos]
         values = _SMALL[first]
-        more = first > 127
+        has_more = first > 127
         self.pos += 1
-        if more.any():
-            rows = np.flatnonzero(more)
-            values[rows] = self._long(rows, max_bytes)
+        if has_more.any():
+            rows = np.flatnonzero(has_more)
+            values[rows] = self._read_long_varints(rows, max_bytes)
         np.minimum(self.pos, self.stop, out=self.pos)
         return values
 
-    def _long(self, rows: Positions, max_bytes: int) -> Int64s:
+    def _read_long_varints(self, rows: Positions, max_bytes: int) -> Int64s:
         """Read numbers of two bytes and more. The position is behind their first byte."""
         start = self.pos[rows] - 1
         words = self.words[start]
@@ -91,7 +91,7 @@ class RecordCursor:
         values = _pack_bits(words & below)
         longest = np.flatnonzero(ends == 0)
         if longest.size:
-            values[longest], sizes[longest] = self._longest(start[longest], values[longest])
+            values[longest], sizes[longest] = self._complete_longest(start[longest], values[longest])
         decoded: Int64s = ((values >> np.uint64(1)) ^ (~(values & np.uint64(1)) + np.uint64(1))).view(np.int64)
         fits = sizes <= max_bytes
         if max_bytes == INT_BYTES:
@@ -99,34 +99,34 @@ class RecordCursor:
         self.pos[rows] = np.where(fits, start + sizes, self.stop[rows])
         return decoded
 
-    def _longest(self, start: Int64s, values: Words) -> tuple[Words, Int64s]:
+    def _complete_longest(self, start: Int64s, values: Words) -> tuple[Words, Int64s]:
         """Complete numbers of nine and ten bytes, with the first eight in `values`. A longer number gets size 11."""
         ninth = self.data[start + 8].astype(np.uint64)
         tenth = self.data[start + 9].astype(np.uint64)
-        more = ninth > 127
+        has_tenth = ninth > 127
         values = values | (ninth & np.uint64(127)) << np.uint64(56)
-        values |= np.where(more, tenth << np.uint64(63), np.uint64(0))
-        return values, 9 + more.astype(np.int64) + (more & (tenth > 127))
+        values |= np.where(has_tenth, tenth << np.uint64(63), np.uint64(0))
+        return values, 9 + has_tenth.astype(np.int64) + (has_tenth & (tenth > 127))
 
-    def strings(self, is_text: bool) -> pa.Array:
-        """Read byte strings, each with its length before it. The array has a null between each two of them."""
-        sizes = self.varint(LONG_BYTES)
+    def read_strings(self, is_text: bool) -> pa.Array:
+        """Read byte strings, each with its length before it. The array also has a null between each two strings."""
+        sizes = self.read_varints(LONG_BYTES)
         starts = self.pos.copy()
         # As unsigned numbers, negative lengths are too large as well. Beyond 2 GiB any length is.
         self.advance(np.minimum(sizes.view(np.uint64), np.uint64(1 << 31)).view(np.int64))
         ends = np.minimum(self.pos, self.stop - 1)
         np.minimum(starts, ends, out=starts)
-        strings = self._spaced(starts, ends, is_text)
+        strings = self._build_array(starts, ends, is_text)
         # Only if Arrow finds bytes that are not UTF-8, which is rare, are strings checked one by one.
-        if is_text and not _is_sound(strings):
+        if is_text and not _is_valid_utf8(strings):
             wrong = np.fromiter(map(is_invalid_utf8, map(self._slice, starts, ends)), bool, len(self))
             self.fail(wrong)
             starts[wrong] = ends[wrong]
-            strings = self._spaced(starts, ends, is_text)
+            strings = self._build_array(starts, ends, is_text)
         return strings
 
-    def _spaced(self, starts: Int64s, ends: Int64s, is_text: bool) -> pa.Array:
-        # The bytes between two strings become null values, so no byte is copied.
+    def _build_array(self, starts: Int64s, ends: Int64s, is_text: bool) -> pa.Array:
+        """Build an array over `data` itself: the bytes between two strings become null values, so none is copied."""
         count = max(2 * len(starts) - 1, 0)
         bounds = np.zeros(count + 1, np.int32)
         bounds[: 2 * len(starts) : 2] = starts
@@ -138,13 +138,13 @@ class RecordCursor:
     def _slice(self, start: int, end: int) -> memoryview:
         return memoryview(self.data.data)[start:end]
 
-    def rest(self, row: np.intp) -> memoryview:
+    def get_remaining(self, row: np.intp) -> memoryview:
         """Return the bytes of one record from its position on."""
         return self._slice(int(self.pos[row]), int(self.stop[row]) - 1)
 
 
 def _pack_bits(words: Words) -> Words:
-    """Join the lower 7 bits of each of 8 bytes to one number."""
+    """Join the lower 7 bits of each of a word's 8 bytes to one number."""
     for mask, shift in ((0x007F007F007F007F, 1), (0x00003FFF00003FFF, 2), (0x000000000FFFFFFF, 4)):
         low = np.uint64(mask)
         high = np.uint64(mask << 8 * shift)
@@ -152,7 +152,7 @@ def _pack_bits(words: Words) -> Words:
     return words
 
 
-def _is_sound(strings: pa.Array) -> bool:
+def _is_valid_utf8(strings: pa.Array) -> bool:
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:

@@ -86,7 +86,7 @@ class SchemaNode(ABC):
         """Move each position behind one datum."""
 
     @abstractmethod
-    def one(self, data: memoryview, pos: int, depth: int) -> int:
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
         """Return the position behind the datum at `pos` of a single record. Raise InvalidDatumError if it is none."""
 
     def read(self, at: RecordCursor) -> pa.Array:
@@ -106,7 +106,7 @@ class FixedNode(SchemaNode):
     def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
         at.advance(self.size)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
         return check_end(data, pos + self.size)
 
     def read(self, at: RecordCursor) -> pa.Array:
@@ -124,17 +124,17 @@ class BooleanNode(SchemaNode):
     arrow = pa.bool_()
 
     def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
-        self._bytes(at)
+        self._read_bytes(at)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
         if data[check_end(data, pos + 1) - 1] > 1:
             raise InvalidDatumError
         return pos + 1
 
     def read(self, at: RecordCursor) -> pa.Array:
-        return pa.array(self._bytes(at) == 1)
+        return pa.array(self._read_bytes(at) == 1)
 
-    def _bytes(self, at: RecordCursor) -> npt.NDArray[np.uint8]:
+    def _read_bytes(self, at: RecordCursor) -> npt.NDArray[np.uint8]:
         values = at.data[at.pos]
         at.advance(1)
         at.fail(values > 1)
@@ -149,13 +149,13 @@ class IntegerNode(SchemaNode):
         self.arrow = pa.int32() if max_bytes == INT_BYTES else pa.int64()
 
     def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
-        at.varint(self._max_bytes)
+        at.read_varints(self._max_bytes)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
         return read_long(data, pos, self._max_bytes)[1]
 
     def read(self, at: RecordCursor) -> pa.Array:
-        values = at.varint(self._max_bytes)
+        values = at.read_varints(self._max_bytes)
         return pa.array(values.astype(np.int32) if self._max_bytes == INT_BYTES else values)
 
 
@@ -167,16 +167,16 @@ class StringNode(SchemaNode):
         self.arrow = pa.string() if is_text else pa.binary()
 
     def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
-        at.strings(self._is_text)
+        at.read_strings(self._is_text)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
         size, pos = read_long(data, pos, LONG_BYTES)
         if size < 0 or (self._is_text and is_invalid_utf8(data[pos : pos + size])):
             raise InvalidDatumError
         return check_end(data, pos + size)
 
     def read(self, at: RecordCursor) -> pa.Array:
-        return at.strings(self._is_text).drop_null()
+        return at.read_strings(self._is_text).drop_null()
 
 
 class EnumNode(SchemaNode):
@@ -191,7 +191,7 @@ class EnumNode(SchemaNode):
     def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
         _read_indices(at, self._count)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
         return read_branch_index(data, pos, self._count)[1]
 
     def read(self, at: RecordCursor) -> pa.Array:
@@ -203,33 +203,33 @@ class UnionNode(SchemaNode):
 
     def __init__(self, branches: Sequence[SchemaNode]) -> None:
         self._branches = branches
-        self._present = [(i, b) for i, b in enumerate(branches) if b.size != 0]
-        is_optional = len(branches) == 2 and len(self._present) == 1
+        self._branches_with_bytes = [(i, b) for i, b in enumerate(branches) if b.size != 0]
+        is_optional = len(branches) == 2 and len(self._branches_with_bytes) == 1
         self.least = 1 + min((b.least for b in branches), default=0)
         self.depth = 1 + max((b.depth for b in branches), default=0)
         self.values = 1 + max((b.values for b in branches), default=0)
         self.excess = 1 - _DENSE + max((b.excess for b in branches), default=0)
         self.density = max((b.density for b in branches), default=0)
-        self.arrow = self._present[0][1].arrow if is_optional else None
+        self.arrow = self._branches_with_bytes[0][1].arrow if is_optional else None
 
     def skip(self, at: RecordCursor, depth: int) -> None:
         index = _read_indices(at, len(self._branches))
-        for code, branch in self._present:
+        for code, branch in self._branches_with_bytes:
             rows = np.flatnonzero(index == code)
             if rows.size:
-                part = at.only(rows)
+                part = at.select_rows(rows)
                 branch.skip(part, depth + 1)
                 at.merge(rows, part)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
         index, pos = read_branch_index(data, pos, len(self._branches))
-        return self._branches[index].one(data, pos, depth + 1)
+        return self._branches[index].skip_one(data, pos, depth + 1)
 
     def read(self, at: RecordCursor) -> pa.Array:
-        code, branch = self._present[0]
+        code, branch = self._branches_with_bytes[0]
         present = _read_indices(at, 2) == code
         rows = np.flatnonzero(present)
-        part = at.only(rows)
+        part = at.select_rows(rows)
         values = branch.read(part)
         at.merge(rows, part)
         return fill_null_rows(values, present)
@@ -241,27 +241,27 @@ class RecordNode(SchemaNode):
     def __init__(self, names: Sequence[str], nodes: Sequence[SchemaNode]) -> None:
         self._nodes = nodes
         # Fields without bytes need no visit.
-        self._felt = [n for n in nodes if n.size != 0]
+        self._nodes_with_bytes = [n for n in nodes if n.size != 0]
         sizes = [n.size for n in nodes if n.size is not None]
         self.size = sum(sizes) if len(sizes) == len(nodes) else None
         self.least = sum(n.least for n in nodes)
         self.depth = 1 + max((n.depth for n in nodes), default=0)
-        of_names = sum(len(name) // NAME_BYTES for name in names)
-        self.values = 1 + of_names + sum(n.values for n in nodes)
-        self.excess = 1 + of_names + sum(n.excess for n in nodes)
+        name_values = sum(len(name) // NAME_BYTES for name in names)
+        self.values = 1 + name_values + sum(n.values for n in nodes)
+        self.excess = 1 + name_values + sum(n.excess for n in nodes)
         self.density = max((n.density for n in nodes), default=0)
         if nodes and self.values <= MAX_VALUES and all(n.arrow is not None for n in nodes):
             self.arrow = pa.struct([(name, n.arrow) for name, n in zip(names, nodes, strict=True)])
 
     def skip(self, at: RecordCursor, depth: int) -> None:
-        for node in self._felt:
+        for node in self._nodes_with_bytes:
             node.skip(at, depth + 1)
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
         if self.size is not None:
             return check_end(data, pos + self.size)
-        for node in self._felt:
-            pos = node.one(data, pos, depth + 1)
+        for node in self._nodes_with_bytes:
+            pos = node.skip_one(data, pos, depth + 1)
         return pos
 
     def read(self, at: RecordCursor) -> pa.Array:
@@ -290,14 +290,14 @@ class BlocksNode(SchemaNode):
     def skip(self, at: RecordCursor, depth: int) -> None:
         rows = at.alive
         while len(rows) > _FEW:
-            part = at.only(rows)
-            counts = self._block(part, depth)
+            part = at.select_rows(rows)
+            counts = self._skip_block(part, depth)
             at.merge(rows, part)
             rows = rows[(counts != 0) & (part.pos < part.stop)]
         for row in rows:
-            walk_record(at, row, partial(self.one, pos=0, depth=depth))
+            walk_record(at, row, partial(self.skip_one, pos=0, depth=depth))
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
         while True:
             count, pos = read_long(data, pos, LONG_BYTES)
             if count == 0:
@@ -308,11 +308,11 @@ class BlocksNode(SchemaNode):
                 count = -count
                 size, pos = read_long(data, pos, LONG_BYTES)
             start = pos
-            pos = self._items(data, pos, count, depth)
+            pos = self._skip_items(data, pos, count, depth)
             if size is not None and pos != start + size:
                 raise InvalidDatumError
 
-    def _items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
+    def _skip_items(self, data: memoryview, pos: int, count: int, depth: int) -> int:
         if self.is_light or self._budget.counts_all:
             self._budget.spend(count * self._weight)
         if self._item.size is not None:
@@ -320,15 +320,15 @@ class BlocksNode(SchemaNode):
         if count > len(data) - pos:
             raise InvalidDatumError
         for _ in range(count):
-            pos = self._item.one(data, pos, depth + 1)
+            pos = self._item.skip_one(data, pos, depth + 1)
         return pos
 
-    def _block(self, at: RecordCursor, depth: int) -> Int64s:
+    def _skip_block(self, at: RecordCursor, depth: int) -> Int64s:
         """Move each position behind one block of items, and return the counts of the blocks. 0: the list ends."""
-        counts = at.varint(LONG_BYTES)
+        counts = at.read_varints(LONG_BYTES)
         sized = np.flatnonzero(counts < 0)
-        part = at.only(sized)
-        sizes = part.varint(LONG_BYTES)
+        part = at.select_rows(sized)
+        sizes = part.read_varints(LONG_BYTES)
         at.merge(sized, part)
         # As unsigned numbers, because the smallest long has no positive counterpart. `bytes_left` is one more than the
         # bytes of the record, so a count that reaches it is too large.
@@ -338,21 +338,21 @@ class BlocksNode(SchemaNode):
             at.advance(items * self._item.size)
         else:
             at.fail(items == bytes_left)
-            self._all_items(at, items, depth)
+            self._skip_all_items(at, items, depth)
         at.fail(sized[at.pos[sized] != part.pos + sizes])
         return counts
 
-    def _all_items(self, at: RecordCursor, items: Int64s, depth: int) -> None:
-        done = 0
+    def _skip_all_items(self, at: RecordCursor, items: Int64s, depth: int) -> None:
+        item_number = 0
         rows = np.flatnonzero((items > 0) & (at.pos < at.stop))
         while len(rows) > _FEW:
-            part = at.only(rows)
+            part = at.select_rows(rows)
             self._item.skip(part, depth + 1)
             at.merge(rows, part)
-            done += 1
-            rows = rows[(items[rows] > done) & (part.pos < part.stop)]
+            item_number += 1
+            rows = rows[(items[rows] > item_number) & (part.pos < part.stop)]
         for row in rows:
-            walk_record(at, row, partial(self._items, pos=0, count=int(items[row]) - done, depth=depth))
+            walk_record(at, row, partial(self._skip_items, pos=0, count=int(items[row]) - item_number, depth=depth))
 
 
 class ReferenceNode(SchemaNode):
@@ -368,23 +368,23 @@ class ReferenceNode(SchemaNode):
             at.fail(np.arange(len(at)))
         rows = at.alive
         if len(rows) > _FEW:
-            part = at.only(rows)
+            part = at.select_rows(rows)
             self.target.skip(part, depth + 1)
             at.merge(rows, part)
             return
         for row in rows:
-            walk_record(at, row, partial(self.one, pos=0, depth=depth))
+            walk_record(at, row, partial(self.skip_one, pos=0, depth=depth))
 
-    def one(self, data: memoryview, pos: int, depth: int) -> int:
+    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:
         if depth > self._most:
             raise InvalidDatumError(f"a record has more than {self._most} values inside each other")
-        return self.target.one(data, pos, depth + 1)
+        return self.target.skip_one(data, pos, depth + 1)
 
 
 def walk_record(at: RecordCursor, row: np.intp, walk: Callable[[memoryview], int]) -> None:
     """Move the position of one record alone. With all in step, one long array would cost as much as one per record."""
     try:
-        at.pos[row] += walk(at.rest(row))
+        at.pos[row] += walk(at.get_remaining(row))
     except (InvalidDatumError, RecursionError):
         at.pos[row] = at.stop[row]
 
@@ -398,7 +398,7 @@ def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
 
 def _read_indices(at: RecordCursor, count: int) -> Int64s:
     """Read indices below `count`. A failed record gets `count` itself."""
-    indices = at.varint(INT_BYTES)
+    indices = at.read_varints(INT_BYTES)
     wrong = indices.view(np.uint64) >= np.uint64(count)
     if wrong.any():
         at.fail(wrong)

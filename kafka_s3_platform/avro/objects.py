@@ -30,15 +30,15 @@ class AvroObjects:
         Exception: fastavro's own errors for an invalid schema.
     """
 
-    def __init__(self, avro: Any, read_as: Any = None) -> None:
+    def __init__(self, avro: Any, reader_schema: Any = None) -> None:
         self._avro = avro
         # fastavro parses any other schema again for each datum.
         self._is_record = is_record(avro)
-        self._written = _parse(strip_logical_types(avro))
-        self._wanted = None if read_as is None else _parse(strip_logical_types(read_as))
+        self._writer_schema = _parse(strip_logical_types(avro))
+        self._reader_schema = None if reader_schema is None else _parse(strip_logical_types(reader_schema))
 
     @cached_property
-    def _checked(self) -> Any:
+    def _checked_schema(self) -> Any:
         """The schema for writing. Its checks would make reading slower."""
         return _parse(_check_ranges(strip_logical_types(self._avro)))
 
@@ -47,12 +47,12 @@ class AvroObjects:
         body = io.BytesIO(data)
         if start:
             body.seek(start)
-        value: Any = schemaless_reader(body, self._written, self._wanted)
+        value: Any = schemaless_reader(body, self._writer_schema, self._reader_schema)
         return value if self._is_record else value[_VALUE]
 
     def write(self, body: io.BytesIO, value: Any) -> None:
         """Encode a value. Raise one of VALUE_ERRORS if it does not fit the schema exactly, or lacks its branch."""
-        schemaless_writer(body, self._checked, value if self._is_record else {_VALUE: value}, strict=True)
+        schemaless_writer(body, self._checked_schema, value if self._is_record else {_VALUE: value}, strict=True)
 
 
 def _parse(avro: Any) -> Any:
@@ -68,20 +68,20 @@ def _check_ranges(avro: Any) -> Any:
     return replace_parts(avro, _check_ranges)
 
 
-def _name_branches(node: Any, done: set[str]) -> None:
+def _name_branches(node: Any, named_types: set[str]) -> None:
     """Change a parsed schema in place: all uses of its named types change."""
     if isinstance(node, list):
         for branch in node:
-            _name_branches(branch, done)
+            _name_branches(branch, named_types)
         names = [get_branch_name(branch) for branch in node]
         if len(set(names)) < len(names):
             raise ValueError(f"a union lists one type twice, of {', '.join(names)}")
         if len(set(names) - {"null"}) > 1:
             node[:] = [b if name == "null" else _wrap(name, b) | _MARK for name, b in zip(names, node, strict=True)]
-    elif isinstance(node, dict) and node.get("name") not in done:
-        done.update([node["name"]] if "name" in node else [])
+    elif isinstance(node, dict) and node.get("name") not in named_types:
+        named_types.update([node["name"]] if "name" in node else [])
         for inner in (node.get("items"), node.get("values"), *(field["type"] for field in node.get("fields", ()))):
-            _name_branches(inner, done)
+            _name_branches(inner, named_types)
 
 
 def _wrap(name: str, node: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def compile_plain_json(schema: Schema | None, decimal_format: DecimalFormat) -> 
     if schema is None:
         return _convert_schemaless
     avro = AvroSchema(schema.avro)
-    return PlainJson(avro, decimal_format).plain(avro.root)
+    return PlainJson(avro, decimal_format).compile(avro.root)
 
 
 _KEPT = frozenset({str, int, bool, bytes, type(None)})
@@ -72,9 +72,9 @@ class PlainJson:
         self._records: dict[str, Plain | None] = {}
         self._open: set[str] = set()
 
-    def plain(self, node: Any) -> Plain | None:
+    def compile(self, node: Any) -> Plain | None:
         """Compile a converter of the node's values for encoding. None: they need no conversion."""
-        resolved = self._avro.resolved(node)
+        resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
             return self._union(resolved)
         if resolved.get("logicalType") == "decimal" and resolved["type"] in ("bytes", "fixed"):
@@ -83,7 +83,7 @@ class PlainJson:
             case "array":
                 return self._array(resolved["items"])
             case "map":
-                return _convert_map_values(self.plain(resolved["values"]))
+                return _convert_map_values(self.compile(resolved["values"]))
             case "record":
                 return self._record(resolved)
         return _PLAIN.get(resolved["type"])
@@ -95,24 +95,24 @@ class PlainJson:
         return None
 
     def _array(self, items: Any) -> Plain | None:
-        item = self._avro.resolved(items)
+        item = self._avro.resolve(items)
         if is_map_entry(item):
             return self._pairs(*(field["type"] for field in item["fields"]))
-        return _convert_items(self.plain(items))
+        return _convert_items(self.compile(items))
 
     def _pairs(self, key_type: Any, value_type: Any) -> Plain:
         """Compile a converter of a Connect map held as entries in Avro.
 
         It makes an object if the keys are optional strings, else an array of pairs.
         """
-        key = self.plain(key_type) or _keep_value
-        value = self.plain(value_type) or _keep_value
+        key = self.compile(key_type) or _keep_value
+        value = self.compile(value_type) or _keep_value
         if self._is_string(key_type):
             return lambda entries: {e["key"] if e["key"] is not None else "null": value(e["value"]) for e in entries}
         return lambda entries: [[key(e["key"]), value(e["value"])] for e in entries]
 
     def _is_string(self, node: Any) -> bool:
-        resolved = self._avro.resolved(node)
+        resolved = self._avro.resolve(node)
         members = self._avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
         return [self._avro.kind(member) for member in members] == ["string"]
 
@@ -122,7 +122,7 @@ class PlainJson:
             return self._later(name)
         if name not in self._records:
             self._open.add(name)
-            compiled = {field["name"]: self.plain(field["type"]) for field in node["fields"]}
+            compiled = {field["name"]: self.compile(field["type"]) for field in node["fields"]}
             self._open.remove(name)
             changed = {key: plain for key, plain in compiled.items() if plain is not None}
             self._records[name] = _convert_fields(changed) if changed else None
@@ -136,10 +136,10 @@ class PlainJson:
 
     def _union(self, union: Sequence[Any]) -> Plain | None:
         members, _ = self._avro.members(union)
-        plains = [self.plain(member) for member in members]
+        plains = [self.compile(member) for member in members]
         if len(members) <= 1:
             return _skip_null(plains[0]) if members else None
-        names = self.member_names(members)
+        names = self.list_member_names(members)
         choose = self._avro.compile_choice(members)
         nulls = dict.fromkeys(names)
 
@@ -151,9 +151,9 @@ class PlainJson:
 
         return one_of
 
-    def member_names(self, members: Sequence[Any]) -> list[str]:
+    def list_member_names(self, members: Sequence[Any]) -> list[str]:
         """Return the name of the object's member for each type of a union."""
-        full = [get_branch_name(self._avro.resolved(member)) for member in members]
+        full = [get_branch_name(self._avro.resolve(member)) for member in members]
         short = [name.rpartition(".")[2] for name in full]
         return [name if short.count(name) == 1 else full_name for name, full_name in zip(short, full, strict=True)]
 

@@ -66,13 +66,13 @@ def list_lacking_fields(source: Schema, target: Schema) -> Sequence[str]:
 @lru_cache
 def _compile_projection(source: str, target: str) -> tuple[Project, Sequence[str]]:
     projections = _Projections(AvroSchema(Schema(source).avro), AvroSchema(Schema(target).avro))
-    return projections.between(projections.source.root, projections.target.root, ""), projections.lacking
+    return projections.compile(projections.source.root, projections.target.root, ""), projections.lacking
 
 
 class _Projections:
     """Makes projections between the types of two schemas, each pair of named types once.
 
-    A type is a result of `AvroSchema.resolved`: its definition, or the list of a union's branches.
+    A type is a result of `AvroSchema.resolve`: its definition, or the list of a union's branches.
     """
 
     def __init__(self, source: AvroSchema, target: AvroSchema) -> None:
@@ -82,52 +82,54 @@ class _Projections:
         self._records: dict[tuple[str, str], Project] = {}
         self._refused: dict[tuple[str, str], ProjectionError] = {}
 
-    def between(self, source_node: Any, target_node: Any, where: str) -> Project:
-        source = self.source.resolved(source_node)
-        target = self.target.resolved(target_node)
+    def compile(self, source_node: Any, target_node: Any, where: str) -> Project:
+        source = self.source.resolve(source_node)
+        target = self.target.resolve(target_node)
         if isinstance(source, list):
-            return self._from_union(source, target, where)
+            return self._compile_from_union(source, target, where)
         if isinstance(target, list):
-            return self._to_union(source, target, where, is_among_nameless=False)
+            return self._compile_to_union(source, target, where, is_among_nameless=False)
         if source["type"] == target["type"] == "record":
-            return self._record(source, target, where)
+            return self._compile_record(source, target, where)
         _check_meaning(source, target, where)
         if source["type"] != target["type"]:
             return _compile_promotion(source["type"], target["type"], where)
-        return self._same_type(source, target, where)
+        return self._compile_same_type(source, target, where)
 
-    def _same_type(self, source: Definition, target: Definition, where: str) -> Project:
+    def _compile_same_type(self, source: Definition, target: Definition, where: str) -> Project:
         match source["type"]:
             case "array":
-                item = self.between(source["items"], target["items"], f"{where}[]")
+                item = self.compile(source["items"], target["items"], f"{where}[]")
                 return lambda values: list(map(item, values))
             case "map":
-                convert = self.between(source["values"], target["values"], f"{where}[]")
+                convert = self.compile(source["values"], target["values"], f"{where}[]")
                 return lambda values: {key: convert(value) for key, value in values.items()}
             case "fixed" | "enum":
                 return _compile_named(source, target, where)
         return _keep_value
 
-    def _record(self, source: Definition, target: Definition, where: str) -> Project:
+    def _compile_record(self, source: Definition, target: Definition, where: str) -> Project:
         _check_name(source, target, where)
         key = source["name"], target["name"]
         if key in self._refused:
             raise self._refused[key]
         if key in self._records:
             return self._records[key]
-        parts: list[tuple[str, Project]] = []
+        field_projections: list[tuple[str, Project]] = []
 
         def record(value: Any) -> Any:
             # Records that were compiled before this one was refused may hold it.
             if key in self._refused:
                 raise self._refused[key]
-            return {name: part(value) for name, part in parts}
+            return {name: part(value) for name, part in field_projections}
 
         # Known before its fields are compiled: a record may contain itself.
         self._records[key] = record
         fields = {field["name"]: field for field in source["fields"]}
         try:
-            parts += [(f["name"], self._field(fields, f, _join_path(where, f["name"]))) for f in target["fields"]]
+            field_projections += [
+                (f["name"], self._compile_field(fields, f, _join_path(where, f["name"]))) for f in target["fields"]
+            ]
         except ProjectionError as err:
             self._refused[key] = err
             raise
@@ -135,28 +137,30 @@ class _Projections:
         self.lacking += [_join_path(where, name) for name in fields if name not in target_names]
         return record
 
-    def _field(self, fields: Definition, target: Definition, where: str) -> Project:
+    def _compile_field(self, fields: Definition, target: Definition, where: str) -> Project:
         for name in _list_names(target):
             if name in fields:
-                convert = self.between(fields[name]["type"], target["type"], where)
+                convert = self.compile(fields[name]["type"], target["type"], where)
                 return lambda value: convert(value[name])
         if "default" not in target:
             raise ProjectionError(f"field {where} is in the target schema alone, where it has no default")
-        default = self.target.physical_default(target["type"], target["default"])
+        default = self.target.decode_default_of(target["type"], target["default"])
         return lambda _: default
 
-    def _to_union(self, source: Definition, target: Sequence[Any], where: str, *, is_among_nameless: bool) -> Project:
+    def _compile_to_union(
+        self, source: Definition, target: Sequence[Any], where: str, *, is_among_nameless: bool
+    ) -> Project:
         """Choose the branch of the same type, else the first branch with a conversion.
 
         `is_among_nameless`: the source is a record without a name, of a union with other nameless ones.
         """
-        branches = [self.target.resolved(branch) for branch in target]
+        branches = [self.target.resolve(branch) for branch in target]
         is_choice = sum(branch["type"] != "null" for branch in branches) > 1
         if source["type"] == "record":
             branches = _choose_records(source, branches, is_among_nameless=is_among_nameless)
         for branch in sorted(branches, key=lambda b: bool(b["type"] != source["type"])):
             try:
-                convert = self.between(source, branch, where)
+                convert = self.compile(source, branch, where)
             except ProjectionError:
                 if len(branches) == 1:
                     raise
@@ -164,24 +168,24 @@ class _Projections:
             return _compile_branch(get_branch_name(branch), convert) if is_choice else convert
         raise _make_mismatch_error(where, _describe_type(source), "any type of the union there")
 
-    def _from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
-        branches = [self.source.resolved(branch) for branch in source]
+    def _compile_from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
+        branches = [self.source.resolve(branch) for branch in source]
         nameless = [b for b in branches if b["type"] == "record" and _read_given_name(b) is None]
         projects: dict[str, Project] = {}
         for branch in branches:
             try:
                 if len(nameless) > 1 and branch in nameless:
                     others = target if isinstance(target, list) else [target]
-                    project = self._to_union(branch, others, where, is_among_nameless=True)
+                    project = self._compile_to_union(branch, others, where, is_among_nameless=True)
                 else:
-                    project = self.between(branch, target, where)
+                    project = self.compile(branch, target, where)
             except ProjectionError as err:
                 project = _compile_refusal(err)
             projects[get_branch_name(branch)] = project
         null = projects.pop("null", _compile_refusal(ProjectionError(f"{_name_field(where)} is null")))
         if len(projects) == 1:
-            (only,) = projects.values()
-            return lambda value: null(value) if value is None else only(value)
+            (project_only,) = projects.values()
+            return lambda value: null(value) if value is None else project_only(value)
 
         def convert(value: Any) -> Any:
             if value is None:
@@ -211,14 +215,14 @@ def _compile_refusal(err: ProjectionError) -> Project:
 
 def _choose_records(source: Definition, branches: Sequence[Any], *, is_among_nameless: bool) -> list[Any]:
     """Choose the records fitting the source. Of several without a name, only the fields decide."""
-    fitting = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
-    if _read_given_name(source) is not None or (len(fitting) < 2 and not is_among_nameless):
-        return fitting
+    candidates = [b for b in branches if b["type"] == "record" and _has_same_name(source, b)]
+    if _read_given_name(source) is not None or (len(candidates) < 2 and not is_among_nameless):
+        return candidates
     fields = _list_field_names(source)
-    alike = [b for b in fitting if _list_field_names(b) == fields]
-    grown = [b for b in fitting if _list_field_names(b) >= fields or _list_field_names(b) <= fields]
-    likely = alike or grown
-    return likely if len(likely) == 1 else []
+    same_fields = [b for b in candidates if _list_field_names(b) == fields]
+    extended = [b for b in candidates if _list_field_names(b) >= fields or _list_field_names(b) <= fields]
+    chosen = same_fields or extended
+    return chosen if len(chosen) == 1 else []
 
 
 def _compile_named(source: Definition, target: Definition, where: str) -> Project:
@@ -245,9 +249,11 @@ def _describe_type(definition: Definition) -> str:
 
 def _check_meaning(source: Definition, target: Definition, where: str) -> None:
     """Check that a value has the same meaning in the other type."""
-    here, there = _read_meaning(source), _read_meaning(target)
-    if here != there:
-        raise _make_mismatch_error(where, *(_describe_meaning(*side) for side in ((source, here), (target, there))))
+    source_meaning, target_meaning = _read_meaning(source), _read_meaning(target)
+    if source_meaning != target_meaning:
+        raise _make_mismatch_error(
+            where, *(_describe_meaning(*side) for side in ((source, source_meaning), (target, target_meaning)))
+        )
 
 
 def _read_meaning(schema: Definition) -> dict[str, Any]:

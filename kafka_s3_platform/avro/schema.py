@@ -56,13 +56,13 @@ def collect_definitions(schema: Any, namespace: str = "") -> dict[str, Any]:
     """Return the named types of a schema by full name. Each one names its namespace, so it can be moved."""
     definitions: dict[str, Any] = {}
 
-    def visit(inner: Any, around: str) -> Any:
+    def visit(inner: Any, outer_namespace: str) -> Any:
         if isinstance(inner, Mapping) and inner.get("type") in NAMED:
-            name = read_full_name(inner, around)
+            name = read_full_name(inner, outer_namespace)
             definitions[name] = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
-            around = read_namespace(name)
+            outer_namespace = read_namespace(name)
         for part in _list_parts(inner):
-            visit(part, around)
+            visit(part, outer_namespace)
 
     visit(schema, namespace)
     return definitions
@@ -82,26 +82,26 @@ def find_invalid_name(schema: Any) -> str | None:
 def make_self_contained(schema: Any, others: Mapping[str, Any]) -> Any:
     """Return the schema with all types of `others` it needs. Each is defined at its first use."""
     definitions = {**others, **collect_definitions(schema)}
-    done: set[str] = set()
+    defined: set[str] = set()
 
     def visit(inner: Any, around: str) -> Any:
         if isinstance(inner, str):
-            return use(inner, around)
+            return define_at_first_use(inner, around)
         if isinstance(inner, Mapping) and inner.get("type") in NAMED:
             name = read_full_name(inner, around)
-            if name in done:
+            if name in defined:
                 return name
-            done.add(name)
+            defined.add(name)
             movable = {**inner, "name": name.rpartition(".")[2], "namespace": read_namespace(name)}
             return replace_parts(movable, lambda part: visit(part, read_namespace(name)))
         return replace_parts(inner, lambda part: visit(part, around))
 
-    def use(name: str, around: str) -> Any:
+    def define_at_first_use(name: str, around: str) -> Any:
         full = qualify_name(name, around)
         full = full if full in definitions else name
         if name in PRIMITIVE or full not in definitions:
             return name
-        return full if full in done else visit(definitions[full], "")
+        return full if full in defined else visit(definitions[full], "")
 
     return visit(schema, "")
 
@@ -206,32 +206,34 @@ def narrow_to_field(schema: Any, path: Sequence[str]) -> Any:
     return make_self_contained(narrowed, definitions)
 
 
-def _narrow_schema(schema: Any, path: Sequence[str], around: str, definitions: Mapping[str, Any]) -> Any:
-    schema = definitions.get(qualify_name(schema, around), schema) if isinstance(schema, str) else schema
+def _narrow_schema(schema: Any, path: Sequence[str], namespace: str, definitions: Mapping[str, Any]) -> Any:
+    schema = definitions.get(qualify_name(schema, namespace), schema) if isinstance(schema, str) else schema
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     # A map keeps its whole values: `path` may name any key.
     if not path or kind == "map":
         return schema
     if isinstance(schema, list):
-        return _narrow_union(schema, path, around, definitions)
+        return _narrow_union(schema, path, namespace, definitions)
     if kind == "record":
-        return _narrow_record(schema, path, read_namespace(read_full_name(schema, around)), definitions)
+        return _narrow_record(schema, path, read_namespace(read_full_name(schema, namespace)), definitions)
     if kind is None or isinstance(kind, str):
         return None
-    return _narrow_schema(kind, path, around, definitions)
+    return _narrow_schema(kind, path, namespace, definitions)
 
 
-def _narrow_union(schema: Sequence[Any], path: Sequence[str], around: str, definitions: Mapping[str, Any]) -> Any:
+def _narrow_union(schema: Sequence[Any], path: Sequence[str], namespace: str, definitions: Mapping[str, Any]) -> Any:
     if sum(branch != "null" for branch in schema) != 1:
         raise LookupError(f"several types before {path[0]}")
-    parts = [part if part == "null" else _narrow_schema(part, path, around, definitions) for part in schema]
+    parts = [part if part == "null" else _narrow_schema(part, path, namespace, definitions) for part in schema]
     return None if None in parts else parts
 
 
-def _narrow_record(schema: Mapping[str, Any], path: Sequence[str], around: str, definitions: Mapping[str, Any]) -> Any:
+def _narrow_record(
+    schema: Mapping[str, Any], path: Sequence[str], namespace: str, definitions: Mapping[str, Any]
+) -> Any:
     for field in schema["fields"]:
         if field["name"] == path[0]:
-            kind = _narrow_schema(field["type"], path[1:], around, definitions)
+            kind = _narrow_schema(field["type"], path[1:], namespace, definitions)
             if kind is None:
                 return None
             return {**schema, "fields": [{**field, "type": kind}]}

@@ -67,7 +67,7 @@ class Avro:
 
     def schema(self) -> Schema:
         """Write the schema as text."""
-        text = json.dumps(_Writer(self.names).node(self.root, ""), separators=(",", ":"))
+        text = json.dumps(_SchemaWriter(self.names).write_node(self.root, ""), separators=(",", ":"))
         return Schema(text, None, self.subject, self.version)
 
     def inner(self, node: Any) -> tuple[Any, bool]:
@@ -78,7 +78,7 @@ class Avro:
                 return others[0], len(node) == 2
         return node, False
 
-    def type_of(self, node: Any) -> str:
+    def find_type(self, node: Any) -> str:
         """Return Connect's name of a node's type, as in Cast's `spec`; or struct, bytes, array, map, union, null."""
         inner, _ = self.inner(node)
         if isinstance(inner, list):
@@ -88,7 +88,7 @@ class Avro:
             return str(definition["connect.type"])
         return _TYPES.get(str(definition["type"]), str(definition["type"]))
 
-    def logical_of(self, node: Any) -> str | None:
+    def find_logical_type(self, node: Any) -> str | None:
         """Return Date, Time, Timestamp or Decimal. AvroData treats other logical types as plain numbers."""
         inner, _ = self.inner(node)
         if isinstance(inner, list):
@@ -105,51 +105,51 @@ class Avro:
 
     def fields(self, node: Any, purpose: str) -> list[Field]:
         """Return the fields of a record. Raise DataError if the node is no record."""
-        if self.type_of(node) != "struct":
-            raise DataError(f"Only Struct objects supported for [{purpose}], found: {self.type_of(node)}")
+        if self.find_type(node) != "struct":
+            raise DataError(f"Only Struct objects supported for [{purpose}], found: {self.find_type(node)}")
         return [self._field(field) for field in self.definition(self.inner(node)[0])["fields"]]
 
-    def raw_fields(self, purpose: str) -> list[dict[str, Any]]:
+    def list_declarations(self, purpose: str) -> list[dict[str, Any]]:
         """Return the fields of the root as Avro declares them."""
         self.fields(self.root, purpose)
         return list(self.definition(self.inner(self.root)[0])["fields"])
 
-    def with_fields(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
+    def replace_fields(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
         """Return the schema with other fields in its root.
 
         Raise DataError if two fields have the same name, or if a field contains the root itself.
         """
         name = self.inner(self.root)[0]
-        return self.with_record(name, {**self.names[name], "fields": list(fields)})
+        return self.replace_record(name, {**self.names[name], "fields": list(fields)})
 
-    def with_record(self, name: str, definition: Mapping[str, Any]) -> "Avro":
+    def replace_record(self, name: str, definition: Mapping[str, Any]) -> "Avro":
         """Return the schema with another definition of the root's named type, perhaps under another name."""
         fields = definition.get("fields", [])
         _check_fields(fields)
-        old, optional = self.inner(self.root)
-        names = {other: node for other, node in self.names.items() if other != old}
+        old_name, optional = self.inner(self.root)
+        names = {other: node for other, node in self.names.items() if other != old_name}
         if name in names:
             raise DataError(f"the schema already has a type named {name}")
-        if old in set(_find_references(fields, names, set())):
-            raise DataError(f"{old} holds itself: a recursive schema cannot be changed")
-        root = [name if branch == old else branch for branch in self.root] if optional else name
+        if old_name in set(_find_references(fields, names, set())):
+            raise DataError(f"{old_name} holds itself: a recursive schema cannot be changed")
+        root = [name if branch == old_name else branch for branch in self.root] if optional else name
         return replace(self, root=root, names={**names, name: definition})
 
-    def nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
+    def make_nameless_record(self, fields: Iterable[Mapping[str, Any]]) -> "Avro":
         """Return a new record of some fields of this schema, with AvroData's name for records without a name."""
-        listed = list(fields)
-        _check_fields(listed)
-        used = set(_find_references(listed, self.names, set()))
-        names = (NAMELESS if count == 1 else f"{NAMELESS}{count}" for count in range(1, len(used) + 2))
-        name = next(free for free in names if free not in used)
-        return Avro(name, {**self.names, name: {"type": "record", "name": name, "fields": listed}})
+        field_list = list(fields)
+        _check_fields(field_list)
+        used_names = set(_find_references(field_list, self.names, set()))
+        names = (NAMELESS if count == 1 else f"{NAMELESS}{count}" for count in range(1, len(used_names) + 2))
+        name = next(free for free in names if free not in used_names)
+        return Avro(name, {**self.names, name: {"type": "record", "name": name, "fields": field_list}})
 
     def _field(self, field: Mapping[str, Any]) -> Field:
         inner, optional = self.inner(field["type"])
         default = field.get("default")
-        return Field(field["name"], field["type"], self.physical_default(default, inner), optional)
+        return Field(field["name"], field["type"], self.decode_default_of(default, inner), optional)
 
-    def physical_default(self, default: Any, node: Any) -> Any:
+    def decode_default_of(self, default: Any, node: Any) -> Any:
         """Decode a default from JSON to its physical form."""
         return decode_default(default, node, lambda part: part if isinstance(part, list) else self.definition(part))
 
@@ -214,18 +214,18 @@ def _find_references(node: Any, names: Mapping[str, Any], visited: set[str]) -> 
             yield from _find_references(names[node].get("fields", []), names, visited)
 
 
-class _Writer:
+class _SchemaWriter:
     """Writes each definition at the first use of its name."""
 
     def __init__(self, names: Mapping[str, Mapping[str, Any]]) -> None:
         self._names = names
         self._written: set[str] = set()
 
-    def node(self, node: Any, namespace: str) -> Any:
+    def write_node(self, node: Any, namespace: str) -> Any:
         if isinstance(node, list):
-            return [self.node(branch, namespace) for branch in node]
+            return [self.write_node(branch, namespace) for branch in node]
         if isinstance(node, dict):
-            return {k: self.node(v, namespace) if k in _TYPE_KEYS else v for k, v in node.items()}
+            return {k: self.write_node(v, namespace) if k in _TYPE_KEYS else v for k, v in node.items()}
         if node not in self._names or node in self._written:
             return node
         self._written.add(node)
@@ -233,9 +233,11 @@ class _Writer:
 
     def _definition(self, definition: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         declared, _, name = definition["name"].rpartition(".")
-        spelt = {"namespace": declared} if declared != namespace else {}
-        written = {"type": definition["type"], "name": name, **spelt}
-        written |= {key: value for key, value in definition.items() if key not in written}
+        namespace_entry = {"namespace": declared} if declared != namespace else {}
+        definition_json = {"type": definition["type"], "name": name, **namespace_entry}
+        definition_json |= {key: value for key, value in definition.items() if key not in definition_json}
         if is_record(definition):
-            written["fields"] = [{**f, "type": self.node(f["type"], declared)} for f in definition["fields"]]
-        return written
+            definition_json["fields"] = [
+                {**f, "type": self.write_node(f["type"], declared)} for f in definition["fields"]
+            ]
+        return definition_json

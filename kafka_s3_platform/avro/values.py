@@ -23,12 +23,12 @@ class AvroSchema:
         self._named: dict[str, Any] = {}
         self.root = parse_schema(schema, self._named, _write_hint=False, _ignore_default_error=True)
 
-    def resolved(self, node: Any) -> Any:
+    def resolve(self, node: Any) -> Any:
         """Return the definition of a node: a list for a union, else a dict with `type` and its attributes."""
         while isinstance(node, str) and node in self._named:
             node = self._named[node]
         if isinstance(node, Mapping) and isinstance(node["type"], Mapping | list):
-            return self.resolved(node["type"])
+            return self.resolve(node["type"])
         return {"type": node} if isinstance(node, str) else node
 
     def complete(self, node: Any) -> Any:
@@ -37,8 +37,8 @@ class AvroSchema:
 
     def _complete(self, node: Any, defined: set[str]) -> Any:
         if isinstance(node, str):
-            is_own = node in self._named and node not in defined
-            if is_own:
+            is_undefined = node in self._named and node not in defined
+            if is_undefined:
                 return self._complete(self._named[node], defined)
             return node
         if isinstance(node, list):
@@ -52,7 +52,7 @@ class AvroSchema:
 
     def kind(self, node: Any) -> str:
         """Return the name of the node's type: `union`, `record`, `string` ..."""
-        resolved = self.resolved(node)
+        resolved = self.resolve(node)
         if isinstance(resolved, list):
             return "union"
         return str(resolved["type"])
@@ -67,7 +67,7 @@ class AvroSchema:
 
         The function raises TypeError for a value without a branch, LookupError for a branch of another union.
         """
-        places = {get_branch_name(self.resolved(member)): at for at, member in enumerate(members)}
+        places = {get_branch_name(self.resolve(member)): at for at, member in enumerate(members)}
 
         def choose(value: Any) -> tuple[int, Any]:
             if type(value) is not tuple:
@@ -78,15 +78,15 @@ class AvroSchema:
 
         return choose
 
-    def physical_default(self, node: Any, default: Any) -> Any:
+    def decode_default_of(self, node: Any, default: Any) -> Any:
         """Decode a default from Avro's JSON."""
-        return decode_default(default, node, self.resolved)
+        return decode_default(default, node, self.resolve)
 
 
 def is_text(schema: Schema) -> bool:
     """Return True if all values of a schema are text, bytes or null, but not all of them null."""
     avro = AvroSchema(schema.avro)
-    resolved = avro.resolved(avro.root)
+    resolved = avro.resolve(avro.root)
     kinds = [avro.kind(node) for node in resolved] if isinstance(resolved, list) else [avro.kind(avro.root)]
     return {"string", "bytes"}.issuperset(set(kinds) - {"null"}) and kinds != ["null"]
 

@@ -61,11 +61,11 @@ def check_bodies(avro: Any, column: pa.BinaryArray, skip: int) -> Bools:
         PermanentError: the schema names a type it does not define, or is too large or too deep.
     """
     compiler = _Compiler()
-    node = compiler.root(avro)
+    node = compiler.compile_root(avro)
     valid = column.is_null().to_numpy(zero_copy_only=False)
     for rows, at in split_column(column, skip):
         if compiler.has_light_items:
-            compiler.one_by_one(node, at)
+            compiler.skip_one_by_one(node, at)
         else:
             node.skip(at, 0)
         valid[rows] = at.at_end
@@ -79,7 +79,7 @@ def read_columns(avro: Any, column: pa.BinaryArray, skip: int) -> pa.StructArray
     A row is null if the value is null, or is not exactly one datum by the rules of `check_bodies`. Returns None unless
     the schema is a record of primitives, fixed, enums, such records, and unions of null with one of these.
     """
-    node = _Compiler().root(avro)
+    node = _Compiler().compile_root(avro)
     if not isinstance(node, RecordNode) or node.arrow is None:
         return None
     chunks = [pa.array([], node.arrow)]
@@ -103,7 +103,7 @@ class Datum:
 
     def __init__(self, avro: Any, depth: int = MAX_DEPTH, items: int | None = None) -> None:
         compiler = _Compiler(depth, items)
-        self._node = compiler.root(avro)
+        self._node = compiler.compile_root(avro)
         self._budget = compiler.budget
         self.size = self._node.size
         self.density = self._node.density
@@ -124,7 +124,7 @@ class Datum:
         """
         self._budget.renew()
         try:
-            return self._node.one(data, pos, 0)
+            return self._node.skip_one(data, pos, 0)
         except (InvalidDatumError, RecursionError) as err:
             raise ValueError(str(err) or f"the bytes at {pos} of a block are no datum of its schema") from err
 
@@ -150,10 +150,10 @@ class _Compiler:
         self.budget = ItemBudget(MAX_RECORD_VALUES if items is None else items, counts_all=items is not None)
         self.has_light_items = self.is_recursive = False
 
-    def root(self, avro: Any) -> SchemaNode:
+    def compile_root(self, avro: Any) -> SchemaNode:
         """Compile a whole schema. Raise PermanentError if it names a type it does not define, or is too large."""
         try:
-            root_node = self.node(avro, "")
+            root_node = self.compile_node(avro, "")
         except RecursionError as err:
             raise PermanentError(f"the types of an Avro schema lie more than {self._depth} deep: correct it") from err
         if root_node.depth > self._depth:
@@ -164,36 +164,36 @@ class _Compiler:
             raise PermanentError(f"a record of an Avro schema has more than {MAX_VALUES:,} values: correct the schema")
         return root_node
 
-    def one_by_one(self, node: SchemaNode, at: RecordCursor) -> None:
+    def skip_one_by_one(self, node: SchemaNode, at: RecordCursor) -> None:
         """Move each record behind one datum, one record after the other, and count its items."""
         for row in at.alive:
             self.budget.renew()
-            walk_record(at, row, partial(node.one, pos=0, depth=0))
+            walk_record(at, row, partial(node.skip_one, pos=0, depth=0))
 
-    def node(self, avro: Any, namespace: str) -> SchemaNode:
+    def compile_node(self, avro: Any, namespace: str) -> SchemaNode:
         """Compile a schema inside `namespace`."""
         if isinstance(avro, list):
             if len(avro) > MAX_BRANCHES:
                 raise PermanentError(f"an Avro union has more than {MAX_BRANCHES:,} branches: correct the schema")
-            return UnionNode([self.node(branch, namespace) for branch in avro])
+            return UnionNode([self.compile_node(branch, namespace) for branch in avro])
         if isinstance(avro, str):
-            return self._by_name(avro, namespace)
+            return self._get_named(avro, namespace)
         kind = avro["type"]
         if kind == "array":
-            return self._blocks(self.node(avro["items"], namespace))
+            return self._make_blocks(self.compile_node(avro["items"], namespace))
         if kind == "map":
-            values = self.node(avro["values"], namespace)
-            return self._blocks(RecordNode(["key", "value"], [_PRIMITIVES["string"], values]))
+            values = self.compile_node(avro["values"], namespace)
+            return self._make_blocks(RecordNode(["key", "value"], [_PRIMITIVES["string"], values]))
         if kind in NAMED:
-            return self._definition(avro, read_full_name(avro, namespace))
-        return self.node(kind, namespace)
+            return self._compile_definition(avro, read_full_name(avro, namespace))
+        return self.compile_node(kind, namespace)
 
-    def _blocks(self, item: SchemaNode) -> SchemaNode:
+    def _make_blocks(self, item: SchemaNode) -> SchemaNode:
         blocks = BlocksNode(item, self.budget)
         self.has_light_items |= blocks.is_light
         return blocks
 
-    def _by_name(self, name: str, namespace: str) -> SchemaNode:
+    def _get_named(self, name: str, namespace: str) -> SchemaNode:
         if name in _PRIMITIVES:
             return _PRIMITIVES[name]
         full = qualify_name(name, namespace)
@@ -203,7 +203,7 @@ class _Compiler:
         self.is_recursive |= isinstance(named_node, ReferenceNode)
         return named_node
 
-    def _definition(self, avro: Any, name: str) -> SchemaNode:
+    def _compile_definition(self, avro: Any, name: str) -> SchemaNode:
         if avro["type"] == "enum":
             self._named[name] = EnumNode(avro["symbols"])
         elif avro["type"] == "fixed":
@@ -211,6 +211,6 @@ class _Compiler:
         else:
             # While its fields are compiled, the name is a reference: they may name the record itself.
             inside = self._named[name] = ReferenceNode(self._depth)
-            fields = [self.node(f["type"], read_namespace(name)) for f in avro["fields"]]
+            fields = [self.compile_node(f["type"], read_namespace(name)) for f in avro["fields"]]
             inside.target = self._named[name] = RecordNode([f["name"] for f in avro["fields"]], fields)
         return self._named[name]

@@ -31,10 +31,10 @@ def read_schema_ids(raw: pa.BinaryArray) -> Int64s:
     rows = np.flatnonzero(raw.is_valid().to_numpy(zero_copy_only=False) & (ends - starts >= PREFIX_BYTES))
     if not len(rows):
         return ids
-    at = starts[rows]
+    value_starts = starts[rows]
     # Each value's bytes lie far from those of the value before. So they are fetched in two steps, not in five.
-    words = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))[at].astype(np.int64)
-    numbers = (words & 0xFFFFFF) << 8 | data[at + PREFIX_BYTES - 1]
+    words = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))[value_starts].astype(np.int64)
+    numbers = (words & 0xFFFFFF) << 8 | data[value_starts + PREFIX_BYTES - 1]
     # The highest byte of `words` is the magic byte, which has to be 0.
     ids[rows] = np.where(words >> 24, NO_ID, numbers)
     return ids
@@ -62,11 +62,11 @@ def map_schema_ids(
     old_ids = read_schema_ids(raw)
     if bare is not None:
         old_ids[bare.to_numpy(zero_copy_only=False)] = NO_ID
-    olds = np.unique(old_ids)
-    news = np.array([ids.get(old, NO_ID) for old in olds.tolist()], np.int64)
-    replaced = news[np.searchsorted(olds, old_ids)]
+    distinct_old = np.unique(old_ids)
+    distinct_new = np.array([ids.get(old, NO_ID) for old in distinct_old.tolist()], np.int64)
+    replaced = distinct_new[np.searchsorted(distinct_old, old_ids)]
     unknown = np.flatnonzero((old_ids != NO_ID) & (replaced == NO_ID))
-    if np.array_equal(olds[news != NO_ID], news[news != NO_ID]):
+    if np.array_equal(distinct_old[distinct_new != NO_ID], distinct_new[distinct_new != NO_ID]):
         return raw, unknown, old_ids[unknown]
     return write_schema_ids(raw, replaced), unknown, old_ids[unknown]
 
@@ -83,10 +83,10 @@ def write_schema_ids(raw: pa.BinaryArray, ids: Int64s) -> pa.BinaryArray:
     valid = raw.is_valid().to_numpy(zero_copy_only=False)
     copied = data[first : int(ends[-1])].copy()
     rows = np.flatnonzero(valid & (ids != NO_ID))
-    at = starts[rows] - first
-    new = ids[rows]
+    value_starts = starts[rows] - first
+    new_ids = ids[rows]
     for place in range(1, PREFIX_BYTES):
-        copied[at + place] = new >> 8 * (PREFIX_BYTES - 1 - place) & 0xFF
+        copied[value_starts + place] = new_ids >> 8 * (PREFIX_BYTES - 1 - place) & 0xFF
     bounds = np.append(starts, ends[-1]) - first
     bitmap = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [bitmap, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(copied)]

@@ -28,7 +28,7 @@ COMMANDS = {
     "convert": ("connector_files.convert", "Convert Zooz's environment variables to a connector file."),
     "archive": ("archive", "Archive hours of CONNECTOR's topics, or all up to now."),
     "show": ("show", "Show what is archived of CONNECTOR's topics, day by day."),
-    "health": ("operating.health", "Say what is late, what is at risk, and what failed last."),
+    "health": ("operating.health", "Show what is late, what is at risk, and what failed last."),
     "serve": ("operating.serve", "Serve a status page, a health check and metrics of Prometheus."),
     "test-alert": ("operating.alert", "Send a test message to each receiver of alerts."),
     "files": ("files", "Print the URIs of CONNECTOR's current objects, one per line."),

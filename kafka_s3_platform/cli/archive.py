@@ -71,8 +71,8 @@ def _choose_keys(topic: TopicAssets, from_hour: str, to_hour: str) -> list[str]:
     end = _parse_hour(topic, "--to", to_hour)
     if start >= end:
         raise click.UsageError(f"no hour is in [{from_hour}, {to_hour})")
-    last = topic.hours.definition.get_last_partition_window()
-    if start < topic.start_hour or last is None or end > last.end:
+    last_window = topic.hours.definition.get_last_partition_window()
+    if start < topic.start_hour or last_window is None or end > last_window.end:
         raise click.UsageError(
             f"[{from_hour}, {to_hour}) is not within [{topic.start_hour.isoformat()}, now]; archive.start.hour is "
             f"{topic.config.archive.start_hour.isoformat()}"
@@ -103,10 +103,12 @@ def _format_hours(document: dict[str, Any]) -> list[str | Verdict]:
     head = f"{document['topic']}: run {document['run_id']}"
     rows = map(_format_hour, document["hours"])
     totals = document["totals"]
-    done = [f"  {count_noun(totals['records'], 'record')} archived now in {totals['seconds']:.1f} s"] if totals else []
-    ahead = {f"  {why}" for hour in document["hours"] if (why := hour.get("not_complete"))}
-    left_out = [f"  {n:,} {what}" for name, what in LEFT_OUT.items() if totals and (n := totals.get(name))]
-    return [head, *rows, *ahead, *done, *left_out]
+    archived = (
+        [f"  {count_noun(totals['records'], 'record')} archived now in {totals['seconds']:.1f} s"] if totals else []
+    )
+    ahead = {f"  {reason}" for hour in document["hours"] if (reason := hour.get("not_complete"))}
+    left_out = [f"  {n:,} {label}" for name, label in LEFT_OUT.items() if totals and (n := totals.get(name))]
+    return [head, *rows, *ahead, *archived, *left_out]
 
 
 def _format_hour(hour: dict[str, Any]) -> Verdict:

@@ -46,9 +46,9 @@ def _watch(reader: int, report_interrupt: Callable[[], int]) -> None:
         pass
     time.sleep(GRACE_SECONDS)
     while True:
-        before = _find_place()
+        earlier_place = _find_place()
         time.sleep(STILL_SECONDS)
-        if _find_place() == before:
+        if _find_place() == earlier_place:
             _end(report_interrupt())
 
 

@@ -1,4 +1,4 @@
-"""Writes what commands tell: lines and progress on stderr while they work, and the result as lines or as JSON."""
+"""Writes the output of commands: lines and progress on stderr while they work, and the result as lines or as JSON."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kafka_s3_platform.spark.progress import Snapshot, is_progress, watched_by
+from kafka_s3_platform.spark.progress import Snapshot, call_with_progress, is_progress
 from kafka_s3_platform.text import format_entry
 from kafka_s3_platform.waits import list_waits
 
@@ -56,8 +56,8 @@ def align_columns(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) 
 
 
 def _format_cells(row: Sequence[str], widths: Sequence[int], numbers: Collection[int]) -> Iterator[str]:
-    for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        yield cell.rjust(width) if at in numbers else cell.ljust(width)
+    for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        yield cell.rjust(width) if number in numbers else cell.ljust(width)
 
 
 def strip_links(text: str) -> str:
@@ -94,11 +94,11 @@ class Messages(logging.Handler):
         """Stderr, if it is a terminal. While a step runs, Dagster turns stderr itself into a file."""
 
         self._command = ""
-        self._started = self._told = 0.0
+        self._started = self._last_output = 0.0
 
     @property
     def is_verbose(self) -> bool:
-        """Whether messages of Dagster and other libraries are shown too."""
+        """True if messages of Dagster and other libraries are shown too."""
         return self.level < logging.INFO
 
     @contextmanager
@@ -109,14 +109,14 @@ class Messages(logging.Handler):
         root.setLevel(logging.WARNING)
         logging.getLogger("kafka_s3_platform").setLevel(logging.INFO)
         self._command = command
-        self._started = self._told = time.monotonic()
+        self._started = self._last_output = time.monotonic()
         self._ended.clear()
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             self._terminal = os.fdopen(os.dup(sys.stderr.fileno()), "w")
-        ticking = Thread(target=self._tick, name="messages", daemon=True)
+        ticking = Thread(target=self._report_activity, name="messages", daemon=True)
         ticking.start()
         try:
-            with watched_by(self._show_snapshot):
+            with call_with_progress(self._show_snapshot):
                 yield
         finally:
             self.end()
@@ -146,12 +146,12 @@ class Messages(logging.Handler):
             self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self.is_verbose or not (is_progress(record) and self._is_moving()):
+        if self.is_verbose or not (is_progress(record) and self._shows_progress()):
             self._write(self.format(_restore_message(record)), COLOURS.get(record.levelno))
 
     def _write(self, text: str, colour: str | None) -> None:
         with self._guard:
-            self._told = time.monotonic()
+            self._last_output = time.monotonic()
             if self._display is None:
                 click.echo(paint_text(text, colour), err=True)
             else:
@@ -159,25 +159,25 @@ class Messages(logging.Handler):
 
                 self._display.console.print(Text(text, style=colour or ""), soft_wrap=True)
 
-    def _tick(self) -> None:
-        """Show that the command is at work: it is never silent for long."""
+    def _report_activity(self) -> None:
+        """Until the command ends, write a line after each longer silence, and one for each longer wait."""
         if self.level > logging.INFO:
             return
         announced: set[str] = set()
         while not self._ended.wait(TICK_SECONDS):
             now = time.monotonic()
-            if self._is_moving():
+            if self._shows_progress():
                 if self._display is None and now - self._started >= QUIET_SECONDS:
                     self._start_display()
-            elif now - self._told >= SILENT_SECONDS:
+            elif now - self._last_output >= SILENT_SECONDS:
                 self._write(f"{self._command}: at work for {now - self._started:.0f} s", None)
-            for what in list_waits(WAIT_SECONDS):
-                if what not in announced:
-                    announced.add(what)
-                    self._write(f"{self._command}: waiting for {what}", None)
+            for wait_name in list_waits(WAIT_SECONDS):
+                if wait_name not in announced:
+                    announced.add(wait_name)
+                    self._write(f"{self._command}: waiting for {wait_name}", None)
 
-    def _is_moving(self) -> bool:
-        """Whether stderr is a terminal, and shows progress."""
+    def _shows_progress(self) -> bool:
+        """Return True if stderr is a terminal, and shows progress."""
         return self._terminal is not None and self.level == logging.INFO
 
     def _start_display(self) -> None:
@@ -205,7 +205,7 @@ class Messages(logging.Handler):
             self._display.start()
 
     def _show_snapshot(self, snapshot: Snapshot) -> None:
-        if not self._is_moving() or self._ended.is_set():
+        if not self._shows_progress() or self._ended.is_set():
             return
         self._start_display()
         with self._guard:

@@ -75,9 +75,9 @@ def read_terms(values: Mapping[str, Any], topics: Sequence[str]) -> ForeignResto
             _put(terms, option.second, second)
         _put(terms, path, value)
     config = ForeignRestoreConfig(**terms)
-    what = config.what
-    is_open = not (what.has_times or what.from_offset or what.to_offset)
-    return config.model_copy(update={"what": what.model_copy(update={"everything": is_open})})
+    selection = config.what
+    is_open = not (selection.has_times or selection.from_offset or selection.to_offset)
+    return config.model_copy(update={"what": selection.model_copy(update={"everything": is_open})})
 
 
 def _put(terms: dict[str, Any], path: str, value: Any) -> None:
@@ -101,11 +101,11 @@ def _choose_attributes(field: FieldInfo, option: RestoreOption) -> Mapping[str, 
     if option.is_file:
         return {"type": click.Path(exists=True, dir_okay=False, path_type=Path), "callback": _make_absolute}
     kind = _strip_none(field.annotation)
-    least: Any = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
+    lowest: Any = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
     if kind is int:
-        return {"type": click.IntRange(min=least)}
+        return {"type": click.IntRange(min=lowest)}
     if kind is float:
-        return {"type": parse_rate if least is None else click.FloatRange(min=least)}
+        return {"type": parse_rate if lowest is None else click.FloatRange(min=lowest)}
     return _BY_TYPE[kind]
 
 
@@ -207,7 +207,7 @@ def _restore_archived(connector: str, terms: ForeignRestoreConfig, run_id: str) 
 
     topics, rule = terms.what.topics, read_rename(terms.to)
     if terms.what.after is not None:
-        raise click.UsageError(f"--after is of source connectors: {connector} is none")
+        raise click.UsageError(f"--after is for source connectors only, and {connector} is not one")
     if len(topics) != 1:
         raise click.UsageError("Missing option '--topic': one archived topic" if not topics else "name one --topic")
     if rule is None and not terms.values.outgoing_file:
@@ -253,9 +253,9 @@ def run_foreign_restore(connector: ConnectorConfig, config: ForeignRestoreConfig
 
 
 def _format_report(report: dict[str, Any]) -> list[str | Verdict]:
-    where = f"{report['topic']} -> {report['to_topic']}"
+    head = f"{report['topic']} -> {report['to_topic']}"
     return [
-        Verdict(f"{where}: {_format_summary(report)}", _choose_exit_status(report) == 0),
+        Verdict(f"{head}: {_format_summary(report)}", _choose_exit_status(report) == 0),
         *report["notes"],
         *report["gaps"],
         *(f"skipped: {line}" for line in report["skipped"]),
@@ -298,5 +298,5 @@ def _format_done(report: dict[str, Any]) -> str:
         return str(report["verdict"])
     now = "" if report["sent_records"] == report["records"] else f" ({report['sent_records']:,} sent by this run)"
     records = count_noun(report["records"], "record")
-    done = f"{records} restored, each found in the target{now}, in {report['seconds']:.1f} s"
-    return f"{done}. {report['verdict']}"
+    sentence = f"{records} restored, each found in the target{now}, in {report['seconds']:.1f} s"
+    return f"{sentence}. {report['verdict']}"

@@ -74,8 +74,8 @@ def find_archived_topics(connector: str, topic: str | None, *, at_kafka: bool = 
     config = resolve_now(config, folder)
     if topic is not None and topic not in config.topics:
         raise ConfigError(suggest_name(f"connector {connector} does not archive topic {topic}", topic, config.topics))
-    gone = find_gone_topics(config, folder) if at_kafka and topic is None else frozenset()
-    return [TopicAssets(config, name) for name in config.topics if topic in (None, name) and name not in gone]
+    gone_topics = find_gone_topics(config, folder) if at_kafka and topic is None else frozenset()
+    return [TopicAssets(config, name) for name in config.topics if topic in (None, name) and name not in gone_topics]
 
 
 class RunInterruptedError(KeyboardInterrupt):
@@ -109,12 +109,12 @@ def raise_failures(failures: Mapping[str, PlatformError]) -> None:
 def find_native_topics(connector: str, topic: str | None, verb: str) -> list[TopicAssets]:
     """Find archived topics. ConfigError, naming `verb`, if their objects are not of the native format."""
     topics = find_archived_topics(connector, topic)
-    for other in (t for t in topics if not t.is_native):
+    for foreign_topic in (t for t in topics if not t.is_native):
         raise ConfigError(
-            f"connector {connector} writes objects of format {other.config.layout.format}, which this version cannot "
-            f"{verb}: they stay as they were written. Only EnvelopeParquetFormat can. What was archived in an envelope "
-            f"before can: by the same file with format.class=EnvelopeParquetFormat, or without format.class, of the "
-            f"same connector name"
+            f"connector {connector} writes objects of format {foreign_topic.config.layout.format}, which this version "
+            f"cannot {verb}: they stay as they were written. Only EnvelopeParquetFormat can. What was archived in an "
+            f"envelope before can: by the same file with format.class=EnvelopeParquetFormat, or without format.class, "
+            f"of the same connector name"
         )
     return topics
 
@@ -130,9 +130,11 @@ def run_job(
     run_id: str | None = None,
 ) -> RunOutcome:
     """Run one asset as `run_assets` does. Raises its error."""
-    done, failures = run_assets({key: topic.topic}, job_name, partition_keys, ops, only_looks=only_looks, run_id=run_id)
+    outcomes, failures = run_assets(
+        {key: topic.topic}, job_name, partition_keys, ops, only_looks=only_looks, run_id=run_id
+    )
     raise_failures(failures)
-    return done[0]
+    return outcomes[0]
 
 
 def run_assets(
@@ -157,10 +159,10 @@ def run_assets(
         if not free:
             return [], failures
         result = _execute(instance, run_id or str(uuid4()), job_name, free, partition_keys, ops or {})
-        failed = {} if result.success else _make_errors(result, instance, free)
-    done = {key: _find_events(result, key) for key in free if key not in failed}
-    outcomes = [RunOutcome(topics[key], result.run_id, tuple(events)) for key, events in done.items()]
-    return outcomes, {**failures, **{topics[key]: err for key, err in failed.items()}}
+        errors = {} if result.success else _make_errors(result, instance, free)
+    events_by_key = {key: _find_events(result, key) for key in free if key not in errors}
+    outcomes = [RunOutcome(topics[key], result.run_id, tuple(events)) for key, events in events_by_key.items()]
+    return outcomes, {**failures, **{topics[key]: err for key, err in errors.items()}}
 
 
 def _execute(
@@ -256,16 +258,16 @@ def _make_errors(
     Any other error becomes one of the platform's, with Dagster's text. Raises RunInterruptedError.
     """
     _raise_interrupt(result)
-    failed = next((e for e in result.all_events if e.is_step_failure), None)
-    if failed is None:
+    failed_step = next((e for e in result.all_events if e.is_step_failure), None)
+    if failed_step is None:
         err = PermanentError(f"run {result.run_id} failed before its first step; Dagster's UI shows why")
         return dict.fromkeys(keys, err)
-    data = failed.step_failure_data
+    data = failed_step.step_failure_data
     failure = data.user_failure_data
     if failure and FAILURES in failure.metadata:
         by_asset: Any = failure.metadata[FAILURES].value
         by_name = {key.to_user_string(): key for key in keys}
-        return {by_name[name]: _make_error(result.run_id, **about) for name, about in by_asset.items()}
+        return {by_name[name]: _make_error(result.run_id, **details) for name, details in by_asset.items()}
     description = failure.description if failure else None
     run = instance.get_run_by_id(result.run_id)
     kind = run.tags.get(FAILURE_TAG, "") if run else ""

@@ -16,7 +16,7 @@ from kafka_s3_platform.model.gaps import count_reasons
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.text import count_noun, format_size
 from kafka_s3_platform.upkeep.compact.days import DaySummary, summarize_days
-from kafka_s3_platform.upkeep.hour_states import MARKS, GridDay, StatedHour, make_hour_grid
+from kafka_s3_platform.upkeep.hour_states import MARKS, DescribedHour, GridDay, make_hour_grid
 
 _HEAD = ("DAY", "COMPLETE HOURS", "RECORDS", "LATE", "OBJECTS", "BYTES", "MERGED")
 _NUMBERS = range(1, 6)
@@ -61,9 +61,9 @@ def _show_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], lis
         return _make_document(topic, snapshot, hours=[]), [*_format_table(topic, ()), *_format_missing(topic, snapshot)]
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
-    shown = min(day_count, (archived_days[-1] - archived_days[0]).days + 1)
-    first = archived_days[-1] - timedelta(days=shown - 1)
-    days = [first + timedelta(days=n) for n in range(shown)]
+    shown_count = min(day_count, (archived_days[-1] - archived_days[0]).days + 1)
+    first_day = archived_days[-1] - timedelta(days=shown_count - 1)
+    days = [first_day + timedelta(days=n) for n in range(shown_count)]
     grid = make_hour_grid(snapshot, days, zone, topic.lateness, now)
     states = {hour.state for row in grid for hour in row.hours}
     lines = [
@@ -71,8 +71,8 @@ def _show_hours(topic: TopicAssets, day_count: int) -> tuple[dict[str, Any], lis
         *align_columns([_HEAD_OF_HOURS, *map(_format_hours, grid)], (3, 4)),
         *(f"  {mark} {text}" for state, (mark, text) in MARKS.items() if state in states and text),
     ]
-    if archived_days[0] < first:
-        lines.append(f"{topic.topic}: days before {first} are not shown; --days shows more")
+    if archived_days[0] < first_day:
+        lines.append(f"{topic.topic}: days before {first_day} are not shown; --days shows more")
     if (today := now.astimezone(zone).date()) > archived_days[-1]:
         lines.append(f"{topic.topic}: nothing is archived of {archived_days[-1] + timedelta(days=1)} to {today}")
     documents = [_make_hour_document(hour) for row in grid for hour in row.hours]
@@ -83,12 +83,12 @@ def _format_hours(day: GridDay) -> tuple[str, ...]:
     reports = [hour.report for hour in day.hours]
     complete = sum(report.complete for report in reports)
     records = sum(report.record_count for report in reports)
-    late = sum(report.late_count for report in reports)
+    late_count = sum(report.late_count for report in reports)
     marks = "".join(MARKS[hour.state][0] for hour in day.hours)
-    return day.day.isoformat(), marks, f"{complete} of {len(reports)}", f"{records:,}", f"{late:,}"
+    return day.day.isoformat(), marks, f"{complete} of {len(reports)}", f"{records:,}", f"{late_count:,}"
 
 
-def _make_hour_document(hour: StatedHour) -> dict[str, Any]:
+def _make_hour_document(hour: DescribedHour) -> dict[str, Any]:
     report = hour.report
     return {
         "hour": report.hour.isoformat(),
@@ -121,9 +121,9 @@ def _count_left_out(snapshot: IndexSnapshot | None) -> dict[str, int]:
     return dict(count_reasons(snapshot.state.judge.left_out if snapshot else ()))
 
 
-def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **shown: Any) -> dict[str, Any]:
+def _make_document(topic: TopicAssets, snapshot: IndexSnapshot | None, **details: Any) -> dict[str, Any]:
     unresolved, left_out = _count_unresolved(snapshot), _count_left_out(snapshot)
-    return {"topic": topic.topic, **shown, "unresolved_offsets": unresolved, "left_out_offsets": left_out}
+    return {"topic": topic.topic, **details, "unresolved_offsets": unresolved, "left_out_offsets": left_out}
 
 
 def _make_day_document(day: DaySummary) -> dict[str, Any]:
@@ -142,13 +142,13 @@ def _make_day_document(day: DaySummary) -> dict[str, Any]:
 
 def _format_missing(topic: TopicAssets, snapshot: IndexSnapshot | None) -> list[str]:
     count = _count_unresolved(snapshot)
-    listed = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
+    command = f"kafka-s3 resolve {topic.config.name} --topic {topic.topic}"
     lines = []
     if left_out := _count_left_out(snapshot):
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(left_out.items()))
         lines.append(f"{topic.topic}: offsets that count as archived, and are not in this archive: {reasons}")
     if count:
-        lines.append(f"{topic.topic}: {count_noun(count, 'offset')} could not be archived; to see them: {listed}")
+        lines.append(f"{topic.topic}: {count_noun(count, 'offset')} could not be archived; to see them: {command}")
     return lines
 
 

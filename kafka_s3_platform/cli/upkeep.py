@@ -138,12 +138,17 @@ def _make_document(outcome: RunOutcome) -> dict[str, Any]:
 def _format_day(document: dict[str, Any]) -> str:
     day = document["days"][0]
     unmerged = day["hourly_objects_of_values_only"]
-    stay = f", {unmerged} stay hourly: their format holds values only" if unmerged else ""
-    apart = day.get("out_of_range_records")
-    late = f", up to {count_noun(apart, 'record')} out of range since archive.start.hour was later" if apart else ""
+    unmerged_text = f", {unmerged} stay hourly: their format holds values only" if unmerged else ""
+    out_of_range = day.get("out_of_range_records")
+    out_of_range_text = (
+        f", up to {count_noun(out_of_range, 'record')} out of range since archive.start.hour was later"
+        if out_of_range
+        else ""
+    )
     return (
         f"{document['topic']}: {day['partition_key']} holds {count_noun(day['partition_row_count'], 'record')} in "
-        f"{count_noun(day['objects'], 'object')}, {day['merged_objects']} merged{stay}{late} (run {document['run_id']})"
+        f"{count_noun(day['objects'], 'object')}, {day['merged_objects']} merged{unmerged_text}{out_of_range_text} "
+        f"(run {document['run_id']})"
     )
 
 
@@ -183,15 +188,15 @@ def _format_report(report: UpkeepReport) -> Iterator[str]:
     if merge.overtaken:
         yield f"merge: runs changed {', '.join(merge.overtaken)} meanwhile, so they are merged another time"
     yield f"checkpoint: {f'{would}written' if report.checkpoint else 'is there'}"
-    removed = report.cleanup
+    cleanup = report.cleanup
     yield (
-        f"dead files: {removed.files:,} of {removed.file_bytes:,} bytes {would}removed"
+        f"dead files: {cleanup.files:,} of {cleanup.file_bytes:,} bytes {would}removed"
         if report.refused is None
         else "dead files: not removed, or not all of them"
     )
     if report.refused is None:
         yield (
-            f"log: {removed.log_entries:,} entries and {removed.checkpoints:,} checkpoints of {removed.log_bytes:,} "
+            f"log: {cleanup.log_entries:,} entries and {cleanup.checkpoints:,} checkpoints of {cleanup.log_bytes:,} "
             f"bytes {would}removed"
         )
     yield f"{report.uri}: version {report.version}"

@@ -39,7 +39,7 @@ class AvroPayload(Payload):
         return read_columns(self.schemas[0].avro, self.raw, PREFIX_BYTES)
 
     def _decode(self) -> Sequence[Any]:
-        return self._read([_compile_reader(schema.text) for schema in self.schemas])
+        return self._decode_rows([_compile_reader(schema.text) for schema in self.schemas])
 
     def field(self, path: Sequence[str]) -> list[Any]:
         """Do as the base class, but decode only the field at `path`."""
@@ -47,14 +47,14 @@ class AvroPayload(Payload):
             return super().field(path)
         columns = self.columns() if len(path) == 1 else None
         if columns is not None:
-            return self._column(columns, path[0])
+            return self._list_column(columns, path[0])
         try:
-            read = self._read([_compile_field_reader(schema.text, tuple(path)) for schema in self.schemas])
+            objects = self._decode_rows([_compile_field_reader(schema.text, tuple(path)) for schema in self.schemas])
         except LookupError:
             return super().field(path)
-        return [MISSING if value is None else get_field(value, path) for value in read]
+        return [MISSING if value is None else get_field(value, path) for value in objects]
 
-    def _column(self, columns: pa.StructArray, name: str) -> list[Any]:
+    def _list_column(self, columns: pa.StructArray, name: str) -> list[Any]:
         if columns.type.get_field_index(name) < 0:
             return [MISSING] * len(self)
         values: list[Any] = columns.field(name).to_pylist()
@@ -63,10 +63,10 @@ class AvroPayload(Payload):
             values = [value if is_row_valid else MISSING for value, is_row_valid in zip(values, is_valid, strict=True)]
         return values
 
-    def _read(self, readers: Sequence[AvroObjects | None]) -> list[Any]:
+    def _decode_rows(self, readers: Sequence[AvroObjects | None]) -> list[Any]:
         rows = pa.array(self.raw).to_numpy(zero_copy_only=False)
-        chosen = [readers[code] if code != NO_SCHEMA else None for code in self.codes.tolist()]
-        return [None if r is None else r.read(row, PREFIX_BYTES) for r, row in zip(chosen, rows, strict=True)]
+        row_readers = [readers[code] if code != NO_SCHEMA else None for code in self.codes.tolist()]
+        return [None if r is None else r.read(row, PREFIX_BYTES) for r, row in zip(row_readers, rows, strict=True)]
 
 
 class AvroConverter:
@@ -80,14 +80,14 @@ class AvroConverter:
         ids = read_schema_ids(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: list[Schema] = []
-        bad = self._unframed(raw, ids)
+        reasons = self._explain_unframed(raw, ids)
         losses: dict[int, Notes] = {}
         for schema_id in np.unique(ids[ids != NO_ID]).tolist():
             positions = np.flatnonzero(ids == schema_id)
             try:
                 schema = open_registry(self._registry).compile_once(schema_id, self._origin.subject, parse_avro_schema)
             except BadRecordError as err:
-                bad |= dict.fromkeys(positions.tolist(), str(err))
+                reasons |= dict.fromkeys(positions.tolist(), str(err))
                 continue
             codes[positions] = len(schemas)
             schemas.append(schema)
@@ -98,11 +98,11 @@ class AvroConverter:
                 notes = Notes({AVRO_NULL: (1, f"schema {schema_id}")})
                 losses |= dict.fromkeys(np.flatnonzero(rows).tolist(), notes)
             reason = f"is not data of Avro schema {schema_id}: it is truncated, too long or damaged"
-            bad |= dict.fromkeys(positions[~valid].tolist(), reason)
-        return replace(self._origin.converted(AvroPayload(raw, codes, schemas), bad, offsets), losses=losses)
+            reasons |= dict.fromkeys(positions[~valid].tolist(), reason)
+        return replace(self._origin.split_failures(AvroPayload(raw, codes, schemas), reasons, offsets), losses=losses)
 
     @staticmethod
-    def _unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:
+    def _explain_unframed(raw: pa.BinaryArray, ids: Int64s) -> dict[int, str]:
         positions = np.flatnonzero((ids == NO_ID) & raw.is_valid().to_numpy(zero_copy_only=False))
         return {int(p): explain_unframed(raw[int(p)].as_py()) for p in positions}
 
@@ -132,10 +132,10 @@ _NO_SCHEMA = (
 def _inline_references(text: str, references: Mapping[str, str]) -> str:
     if not references:
         return text
-    others: dict[str, Any] = {}
-    for other in references.values():
-        others |= collect_definitions(json.loads(other))
-    return json.dumps(make_self_contained(json.loads(text), others), separators=(",", ":"))
+    definitions: dict[str, Any] = {}
+    for referenced_text in references.values():
+        definitions |= collect_definitions(json.loads(referenced_text))
+    return json.dumps(make_self_contained(json.loads(text), definitions), separators=(",", ":"))
 
 
 @lru_cache

@@ -142,20 +142,20 @@ class Origin:
             f"the {side} of the record at offset {offset} of topic {self.topic} {reason}",
         )
 
-    def converted(self, payload: Payload, bad: Mapping[int, str], offsets: Int64s) -> ConvertedPayload:
+    def split_failures(self, payload: Payload, reasons: Mapping[int, str], offsets: Int64s) -> ConvertedPayload:
         """Take the bad records (position -> reason) out of the payload of all records, and report them as failures."""
-        if not bad:
+        if not reasons:
             return ConvertedPayload(payload, np.arange(len(payload)))
-        wrong = sorted(bad)
-        positions = np.delete(np.arange(len(payload)), wrong)
-        failures = tuple(self.failure(int(offsets[at]), bad[at]) for at in wrong)
+        bad_positions = sorted(reasons)
+        positions = np.delete(np.arange(len(payload)), bad_positions)
+        failures = tuple(self.failure(int(offsets[position]), reasons[position]) for position in bad_positions)
         return ConvertedPayload(payload.take(positions), positions, failures)
 
 
-def spread_values(values: Sequence[Any], where: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
+def spread_values(values: Sequence[Any], mask: npt.NDArray[np.bool_], otherwise: Any) -> list[Any]:
     """Return a list with the values, in order, at the true places of the mask, and `otherwise` elsewhere."""
-    spread_out = [otherwise] * len(where)
-    for position, value in zip(np.flatnonzero(where).tolist(), values, strict=True):
+    spread_out = [otherwise] * len(mask)
+    for position, value in zip(np.flatnonzero(mask).tolist(), values, strict=True):
         spread_out[position] = value
     return spread_out
 
@@ -171,7 +171,7 @@ class BytesConverter:
         self._origin = Origin(topic, is_key, "org.apache.kafka.connect.converters.ByteArrayConverter")
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        return self._origin.converted(Payload(raw, make_codes(raw), (BYTES_SCHEMA,)), {}, offsets)
+        return self._origin.split_failures(Payload(raw, make_codes(raw), (BYTES_SCHEMA,)), {}, offsets)
 
 
 class StringPayload(Payload):
@@ -191,7 +191,7 @@ class StringConverter:
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
         payload = StringPayload(raw, make_codes(raw), (STRING_SCHEMA,))
-        return self._origin.converted(payload, find_invalid_utf8(raw), offsets)
+        return self._origin.split_failures(payload, find_invalid_utf8(raw), offsets)
 
 
 def make_codes(raw: pa.BinaryArray) -> Int32s:
@@ -212,10 +212,10 @@ def find_invalid_utf8(raw: pa.BinaryArray) -> dict[int, str]:
     """Find the values other than UTF-8. Return the reason for each position."""
     if is_utf8(raw):
         return {}
-    bad = {}
+    reasons = {}
     for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
         try:
             row is None or row.decode()
         except UnicodeDecodeError as err:
-            bad[position] = f"is not UTF-8: {err}"
-    return bad
+            reasons[position] = f"is not UTF-8: {err}"
+    return reasons

@@ -153,10 +153,10 @@ class _SchemaEncoder:
         # Bytes that are Avro data already are only given other ids.
         if self._kind == "AVRO" and NO_SCHEMA not in codes and _is_avro_data(payload, codes):
             framed = payload.raw if payload.avro_start else pc.binary_join_element_wise(_UNNAMED, payload.raw, b"")
-            return Encoded(write_schema_ids(framed, self._ids(payload, codes)))
-        return _encode_values(payload, {code: self._body(payload, code) for code in codes}, self._kind)
+            return Encoded(write_schema_ids(framed, self._list_ids(payload, codes)))
+        return _encode_values(payload, {code: self._compile_body(payload, code) for code in codes}, self._kind)
 
-    def _body(self, payload: Payload, code: int) -> Body:
+    def _compile_body(self, payload: Payload, code: int) -> Body:
         """Compile a writer of values of this schema. It fails for each value if the schema cannot be used."""
         try:
             if code == NO_SCHEMA:
@@ -164,18 +164,18 @@ class _SchemaEncoder:
             writer = _compile_writer(self._kind, payload.schemas[code].text)
         except VALUE_ERRORS as err:
             return _refuse_all(err)
-        prefix = b"\0" + self._id(writer).to_bytes(PREFIX_BYTES - 1, "big")
+        prefix = b"\0" + self._register_writer(writer).to_bytes(PREFIX_BYTES - 1, "big")
         return lambda value: prefix + writer.body(value)
 
-    def _ids(self, payload: Payload, codes: Sequence[int]) -> Int64s:
+    def _list_ids(self, payload: Payload, codes: Sequence[int]) -> Int64s:
         """Return the id of each value. The id of a null means nothing."""
         table = np.zeros(len(payload.schemas) + 1, np.int64)
         for code in codes:
-            table[code] = self._id(_compile_writer(self._kind, payload.schemas[code].text))
+            table[code] = self._register_writer(_compile_writer(self._kind, payload.schemas[code].text))
         ids: Int64s = table[payload.codes]
         return ids
 
-    def _id(self, writer: _Writer) -> int:
+    def _register_writer(self, writer: _Writer) -> int:
         if not self._registers:
             return 0
         if writer.text not in self._known:
@@ -194,17 +194,17 @@ def _is_avro_data(payload: Payload, codes: Sequence[int]) -> bool:
 def _encode_values(payload: Payload, bodies: Mapping[int, Body], kind: str) -> Encoded:
     """Encode each value with the function for its schema's code."""
     rows: list[bytes | None] = [None] * len(payload)
-    bad: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     losses: dict[int, Notes] = {}
     for position, (code, value) in enumerate(zip(payload.codes.tolist(), payload.objects, strict=True)):
         lost.places = {}
         try:
             rows[position] = None if value is None else bodies[code](value)
         except VALUE_ERRORS as err:
-            bad[position] = f"cannot be written as {kind}: {type(err).__name__}: {err}"
+            reasons[position] = f"cannot be written as {kind}: {type(err).__name__}: {err}"
         if lost.places:
-            losses[position] = Notes({what: (1, where) for what, where in lost.places.items()})
-    return Encoded(pa.array(rows, pa.binary()), bad, losses)
+            losses[position] = Notes({loss: (1, place) for loss, place in lost.places.items()})
+    return Encoded(pa.array(rows, pa.binary()), reasons, losses)
 
 
 def _refuse_all(err: Exception) -> Body:
@@ -226,9 +226,11 @@ class _PlainEncoder:
 
     def encode(self, payload: Payload) -> Encoded:
         if payload.bytes_read is not None and self._is_raw(payload):
-            return Encoded(self._framed(payload.bytes_read) if self._has_schemas else payload.bytes_read)
+            return Encoded(self._add_envelope(payload.bytes_read) if self._has_schemas else payload.bytes_read)
         schemas: dict[int, Schema | None] = {NO_SCHEMA: None, **dict(enumerate(payload.schemas))}
-        return _encode_values(payload, {code: self._safe_body(schema) for code, schema in schemas.items()}, self._kind)
+        return _encode_values(
+            payload, {code: self._compile_or_refuse(schema) for code, schema in schemas.items()}, self._kind
+        )
 
     def _is_raw(self, payload: Payload) -> bool:
         """Return True if the bytes can be written as they were read."""
@@ -238,17 +240,17 @@ class _PlainEncoder:
             return payload.raw_is_json
         return isinstance(payload, StringPayload)
 
-    def _framed(self, raw: pa.BinaryArray) -> pa.BinaryArray:
+    def _add_envelope(self, raw: pa.BinaryArray) -> pa.BinaryArray:
         return pc.binary_join_element_wise(NO_SCHEMA_PREFIX, raw, SUFFIX, b"")
 
-    def _safe_body(self, schema: Schema | None) -> Body:
+    def _compile_or_refuse(self, schema: Schema | None) -> Body:
         """Compile a writer of values of this schema. It fails for each value if the schema cannot be used."""
         try:
-            return self._body(schema)
+            return self._compile_body(schema)
         except VALUE_ERRORS as err:
             return _refuse_all(err)
 
-    def _body(self, schema: Schema | None) -> Body:
+    def _compile_body(self, schema: Schema | None) -> Body:
         if self._kind != "JSON":
             if self._kind == "BYTES":
                 return _encode_bytes

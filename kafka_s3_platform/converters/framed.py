@@ -57,7 +57,7 @@ class FramedConverter(ABC):
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: dict[Schema, int] = {}
-        bad: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         rows = raw.to_numpy(zero_copy_only=False)
         registry = open_registry(self._settings)
         losses: dict[int, Notes] = {}
@@ -70,14 +70,14 @@ class FramedConverter(ABC):
                     raise BadRecordError(explain_unframed(row))
                 schema, objects[position] = self.read(registry, schema_id, row[PREFIX_BYTES:])
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
-                bad[position] = explain_bad_record(err)
+                reasons[position] = explain_bad_record(err)
                 continue
             if self.notes.kinds:
                 losses[position], self.notes = self.notes, Notes()
             if objects[position] is not None:
                 codes[position] = schemas.setdefault(schema, len(schemas))
-        done = self._origin.converted(FramedPayload(raw, codes, tuple(schemas), objects), bad, offsets)
-        return replace(done, losses=losses)
+        converted = self._origin.split_failures(FramedPayload(raw, codes, tuple(schemas), objects), reasons, offsets)
+        return replace(converted, losses=losses)
 
 
 class RecordConverter:
@@ -99,36 +99,43 @@ class RecordConverter:
         names = read_schema_names(records.column("headers"), self._side) if self._settings.registry else None
         if names is None:
             return self._converter.convert(raw, offsets)
-        encoded = names.dictionary_encode()
-        results = [self._make_prefix(name) for name in encoded.dictionary.to_pylist()]
+        encoded_names = names.dictionary_encode()
+        results = [self._make_prefix(name) for name in encoded_names.dictionary.to_pylist()]
         prefixes = pa.array([b"", *(prefix if isinstance(prefix, bytes) else None for prefix in results)], pa.binary())
-        codes = pc.fill_null(encoded.indices, -1).to_numpy() + 1
+        codes = pc.fill_null(encoded_names.indices, -1).to_numpy() + 1
         framed = pc.binary_join_element_wise(prefixes.take(pa.array(codes)), raw, b"")
-        done = self._converter.convert(framed, offsets)
-        bad = np.flatnonzero(pc.and_(framed.is_null(), raw.is_valid()).to_numpy(zero_copy_only=False))
-        good = np.flatnonzero(~np.isin(done.positions, bad))
-        payload = done.payload.take(good)
-        payload.bare = raw.take(pa.array(done.positions[good]))
+        converted = self._converter.convert(framed, offsets)
+        bad_rows = np.flatnonzero(pc.and_(framed.is_null(), raw.is_valid()).to_numpy(zero_copy_only=False))
+        good_rows = np.flatnonzero(~np.isin(converted.positions, bad_rows))
+        payload = converted.payload.take(good_rows)
+        payload.bare = raw.take(pa.array(converted.positions[good_rows]))
         header = f"has the header {SCHEMA_HEADERS[self._side]}, by which no schema is found: it"
-        failures = (self._origin.failure(int(offsets[at]), f"{header} {results[codes[at] - 1]!s}") for at in bad)
-        return replace(done, payload=payload, positions=done.positions[good], failures=(*done.failures, *failures))
+        failures = (
+            self._origin.failure(int(offsets[row]), f"{header} {results[codes[row] - 1]!s}") for row in bad_rows
+        )
+        return replace(
+            converted,
+            payload=payload,
+            positions=converted.positions[good_rows],
+            failures=(*converted.failures, *failures),
+        )
 
     def _make_prefix(self, text: bytes) -> bytes | str:
         """Return the prefix of the wire format, or why there is none."""
         registry = self._settings.registry
         try:
-            name, rest = parse_schema_name(text)
-            if len(rest) != (end := self._find_end(rest)):
-                raise ValueError(f"has {len(rest) - end} bytes more than a schema's name")
+            name, remainder = parse_schema_name(text)
+            if len(remainder) != (end := self._find_end(remainder)):
+                raise ValueError(f"has {len(remainder) - end} bytes more than a schema's name")
             if isinstance(name, str) and registry is not None:
                 name = open_registry(registry).find_id(name)
         except (ValueError, BadRecordError) as err:
             return str(err)
-        return encode_schema_name(name, rest)
+        return encode_schema_name(name, remainder)
 
-    def _find_end(self, rest: bytes) -> int:
+    def _find_end(self, remainder: bytes) -> int:
         if self._settings.format != "PROTOBUF":
             return 0
         from kafka_s3_platform.converters.protobuf.decode import read_message_indexes
 
-        return read_message_indexes(rest)[1]
+        return read_message_indexes(remainder)[1]

@@ -45,7 +45,7 @@ from kafka_s3_platform.model.limits import MAX_SCHEMA_PLACES
 from kafka_s3_platform.model.notes import Notes
 
 _KEPT_BYTES = 65_536
-"""Some schemas up to this size are remembered, of larger ones the last: each record may have its own schema."""
+"""Size of a schema up to which many are cached, since each record may have its own. Of larger ones, one is cached."""
 
 
 _FRAME_BYTES = len('{"schema":,"payload":}') + len(',"schema":')
@@ -71,7 +71,7 @@ class JsonEnvelopeConverter:
         objects: list[Any] = [None] * len(raw)
         codes = np.full(len(raw), NO_SCHEMA, np.int32)
         schemas: dict[Schema, int] = {}
-        bad: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         losses: dict[int, Notes] = {}
         for position, row in enumerate(raw.to_numpy(zero_copy_only=False)):
             if row is None:
@@ -79,14 +79,14 @@ class JsonEnvelopeConverter:
             try:
                 schema, objects[position], readers = _read_envelope(row, self._replaces_nulls)
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is a record's own
-                bad[position] = explain_bad_record(err)
+                reasons[position] = explain_bad_record(err)
                 continue
             if readers.left_out is not None or readers.added is not None:
                 losses[position] = _note_differences(readers)
             if schema is not None and objects[position] is not None:
                 codes[position] = schemas.setdefault(schema, len(schemas))
-        done = self._origin.converted(Payload(None, codes, tuple(schemas), objects), bad, offsets)
-        return replace(done, losses=losses)
+        converted = self._origin.split_failures(Payload(None, codes, tuple(schemas), objects), reasons, offsets)
+        return replace(converted, losses=losses)
 
 
 def _note_differences(readers: Readers) -> Notes:
@@ -127,7 +127,7 @@ def _compile_schema(text: bytes, replaces_nulls: bool) -> tuple[Schema | None, _
     if document is None:
         return None, lambda value, _size: value, readers
     slot = read_envelope_schema(document, "")
-    return Schema(check_walkable(write_avro_schema(slot))), readers.record(slot), readers
+    return Schema(check_walkable(write_avro_schema(slot))), readers.compile_record(slot), readers
 
 
 _compile_kept_schema = lru_cache(32)(_compile_schema)
@@ -145,23 +145,23 @@ def read_envelope_schema(document: Any, name: str) -> Slot:
     slot = Slot(kind, bool(document.get("optional")), name)
     if document.get("default") is None:
         return slot
-    default = Readers().slot(slot, f"the default of {name}")(document["default"])
+    default = Readers().compile_slot(slot, f"the default of {name}")(document["default"])
     return Slot(kind, slot.optional, name, default)
 
 
 def _read_type(document: Mapping[str, Any]) -> ConnectType:
-    named: dict[str, Any] = {"name": document.get("name"), "doc": document.get("doc")}
+    names: dict[str, Any] = {"name": document.get("name"), "doc": document.get("doc")}
     kind = document["type"]
     if kind == "struct":
-        return ConnectType(kind, **named, fields=[read_envelope_schema(f, f["field"]) for f in document["fields"]])
+        return ConnectType(kind, **names, fields=[read_envelope_schema(f, f["field"]) for f in document["fields"]])
     if kind == "array":
-        return ConnectType(kind, **named, values=read_envelope_schema(document["items"], ""))
+        return ConnectType(kind, **names, values=read_envelope_schema(document["items"], ""))
     if kind == "map":
         key = read_envelope_schema(document["keys"], "")
-        return ConnectType(kind, **named, key=key, values=read_envelope_schema(document["values"], ""))
+        return ConnectType(kind, **names, key=key, values=read_envelope_schema(document["values"], ""))
     if kind not in AVRO_TYPES:
         raise BadRecordError(f"has a schema of the unknown type {kind!r}")
-    return ConnectType(kind, **named, parameters=document.get("parameters") or {})
+    return ConnectType(kind, **names, parameters=document.get("parameters") or {})
 
 
 NO_SCHEMA_PREFIX = b'{"schema":null,"payload":'
@@ -200,7 +200,7 @@ def compile_envelope(schema: Schema | None, decimal_format: DecimalFormat) -> Ca
             )
         )
     avro = AvroSchema(schema.avro)
-    connect_schema = _ConnectSchemas(avro, PlainJson(avro, decimal_format)).schema(avro.root)
+    connect_schema = _ConnectSchemas(avro, PlainJson(avro, decimal_format)).make_schema(avro.root)
     prefix = b'{"schema":' + _json.encode(connect_schema) + b',"payload":'
     return lambda value: prefix + _json.encode(value if plain is None else plain(value)) + SUFFIX
 
@@ -214,20 +214,20 @@ class _ConnectSchemas:
         self._open: set[str] = set()
         self._count = 0
 
-    def schema(self, node: Any, *, optional: bool = False, default: Any = MISSING) -> dict[str, Any]:
+    def make_schema(self, node: Any, *, optional: bool = False, default: Any = MISSING) -> dict[str, Any]:
         """Make the schema of a node. `optional`: it may be null. `default` is the default of Avro's field."""
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise ValueError(f"its Connect schema comes to more than {MAX_SCHEMA_PLACES:,} parts")
-        resolved = self._avro.resolved(node)
+        resolved = self._avro.resolve(node)
         if isinstance(resolved, list):
-            return self._union(resolved, optional, default)
-        connect_schema = {**self._type(resolved), "optional": optional}
+            return self._make_union(resolved, optional, default)
+        connect_schema = {**self._make_type(resolved), "optional": optional}
         logical = LOGICAL_NAMES.get((resolved["type"], resolved.get("logicalType", "")))
         is_decimal = resolved.get("logicalType") == "decimal"
         name = logical or (DECIMAL if is_decimal else self._name(resolved))
         version = 1 if logical or is_decimal else resolved.get("connect.version")
-        parameters = dict(self._parameters(resolved))
+        parameters = dict(self._list_parameters(resolved))
         connect_default = resolved.get("connect.default", MISSING) if default is MISSING else default
         if default is not MISSING and "connect.default" not in resolved:
             parameters[f"{NAMESPACE}.field.default"] = "true"
@@ -236,18 +236,18 @@ class _ConnectSchemas:
         connect_schema |= {key: value for key, value in details.items() if value is not None}
         if connect_default is MISSING or connect_default is None:
             return connect_schema
-        return {**connect_schema, "default": self._default(node, connect_default)}
+        return {**connect_schema, "default": self._encode_default(node, connect_default)}
 
-    def _union(self, union: Sequence[Any], optional: bool, default: Any) -> dict[str, Any]:
+    def _make_union(self, union: Sequence[Any], optional: bool, default: Any) -> dict[str, Any]:
         """Make the schema of a union: an optional type for null and one type, else a struct with a field for each type.
 
         The optional type does not get the field's default.
         """
         members, has_null = self._avro.members(union)
         if len(members) == 1 and has_null:
-            return self.schema(members[0], optional=True)
-        names = self._plain.member_names(members)
-        fields = [{**self.schema(m, optional=True), "field": name} for m, name in zip(members, names, strict=True)]
+            return self.make_schema(members[0], optional=True)
+        names = self._plain.list_member_names(members)
+        fields = [{**self.make_schema(m, optional=True), "field": name} for m, name in zip(members, names, strict=True)]
         struct: dict[str, Any] = {"type": "struct", "fields": fields, "optional": has_null or optional}
         struct |= {"name": f"{NAMESPACE}.Union"}
         if default is MISSING:
@@ -255,35 +255,36 @@ class _ConnectSchemas:
         struct["parameters"] = {f"{NAMESPACE}.field.default": "true"}
         if default is None:
             return struct
-        return {**struct, "default": self._default(union, default)}
+        return {**struct, "default": self._encode_default(union, default)}
 
-    def _type(self, node: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_type(self, node: Mapping[str, Any]) -> dict[str, Any]:
         match node["type"]:
             case "array":
-                return self._array(node["items"])
+                return self._make_array(node["items"])
             case "map":
-                values = self.schema(node["values"])
+                values = self.make_schema(node["values"])
                 return {"type": "map", "keys": {"type": "string", "optional": False}, "values": values}
             case "record" | "error":
-                return {"type": "struct", "fields": self._fields(node)}
+                return {"type": "struct", "fields": self._list_fields(node)}
             case "null":
                 raise ValueError("Connect has no schema of null alone")
         return {"type": node.get("connect.type", _TYPES[node["type"]])}
 
-    def _array(self, items: Any) -> dict[str, Any]:
-        item = self._avro.resolved(items)
+    def _make_array(self, items: Any) -> dict[str, Any]:
+        item = self._avro.resolve(items)
         if not is_map_entry(item):
-            return {"type": "array", "items": self.schema(items)}
+            return {"type": "array", "items": self.make_schema(items)}
         types = {field["name"]: field["type"] for field in item["fields"]}
-        return {"type": "map", "keys": self.schema(types["key"]), "values": self.schema(types["value"])}
+        return {"type": "map", "keys": self.make_schema(types["key"]), "values": self.make_schema(types["value"])}
 
-    def _fields(self, node: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _list_fields(self, node: Mapping[str, Any]) -> list[dict[str, Any]]:
         name = node["name"]
         if name in self._open:
             raise ValueError(f"{name} holds itself, and JsonConverter's schema of it would have no end")
         self._open.add(name)
         fields = [
-            {**self.schema(f["type"], default=f.get("default", MISSING)), "field": f["name"]} for f in node["fields"]
+            {**self.make_schema(f["type"], default=f.get("default", MISSING)), "field": f["name"]}
+            for f in node["fields"]
         ]
         self._open.remove(name)
         return fields
@@ -293,7 +294,7 @@ class _ConnectSchemas:
         name: str | None = node.get("connect.name", avro_name)
         return None if name is None or is_made_up_name(name) else name
 
-    def _parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _list_parameters(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the parameters, for facts without another place in Connect's schema."""
         kind = node["type"]
         doc = node.get("doc")
@@ -314,7 +315,7 @@ class _ConnectSchemas:
         yield from node.get("connect.parameters", {}).items()
         yield from ((name, str(value)) for name, value in node.items() if name.startswith("avro"))
 
-    def _default(self, node: Any, default: Any) -> Any:
-        value = self._avro.physical_default(node, default)
-        plain = self._plain.plain(node)
+    def _encode_default(self, node: Any, default: Any) -> Any:
+        value = self._avro.decode_default_of(node, default)
+        plain = self._plain.compile(node)
         return value if plain is None else plain(value)

@@ -17,7 +17,7 @@ from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA, Int64s, Payload
 from kafka_s3_platform.model.json_values import BYTE_ORDER_MARK, decode_json, find_maybe_deeper, is_deeper, read_number
 
 MAX_DEPTH = 250
-"""How deep objects and arrays may be nested. A fixed limit, because msgspec's depends on what is left of the stack."""
+"""The deepest nesting of objects and arrays. A fixed limit, because msgspec's depends on the remaining stack."""
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 # Rows that are checked at once. One bad row costs a look at each row of its chunk.
@@ -35,7 +35,7 @@ class JsonPayload(Payload):
     raw_is_json = True
 
     def _decode(self) -> Sequence[Any]:
-        return [None if row is None else decode_json(row) for row in self._rows()]
+        return [None if row is None else decode_json(row) for row in self._list_rows()]
 
     def field(self, path: Sequence[str]) -> list[Any]:
         """Do as the base class, but decode only the field at `path`."""
@@ -50,7 +50,7 @@ class JsonPayload(Payload):
             return fields
         return spread_values(fields, ~self.is_null, MISSING)
 
-    def _rows(self) -> npt.NDArray[np.object_]:
+    def _list_rows(self) -> npt.NDArray[np.object_]:
         rows: npt.NDArray[np.object_] = pa.array(self.raw).to_numpy(zero_copy_only=False)
         return rows
 
@@ -65,9 +65,9 @@ class JsonConverter:
         self._origin = Origin(topic, is_key, JSON_CONVERTER)
 
     def convert(self, raw: pa.BinaryArray, offsets: Int64s) -> ConvertedPayload:
-        lines, bad = flatten_texts(raw)
+        lines, reasons = flatten_texts(raw)
         payload = JsonPayload(_replace_literal_nulls(lines), np.full(len(raw), NO_SCHEMA, np.int32), ())
-        return self._origin.converted(payload, bad, offsets)
+        return self._origin.split_failures(payload, reasons, offsets)
 
 
 def _replace_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
@@ -77,7 +77,7 @@ def _replace_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
         return lines
     candidates = lines.take(pa.array(short))
     maybe = np.flatnonzero(pc.match_substring(candidates, b"null").to_numpy(zero_copy_only=False))
-    nulls = [short[at] for at in maybe.tolist() if candidates[at].as_py().strip() == b"null"]
+    nulls = [short[position] for position in maybe.tolist() if candidates[position].as_py().strip() == b"null"]
     if not nulls:
         return lines
     return pc.if_else(np.isin(np.arange(len(lines)), nulls), pa.scalar(None, lines.type), lines)
@@ -85,19 +85,19 @@ def _replace_literal_nulls(lines: pa.BinaryArray) -> pa.BinaryArray:
 
 def flatten_texts(raw: pa.BinaryArray) -> tuple[pa.BinaryArray, dict[int, str]]:
     """Put each JSON text on one line. Also return the bad texts (position -> why). Nulls stay."""
-    changed: dict[int, bytes] = {}
-    bad: dict[int, str] = {}
+    changed_lines: dict[int, bytes] = {}
+    reasons: dict[int, str] = {}
     for start in range(0, len(raw), CHUNK):
         chunk = raw.slice(start, CHUNK)
         if not _are_plain_lines(chunk):
             for position, row in enumerate(chunk.to_numpy(zero_copy_only=False), start):
-                _flatten_row(position, row, changed, bad)
-    if not changed:
-        return raw, bad
+                _flatten_row(position, row, changed_lines, reasons)
+    if not changed_lines:
+        return raw, reasons
     rows = raw.to_numpy(zero_copy_only=False)
-    for position, line in changed.items():
+    for position, line in changed_lines.items():
         rows[position] = line
-    return pa.array(rows, raw.type), bad
+    return pa.array(rows, raw.type), reasons
 
 
 def _are_plain_lines(raw: pa.BinaryArray) -> bool:
@@ -122,16 +122,16 @@ def _are_plain_lines(raw: pa.BinaryArray) -> bool:
     return len(texts) == len(raw) and np.array_equal(np.fromiter(map(len, texts), np.int64, len(texts)), lengths)
 
 
-def _flatten_row(position: int, row: bytes | None, changed: dict[int, bytes], bad: dict[int, str]) -> None:
+def _flatten_row(position: int, row: bytes | None, changed_lines: dict[int, bytes], reasons: dict[int, str]) -> None:
     if row is None:
         return
     try:
         line = flatten_text(row)
     except BadRecordError as err:
-        bad[position] = str(err)
+        reasons[position] = str(err)
         return
     if line is not row:
-        changed[position] = line
+        changed_lines[position] = line
 
 
 def flatten_text(row: bytes) -> bytes:

@@ -83,9 +83,9 @@ class NewSchema:
     @property
     def as_request(self) -> Mapping[str, Any]:
         """The body of a request. confluent-kafka's own classes have no place for fields they do not know."""
-        named = [{"name": r.name, "subject": r.subject, "version": r.version} for r in self.references]
-        typed = {"schema": self.text, "schemaType": self.schema_type, "references": named}
-        return {**json.loads(self.other_fields), **typed}
+        references = [{"name": r.name, "subject": r.subject, "version": r.version} for r in self.references]
+        typed_fields = {"schema": self.text, "schemaType": self.schema_type, "references": references}
+        return {**json.loads(self.other_fields), **typed_fields}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Registry:
             # Nothing public of the client leads to its session.
             rest: Any = self._client._rest_client  # noqa: SLF001
             self._rest: Any = rest
-            # and who gives tokens, if anybody is asked for some
+            # and the client of the token server, if there is one
             tokens = getattr(rest.bearer_field_provider, "client", None)
             for session in filter(None, (rest.session, tokens)):
                 limit_session(session, rest.timeout)
@@ -134,7 +134,7 @@ class Registry:
                 weakref.finalize(self, session.close).atexit = False
         except (ValueError, TypeError, OSError) as err:
             raise ConfigError(f"{self._where}: its settings cannot be used: {err}") from err
-        self._made: dict[Any, Any] = {}
+        self._compiled: dict[Any, Any] = {}
         self._unusable: dict[Any, str] = {}
         # Registries number schemas independently: for one id, the schema archived from this registry wins.
         self._archived = {s.schema_id: s for s in sorted(archived, key=lambda s: s.registry_url == self.url)}
@@ -150,16 +150,18 @@ class Registry:
         key = (schema_id, subject, make)
         if key in self._unusable:
             raise BadRecordError(self._unusable[key])
-        if key not in self._made:
-            schema = self._schema(schema_id, subject)
+        if key not in self._compiled:
+            schema = self._fetch_schema(schema_id, subject)
             try:
-                self._made[key] = make(schema)
+                self._compiled[key] = make(schema)
             except Exception as err:
                 # Remembered: otherwise each record would take as long again, a minute if protoc does not end.
-                why = explain_bad_record(err)
-                self._unusable[key] = why if isinstance(err, BadRecordError) else f"has schema {schema_id}, which {why}"
+                reason = explain_bad_record(err)
+                self._unusable[key] = (
+                    reason if isinstance(err, BadRecordError) else f"has schema {schema_id}, which {reason}"
+                )
                 raise BadRecordError(self._unusable[key]) from err
-        compiled: T = self._made[key]
+        compiled: T = self._compiled[key]
         return compiled
 
     def find_id(self, guid: str) -> int:
@@ -181,23 +183,23 @@ class Registry:
     def _ask_id(self, guid: str) -> int:
         with self._translate_errors(f"the schema of GUID {guid}"):
             answer = dict(self._rest.get(f"schemas/guids/{guid}"))
-            here = [{"context": ".", "id": answer["id"]}] if "id" in answer else None
-            for place in here or self._rest.get(f"schemas/guids/{guid}/ids"):
+            own_ids = [{"context": ".", "id": answer["id"]}] if "id" in answer else None
+            for place in own_ids or self._rest.get(f"schemas/guids/{guid}/ids"):
                 # A context is a registry within a registry, with ids of its own.
                 schema_id = int(place["id"]) if place["context"] == "." else -1
-                there = self._archived.get(schema_id)
-                if 0 <= schema_id < MOST_IDS and (there is None or there.schema_text == answer["schema"]):
+                archived = self._archived.get(schema_id)
+                if 0 <= schema_id < MOST_IDS and (archived is None or archived.schema_text == answer["schema"]):
                     return schema_id
-        raise BadRecordError("has a schema that has no id in its registry, or that of another schema in the archive")
+        raise BadRecordError("has a schema without an id in its registry, or with the id of another archived schema")
 
     def archived(self, schema_id: int) -> ArchivedSchema | None:
         """Return the schema as it was registered, with its subjects' settings. None if it does not exist."""
         try:
-            return self._as_archived(schema_id)
+            return self._fetch_archived(schema_id)
         except BadRecordError:
             return None
 
-    def _as_archived(self, schema_id: int) -> ArchivedSchema:
+    def _fetch_archived(self, schema_id: int) -> ArchivedSchema:
         with self._translate_errors(f"schema {schema_id}"):
             answer = self._get_answer(schema_id)
             schema = _parse_schema(answer)
@@ -205,7 +207,7 @@ class Registry:
             pairs = [(str(p.subject), int(p.version or 0)) for p in places]
             _check_number("subjects", len(pairs), MOST_SUBJECTS)
             _check_number("references", len(schema.references or []), MOST_REFERENCES)
-            references = tuple(map(self._reference, schema.references or []))
+            references = tuple(map(self._fetch_reference, schema.references or []))
             others = _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS)
         subjects = tuple(replace(self.read_settings(s), version=v) for s, v in sorted(pairs))
         return ArchivedSchema(
@@ -216,7 +218,7 @@ class Registry:
             subjects,
             references,
             others,
-            # Some registries tell a GUID only to who asks for it.
+            # Some registries return a GUID only on request.
             _read_guid(answer) or next((guid for guid, number in self._ids.items() if number == schema_id), None),
         )
 
@@ -224,7 +226,7 @@ class Registry:
         """Return the whole answer for a schema. The client's classes would keep the fields alone they know."""
         return dict(self._rest.get(f"schemas/ids/{schema_id}", query))
 
-    def _reference(self, reference: "ClientReference") -> SchemaReference:
+    def _fetch_reference(self, reference: "ClientReference") -> SchemaReference:
         name = str(reference.name)
         subject = str(reference.subject)
         version = int(reference.version or 1)
@@ -272,11 +274,15 @@ class Registry:
                 registered = dict(self._rest.post(path, body=schema.as_request))
                 schema_id = int(registered["id"])
                 answer = self._get_answer(schema_id)
-                held_fields = json.loads(_encode_others(answer, TYPED_FIELDS | PLACE_FIELDS))
+                registered_fields = json.loads(_encode_others(answer, TYPED_FIELDS | PLACE_FIELDS))
         except BadRecordError:
             return None
-        sent = json.loads(schema.other_fields)
-        differing = tuple(name for name in sorted({*sent, *held_fields}) if sent.get(name) != held_fields.get(name))
+        sent_fields = json.loads(schema.other_fields)
+        differing = tuple(
+            name
+            for name in sorted({*sent_fields, *registered_fields})
+            if sent_fields.get(name) != registered_fields.get(name)
+        )
         return Registration(subject, int(registered["version"]), schema_id, differing, _read_guid(answer, registered))
 
     def register(self, subject: str, schema: NewSchema) -> Registration:
@@ -301,46 +307,50 @@ class Registry:
             self._registered[key] = registration
         return self._registered[key]
 
-    def _schema(self, schema_id: int, subject: str) -> RegistrySchema:
+    def _fetch_schema(self, schema_id: int, subject: str) -> RegistrySchema:
         if schema_id in self._archived:
-            return self._from_archive(self._archived[schema_id], subject)
+            return self._read_from_archive(self._archived[schema_id], subject)
         with self._translate_errors(f"schema {schema_id}"):
             # With this format, Confluent's registry returns Protobuf schemas as descriptors, which need no protoc.
             schema = _parse_schema(self._get_answer(schema_id, subject=subject, format="serialized"))
-            named_subject, version = self._version(schema_id, subject)
+            named_subject, version = self._find_version(schema_id, subject)
             references: dict[str, str] = {}
-            self._refer(schema, references)
+            self._collect_references(schema, references)
         return RegistrySchema(
             schema_id, named_subject, version, schema.schema_type or "AVRO", schema.schema_str or "", references
         )
 
-    def _from_archive(self, schema: ArchivedSchema, subject: str) -> RegistrySchema:
+    def _read_from_archive(self, schema: ArchivedSchema, subject: str) -> RegistrySchema:
         pairs = [(s.subject, s.version) for s in schema.subjects]
         registered_as = _choose_version(pairs, subject)
         references: dict[str, str] = {}
-        self._refer_archived(schema, references)
+        self._collect_archived_references(schema, references)
         return RegistrySchema(schema.schema_id, *registered_as, schema.schema_type, schema.schema_text, references)
 
-    def _refer_archived(self, schema: ArchivedSchema, texts: dict[str, str], outer: tuple[int, ...] = ()) -> None:
-        _check_references(outer, schema.schema_id)
+    def _collect_archived_references(
+        self, schema: ArchivedSchema, texts: dict[str, str], referrers: tuple[int, ...] = ()
+    ) -> None:
+        _check_references(referrers, schema.schema_id)
         for reference in schema.schema_references:
-            other = self._archived.get(reference.schema_id)
-            if other is None:
+            referenced = self._archived.get(reference.schema_id)
+            if referenced is None:
                 raise BadRecordError(
                     f"has schema {schema.schema_id}, which refers to {reference.name}, and that was not archived"
                 )
             if reference.name not in texts:
-                self._refer_archived(other, texts, (*outer, schema.schema_id))
-                texts[reference.name] = other.schema_text
+                self._collect_archived_references(referenced, texts, (*referrers, schema.schema_id))
+                texts[reference.name] = referenced.schema_text
 
-    def _version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
+    def _find_version(self, schema_id: int, subject: str) -> tuple[Any, Any]:
         """Return subject and version of an id: in the given subject, else in one of its topic, else in the first."""
         # Records may name a schema whose version was deleted since.
         pairs = [(p.subject, p.version) for p in self._client.get_schema_versions(schema_id, deleted=True)]
         return _choose_version(pairs, subject)
 
-    def _refer(self, schema: "ClientSchema", texts: dict[str, str], outer: tuple[str | None, ...] = ()) -> None:
-        _check_references(outer, schema.schema_str)
+    def _collect_references(
+        self, schema: "ClientSchema", texts: dict[str, str], referrers: tuple[str | None, ...] = ()
+    ) -> None:
+        _check_references(referrers, schema.schema_str)
         for reference in schema.references or []:
             name = str(reference.name)
             subject = str(reference.subject)
@@ -348,14 +358,14 @@ class Registry:
             if name not in texts:
                 _check_number("references", len(texts) + 1, MOST_REFERENCES)
                 checked = _check_subject(subject)
-                other = self._client.get_version(checked, version, deleted=True, fmt="serialized").schema
-                self._refer(other, texts, (*outer, schema.schema_str))
-                texts[name] = other.schema_str or ""
+                referenced = self._client.get_version(checked, version, deleted=True, fmt="serialized").schema
+                self._collect_references(referenced, texts, (*referrers, schema.schema_str))
+                texts[name] = referenced.schema_str or ""
                 if sum(map(len, texts.values())) > MOST_CHARACTERS:
                     raise BadRecordError(f"has a schema whose references have more than {MOST_CHARACTERS:,} characters")
 
     @contextmanager
-    def _translate_errors(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, subject: str) -> Iterator[None]:
         """Translate the client's errors to the platform's."""
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # the one of two that the client uses
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
@@ -364,21 +374,23 @@ class Registry:
             with waiting_for(self._where):
                 yield
         except SchemaRegistryError as err:
-            raise self._explain_answer(err, what) from err
+            raise self._explain_answer(err, subject) from err
         except OAuthTokenError as err:
             kind = AuthorizationError if err.status_code else RegistryUnavailableError
             code = ErrorCode.REGISTRY_LOGIN if err.status_code else ErrorCode.REGISTRY_DOWN
-            message = f"{self._where}: no token to ask for {what} with: {cut_reason(err.message)}"
+            message = f"{self._where}: no token to ask for {subject} with: {cut_reason(err.message)}"
             raise kind(message, code=code) from err
         except httpx.TransportError as err:
-            raise self._explain_silence(err, what) from err
+            raise self._explain_silence(err, subject) from err
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
-            message = f"{self._where} answers for {what} what no registry does: check its URL: {cut_reason(str(err))}"
+            message = (
+                f"{self._where} answers for {subject} what no registry does: check its URL: {cut_reason(str(err))}"
+            )
             raise ConfigError(message, code=ErrorCode.REGISTRY_URL) from err
 
-    def _explain_answer(self, err: "SchemaRegistryError", what: str) -> Exception:
+    def _explain_answer(self, err: "SchemaRegistryError", subject: str) -> Exception:
         message = cut_reason(str(err.error_message))
-        summary = f"{self._where} answers for {what}: {message} (HTTP status {err.http_status_code})"
+        summary = f"{self._where} answers for {subject}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
         if err.error_code in NOT_FOUND_CODES:
             return BadRecordError(
@@ -399,8 +411,8 @@ class Registry:
             return RegistryUnavailableError(f"{summary}: run again when it answers")
         return ConfigError(summary, code=ErrorCode.REGISTRY_SCHEMA)
 
-    def _explain_silence(self, err: Exception, what: str) -> PlatformError:
-        summary = f"{self._where} was asked for {what} and does not answer: {err}"
+    def _explain_silence(self, err: Exception, subject: str) -> PlatformError:
+        summary = f"{self._where} was asked for {subject} and does not answer: {err}"
         # The HTTP client wraps the TLS error: look for it among the causes.
         cause: BaseException | None = err
         while cause is not None:
@@ -459,8 +471,8 @@ def _read_guid(*answers: Mapping[str, Any]) -> str | None:
 
 def _encode_others(answer: Mapping[str, Any], without: Collection[str]) -> str:
     """Encode the other fields of an answer as JSON. A null says what an absent field says."""
-    others = {name: value for name, value in answer.items() if name not in without and value is not None}
-    return json.dumps(others, sort_keys=True)
+    other_fields = {name: value for name, value in answer.items() if name not in without and value is not None}
+    return json.dumps(other_fields, sort_keys=True)
 
 
 def _check_references(outer: Sequence[object], schema: object) -> None:
@@ -468,18 +480,18 @@ def _check_references(outer: Sequence[object], schema: object) -> None:
         raise BadRecordError(f"has a schema that {flaw}")
 
 
-def _check_number(what: str, number: int, most: int) -> None:
-    if number > most:
-        raise BadRecordError(f"has a schema with more than {most:,} {what}, of which each is a request")
+def _check_number(noun: str, number: int, limit: int) -> None:
+    if number > limit:
+        raise BadRecordError(f"has a schema with more than {limit:,} {noun}, of which each is a request")
 
 
 def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:
-    of_subject = [pair for pair in pairs if pair[0] == subject]
-    if of_subject:
-        return max(of_subject)
+    subject_pairs = [pair for pair in pairs if pair[0] == subject]
+    if subject_pairs:
+        return max(subject_pairs)
     # An event type has the subject `<topic>-<type>` (TopicRecordNameStrategy), and may have those of other topics.
-    of_topic = [pair for pair in pairs if str(pair[0]).startswith(subject.rpartition("-")[0] + "-")]
-    return min(of_topic or pairs, default=(None, None))
+    topic_pairs = [pair for pair in pairs if str(pair[0]).startswith(subject.rpartition("-")[0] + "-")]
+    return min(topic_pairs or pairs, default=(None, None))
 
 
 def open_registry(settings: RegistrySettings) -> Registry:

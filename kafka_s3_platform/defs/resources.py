@@ -21,13 +21,13 @@ from kafka_s3_platform.spark.runner import ChosenRunner, SparkRunner, TaskRunner
 from kafka_s3_platform.spark.session import (
     DEPLOY_MODE,
     build_spark_conf,
-    is_named,
+    has_user_name,
+    ignore_other_spark,
     is_started,
-    leave_out_anothers,
     log_errors_only,
     make_private_files,
     set_java_options,
-    start_unnamed,
+    start_java_without_user,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def start_shared_session() -> "tuple[SparkSession, int]":
 
 
 def _start_or_explain(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkSession":
-    leave_out_anothers(os.environ)
+    ignore_other_spark(os.environ)
     try:
         return _start(deployed, overrides)
     except PlatformError as err:
@@ -182,8 +182,8 @@ def _start(deployed: Mapping[str, str], overrides: Mapping[str, str]) -> "SparkS
     try:
         java_options = set_java_options({**conf, **deployed, **overrides}, os.environ)
         with make_private_files(), log_errors_only(os.environ), java_options:
-            if not is_named() and not is_started(os.environ):
-                start_unnamed(conf, os.environ)
+            if not has_user_name() and not is_started(os.environ):
+                start_java_without_user(conf, os.environ)
             session: SparkSession = LazyPySparkResource(spark_config=conf).spark_session
     finally:
         # not for processes that this one starts: they may have another file

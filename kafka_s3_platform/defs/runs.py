@@ -307,7 +307,7 @@ def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[
     for run in runs:
         first = run.tags.get(FIRST_WINDOW_TAG) or run.tags.get(WINDOW_TAG)
         last = run.tags.get(LAST_WINDOW_TAG) or first
-        if first and last and all(windows.names(key) for key in (first, last)):
+        if first and last and all(windows.is_key(key) for key in (first, last)):
             windows_of_runs.append((windows.start(first), windows.end(last)))
     return windows_of_runs
 

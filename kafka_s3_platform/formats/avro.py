@@ -59,7 +59,7 @@ class AvroFields:
 
     def __init__(self, schema: Schema, limits: ReadLimits) -> None:
         avro = AvroSchema(schema.avro)
-        root = avro.resolved(avro.root)
+        root = avro.resolve(avro.root)
         is_record = not isinstance(root, list) and root["type"] == "record"
         self.name: str = root["name"].rpartition(".")[2] if is_record else ""
         fields = root["fields"] if is_record else ()

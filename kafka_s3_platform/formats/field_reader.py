@@ -42,9 +42,9 @@ def find_time_unit(schema: Schema, path: Sequence[str]) -> int:
     avro = AvroSchema(schema.avro)
     node: Any = avro.root
     for step in (*path, None):
-        definition = avro.resolved(node)
+        definition = avro.resolve(node)
         if isinstance(definition, list):
-            members = [avro.resolved(member) for member in avro.members(definition)[0]]
+            members = [avro.resolve(member) for member in avro.members(definition)[0]]
             if len({_IN_A_MILLISECOND.get(member.get("logicalType", "")) for member in members}) > 1:
                 raise ConfigError(f"the field {'.'.join(path)} holds times in several units: name another field")
             definition = members[0] if members else {}

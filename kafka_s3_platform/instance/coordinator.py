@@ -5,10 +5,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 
 class PoolRunCoordinator(QueuedRunCoordinator):
-    """Dagster's queue, where a pool has its default limit before its first run waits.
+    """Dagster's queue, which sets the default limit of a pool before the pool's first run waits.
 
-    Dagster 1.13 writes that limit when its queue meets the first run of the pool, and heeds it from its next look on:
-    all runs that wait at the first look start at once.
+    Dagster 1.13 itself sets that limit when its queue daemon sees the first run of the pool, and obeys it from the next
+    iteration on: all runs that wait in the first iteration start at once.
     """
 
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:

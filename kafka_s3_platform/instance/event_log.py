@@ -26,7 +26,7 @@ from watchdog.observers import Observer
 EventHandler = Callable[[dg.EventLogEntry, str], None]
 
 BUSY_SECONDS = 30.0
-"""For so long a writer waits for another one, as in Dagster's own storage."""
+"""Time that a writer waits for another one, as in Dagster's own storage."""
 
 
 class OneFileEventLogStorage(SqliteEventLogStorage):
@@ -46,7 +46,7 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
         return cls(inst_data=inst_data, **config_value)
 
     def optimize_for_webserver(self, statement_timeout: int, pool_recycle: int, max_overflow: int) -> None:
-        """Guard the webserver, whose process calls this before it serves: Dagster has no other place for it."""
+        """Install the origin guard: Dagster calls this in the webserver's process, before it serves requests."""
         # imports Starlette, which no other process needs
         from kafka_s3_platform.instance.webserver import guard_webserver
 
@@ -73,12 +73,12 @@ class OneFileEventLogStorage(SqliteEventLogStorage):
     def store_event_batch(self, events: Sequence[dg.EventLogEntry]) -> None:
         """Store events in one transaction. Results of checks follow in transactions of their own."""
         with self.index_connection() as conn:
-            inserted = [(self._insert(conn, event), event) for event in events]
-        for event_id, event in inserted:
+            rows = [(self._insert_event(conn, event), event) for event in events]
+        for event_id, event in rows:
             if event.is_dagster_event and event.dagster_event_type in ASSET_CHECK_EVENTS:
                 self.store_asset_check_event(event, event_id)
 
-    def _insert(self, conn: Connection, event: dg.EventLogEntry) -> int:
+    def _insert_event(self, conn: Connection, event: dg.EventLogEntry) -> int:
         primary_key: Any = conn.execute(self.prepare_insert_event(event)).inserted_primary_key
         event_id: int = primary_key[0]
         is_of_assets = event.is_dagster_event and event.dagster_event_type in ASSET_EVENTS

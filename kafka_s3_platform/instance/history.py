@@ -31,7 +31,7 @@ from kafka_s3_platform.model.health import EndedRun, FailedRun, Proof, RunHistor
 
 DEEP = "deep verification"
 MOST_EVENTS = 50
-"""So many events of a topic are looked through for the last proof: dry runs may lie after it."""
+"""Number of a topic's last events in which the last proof is searched: dry runs may lie after it."""
 
 _Fetch = Callable[[dg.AssetKey, int], dg.EventRecordsResult]
 
@@ -42,7 +42,7 @@ def make_deep_proof(key: dg.AssetKey, record_count: int) -> dg.AssetObservation:
 
 
 class Proofs:
-    """Reads the last proofs, again and again. Only a topic with a new event costs more than one small query."""
+    """Reads the last proof of each topic, and caches it. Only a new event costs more than a small query."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[dg.AssetKey, int], Proof | None] = {}
@@ -52,60 +52,66 @@ class Proofs:
     ) -> Mapping[str, Mapping[str, Proof]]:
         """Return the last proofs of the connectors' topics, whose assets are among `keys`."""
         names = frozenset(connectors)
-        restored = [key for key in keys if len(key.path) > 2 and key.path[1] == "restored" and key.path[0] in names]
+        restored_keys = [
+            key for key in keys if len(key.path) > 2 and key.path[1] == "restored" and key.path[0] in names
+        ]
         by_connector: dict[str, dict[str, Proof]] = defaultdict(dict)
-        for record in instance.get_asset_records(restored) if restored else ():
+        for record in instance.get_asset_records(restored_keys) if restored_keys else ():
             entry = record.asset_entry
             # Dagster's own storages keep no last observation beside the asset
-            observed = next(iter(instance.fetch_observations(entry.asset_key, 1).records), None)
-            last = (
+            observation = next(iter(instance.fetch_observations(entry.asset_key, 1).records), None)
+            last_events = (
                 (entry.last_materialization_record, instance.fetch_materializations),
-                (observed, instance.fetch_observations),
+                (observation, instance.fetch_observations),
             )
-            proofs = [proof for event, fetch in last if event and (proof := self._find(entry.asset_key, event, fetch))]
+            proofs = [
+                proof
+                for event, fetch in last_events
+                if event and (proof := self._find_proof(entry.asset_key, event, fetch))
+            ]
             if proofs:
                 by_connector[entry.asset_key.path[0]][entry.asset_key.path[-1]] = max(
                     proofs, key=lambda proof: proof.at
                 )
         return by_connector
 
-    def _find(self, key: dg.AssetKey, last: dg.EventLogRecord, fetch: _Fetch) -> Proof | None:
-        place = (key, last.storage_id)
+    def _find_proof(self, key: dg.AssetKey, last_event: dg.EventLogRecord, fetch: _Fetch) -> Proof | None:
+        place = (key, last_event.storage_id)
         if place not in self._read:
-            proof = _read_proof(last)
+            proof = _read_proof(last_event)
             events: Sequence[dg.EventLogRecord] = () if proof else fetch(key, MOST_EVENTS).records
             self._read[place] = proof or next(filter(None, map(_read_proof, events)), None)
         return self._read[place]
 
 
 def _read_proof(record: dg.EventLogRecord) -> Proof | None:
-    """Return what the event proves. A dry run, or a restore that was finished before, has compared nothing now."""
+    """Return the proof that the event is, or None. A dry run, or a restore finished before, has compared nothing."""
     entry = record.event_log_entry
     event = entry.asset_materialization or entry.asset_observation
-    about = {name: value.value for name, value in event.metadata.items()} if event else {}
-    records = about.get("records")
-    if not about.get("verified") or not isinstance(records, int) or not records:
+    metadata = {name: value.value for name, value in event.metadata.items()} if event else {}
+    records = metadata.get("records")
+    if not metadata.get("verified") or not isinstance(records, int) or not records:
         return None
-    if about.get("dry_run") or about.get("already_finished"):
+    if metadata.get("dry_run") or metadata.get("already_finished"):
         return None
-    how = DEEP if event and event.description == DEEP else "restore"
-    return Proof(datetime.fromtimestamp(entry.timestamp, timezone.utc), how, records)
+    source = DEEP if event and event.description == DEEP else "restore"
+    return Proof(datetime.fromtimestamp(entry.timestamp, timezone.utc), source, records)
 
 
 logger = logging.getLogger(__name__)
 
 REMEMBERED_RUNS = 1000
-"""So many runs that changed last are looked at by the first look. Later ones look at those that changed since."""
+"""Number of the last changed runs that the first call reads. Later calls read the runs that changed since."""
 
 OVERLAP = timedelta(minutes=2)
-"""So far before the last look a look begins: the clocks of two machines may differ."""
+"""Time before the last call from which a call reads changed runs: the clocks of two machines may differ."""
 
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What counts of a run that ended. Of the topics that it `touched`, some `failed`; work without topics has ""."""
+    """A run that ended, and its topics: all of them, and those that `failed`. Work without topics has the topic ""."""
 
     run_id: str
     kind: str
@@ -121,9 +127,9 @@ class NoInstanceError(Exception):
 
 
 class RunHistories:
-    """Reads the histories of connectors from Dagster's instance, again and again. The first look opens it.
+    """Reads the histories of connectors from Dagster's instance. Each call reads only what changed since the last one.
 
-    A run that was canceled tells nothing: somebody wanted its end.
+    The first call opens the instance. Canceled runs are ignored: somebody wanted their end.
     """
 
     def __init__(self) -> None:
@@ -133,23 +139,25 @@ class RunHistories:
         self._failed: dict[tuple[str, str, str], _Run] = {}
         self._succeeded: dict[tuple[str, str, str], _Run] = {}
         self._errors: dict[str, str] = {}
-        self._of_day: dict[tuple[str, str], _Run] = {}
+        self._runs_of_day: dict[tuple[str, str], _Run] = {}
         self._proofs = Proofs()
 
     def read(self, connectors: Sequence[str]) -> dict[str, RunHistory]:
-        """Return the history of each connector, and the topics of others, of which Dagster has heard before.
+        """Return the history of each of `connectors`, and of others that Dagster knows assets of.
 
-        Raises NoInstanceError, and whatever Dagster's storage raises.
+        Raises NoInstanceError, and the errors of Dagster's storage.
         """
         instance = self._instance
         jobs = name_work_jobs(connectors)
-        began = datetime.now(timezone.utc)
+        started_at = datetime.now(timezone.utc)
         if not self._connectors.issuperset(connectors):
             # of a connector that was not there yet, no earlier run was noted
             self._since = None
-        after = None if self._since is None else self._since - OVERLAP
+        updated_after = None if self._since is None else self._since - OVERLAP
         records = instance.get_run_records(
-            dg.RunsFilter(statuses=_ENDED, updated_after=after), limit=REMEMBERED_RUNS, order_by="update_timestamp"
+            dg.RunsFilter(statuses=_ENDED, updated_after=updated_after),
+            limit=REMEMBERED_RUNS,
+            order_by="update_timestamp",
         )
         keys = instance.all_asset_keys()
         subjects = list_subjects(connectors, keys)
@@ -157,21 +165,23 @@ class RunHistories:
             for name, kind in find_work(record.dagster_run, jobs):
                 run = _make_run(record, name, kind, subjects.get((name, kind), {}))
                 self._note(name, run)
-                self._of_day[name, run.run_id] = run
-        self._of_day = {key: run for key, run in self._of_day.items() if began - run.ended_at < timedelta(days=1)}
-        self._since, self._connectors = began, frozenset(connectors)
+                self._runs_of_day[name, run.run_id] = run
+        self._runs_of_day = {
+            key: run for key, run in self._runs_of_day.items() if started_at - run.ended_at < timedelta(days=1)
+        }
+        self._since, self._connectors = started_at, frozenset(connectors)
         restores = self._list_restores(connectors, jobs)
         ended: dict[str, list[EndedRun]] = defaultdict(list)
         for (name, kind), run in sorted(self._last.items()):
             ended[name].append(EndedRun(kind, run.ended_at, run.seconds, run.is_success))
         failures = self._list_failures(connectors)
         proofs = self._proofs.read(instance, connectors, keys)
-        topics: dict[str, set[str]] = defaultdict(set)  # of which a sensor has told something
+        topics: dict[str, set[str]] = defaultdict(set)  # topics with an event of a sensor
         for key in keys:
             if len(key.path) == 3 and key.path[1] == "kafka":
                 topics[key.path[0]].add(key.path[2])
-        runs = Counter(name for name, _ in self._of_day)
-        failed_runs = Counter(name for (name, _), run in self._of_day.items() if not run.is_success)
+        runs = Counter(name for name, _ in self._runs_of_day)
+        failed_runs = Counter(name for (name, _), run in self._runs_of_day.items() if not run.is_success)
         return {
             name: RunHistory(
                 tuple(failures.get(name, ())),
@@ -199,35 +209,37 @@ class RunHistories:
         return restores
 
     def _note(self, connector: str, run: _Run) -> None:
-        last = self._last.get((connector, run.kind))
-        if last is None or run.ended_at >= last.ended_at:
+        last_run = self._last.get((connector, run.kind))
+        if last_run is None or run.ended_at >= last_run.ended_at:
             self._last[connector, run.kind] = run
         for topic in run.touched:
-            noted = self._failed if topic in run.failed else self._succeeded
-            before = noted.get((connector, run.kind, topic))
-            if before is None or run.ended_at >= before.ended_at:
-                noted[connector, run.kind, topic] = run
+            last_by_topic = self._failed if topic in run.failed else self._succeeded
+            last_of_topic = last_by_topic.get((connector, run.kind, topic))
+            if last_of_topic is None or run.ended_at >= last_of_topic.ended_at:
+                last_by_topic[connector, run.kind, topic] = run
 
     def _list_failures(self, connectors: Iterable[str]) -> Mapping[str, Sequence[FailedRun]]:
-        """List the runs that failed and of which something was not done since, and the last one that is over."""
+        """List the failed runs with topics that did not succeed since, and the last failed run without such topics."""
         topics: dict[tuple[str, _Run], set[str]] = defaultdict(set)
-        over: dict[str, _Run] = {}
+        recovered: dict[str, _Run] = {}
         for (connector, kind, topic), run in self._failed.items():
-            later = self._succeeded.get((connector, kind, topic))
-            if later is None or later.ended_at <= run.ended_at:
+            success = self._succeeded.get((connector, kind, topic))
+            if success is None or success.ended_at <= run.ended_at:
                 topics[connector, run].add(topic)
-            elif connector not in over or run.ended_at > over[connector].ended_at:
-                over[connector] = run
-        for connector, run in over.items():
+            elif connector not in recovered or run.ended_at > recovered[connector].ended_at:
+                recovered[connector] = run
+        for connector, run in recovered.items():
             topics.setdefault((connector, run), set())
         runs = {run.run_id for _, run in topics}
         self._errors = {run_id: self._errors.get(run_id) or read_run_error(self._instance, run_id) for run_id in runs}
         failed_runs: dict[str, list[FailedRun]] = {name: [] for name in connectors}
-        for (connector, run), still in topics.items():
-            names = tuple(sorted(filter(None, still or run.failed)))
+        for (connector, run), failed_topics in topics.items():
+            names = tuple(sorted(filter(None, failed_topics or run.failed)))
             if connector in failed_runs:
-                failed = FailedRun(run.run_id, run.kind, run.ended_at, self._errors[run.run_id], not still, names)
-                failed_runs[connector].append(failed)
+                failed_run = FailedRun(
+                    run.run_id, run.kind, run.ended_at, self._errors[run.run_id], not failed_topics, names
+                )
+                failed_runs[connector].append(failed_run)
         return {name: sorted(runs, key=lambda run: run.ended_at, reverse=True) for name, runs in failed_runs.items()}
 
     @cached_property
@@ -245,24 +257,24 @@ class RunHistories:
 
 
 def _make_run(record: dg.RunRecord, connector: str, kind: str, topics: Mapping[str, str]) -> _Run:
-    """Make what counts of the run. `topics` are those of the connector by the digests of their assets."""
+    """Build the `_Run` of a record. `topics` are the connector's, by the digests of their assets."""
     run = record.dagster_run
-    ended = record.end_time or record.update_timestamp.replace(tzinfo=timezone.utc).timestamp()
-    seconds = None if record.start_time is None else max(0.0, ended - record.start_time)
-    picked = {
+    ended_at = record.end_time or record.update_timestamp.replace(tzinfo=timezone.utc).timestamp()
+    seconds = None if record.start_time is None else max(0.0, ended_at - record.start_time)
+    picked_topics = {
         digest_key(key): "".join(key.path[2:])
         for key in list_picked_keys(run, connector)
         if key.path[0] == connector and len(key.path) > 1 and KIND_OF_GROUP.get(key.path[1]) == kind
     }
-    touched = picked or topics or {"": ""}
-    failed = {touched[digest] for digest in find_failed_assets(run, touched)}
+    run_topics = picked_topics or topics or {"": ""}
+    failed_topics = {run_topics[digest] for digest in find_failed_assets(run, run_topics)}
     is_success = run.status is dg.DagsterRunStatus.SUCCESS
     return _Run(
         run.run_id,
         kind,
-        datetime.fromtimestamp(ended, timezone.utc),
+        datetime.fromtimestamp(ended_at, timezone.utc),
         seconds,
         is_success,
-        frozenset(touched.values()),
-        frozenset(failed if failed or is_success else touched.values()),
+        frozenset(run_topics.values()),
+        frozenset(failed_topics if failed_topics or is_success else run_topics.values()),
     )

@@ -1,4 +1,4 @@
-"""Opens Dagster's instance as `dagster dev` finds it, and tells errors of its storage as the platform's."""
+"""Opens Dagster's instance as `dagster dev` does, and translates errors of its storage to the platform's."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ _ADVICE = "Check what dagster.yaml names: whether the database runs, or the fold
 
 
 def explain_storage_error(err: BaseException) -> PlatformError | None:
-    """Return the error to raise if Dagster's storage has failed. None: it was something else.
+    """Return the platform's error if `err` comes from the database of Dagster's storage, else None.
 
     The text has no words of a database but those of SQLite: a database's may hold the address, and so a password.
     """
@@ -33,8 +33,8 @@ def explain_storage_error(err: BaseException) -> PlatformError | None:
     if "disk is full" in text:
         return FullDiskError(f"Dagster's storage: {text}. Make room on this machine's disk, and run again")
     # the driver cannot reach the storage, or it is locked; all other errors are about its content
-    kind = TransientError if type(cause).__name__ in {"OperationalError", "InterfaceError"} else PermanentError
-    return kind(f"Dagster's storage does not answer: {text}. {_ADVICE}", code=ErrorCode.DAGSTER)
+    error_class = TransientError if type(cause).__name__ in {"OperationalError", "InterfaceError"} else PermanentError
+    return error_class(f"Dagster's storage does not answer: {text}. {_ADVICE}", code=ErrorCode.DAGSTER)
 
 
 def _name_package(err: BaseException) -> str:
@@ -56,8 +56,8 @@ def find_instance() -> dg.DagsterInstance | None:
     except dg.DagsterError as err:
         raise ConfigError(f"Dagster's instance cannot be opened: {err}", code=ErrorCode.DAGSTER) from err
     except Exception as err:
-        if explained := explain_storage_error(err):
-            raise explained from err
+        if storage_error := explain_storage_error(err):
+            raise storage_error from err
         raise
 
 

@@ -1,4 +1,4 @@
-"""Makes a code server load the definitions again, from a sensor that has found missing ones."""
+"""Makes a code server load the definitions again. A sensor asks for it when definitions are missing."""
 
 import logging
 import threading
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def reload_code_location(context: dg.SensorEvaluationContext) -> str:
-    """Replace this code server by one that loads anew. Return the next step, for people.
+    """Replace this code server by one that loads anew. Return a sentence for the sensor's page.
 
     Dagster's webserver and daemon notice a new server by themselves. If each of them manages a server of its own, the
     daemon replaces its server every minute, and the webserver when somebody reloads the location.
@@ -20,11 +20,11 @@ def reload_code_location(context: dg.SensorEvaluationContext) -> str:
         return "all is defined when this code location is loaded again: press Reload on the Deployment page"
     timeout = context.instance.code_server_reload_timeout
     # Do not wait for the reply: it comes after the end of this server, and the tick has to end before that.
-    threading.Thread(target=_ask_to_reload, args=(origin, timeout), daemon=True).start()
+    threading.Thread(target=_request_reload, args=(origin, timeout), daemon=True).start()
     return "this code location is being loaded again"
 
 
-def _ask_to_reload(origin: GrpcServerCodeLocationOrigin, timeout: int) -> None:
+def _request_reload(origin: GrpcServerCodeLocationOrigin, timeout: int) -> None:
     try:
         origin.create_client().reload_code(timeout=timeout)
     except dg.DagsterError as err:

@@ -46,12 +46,12 @@ from kafka_s3_platform.errors import PermanentError
 
 
 def set_alive_until(instance: dg.DagsterInstance, run_id: str, until: float) -> None:
-    """Record until when the run is alive, in seconds since the epoch."""
+    """Record the time (seconds since the epoch) until which the run counts as alive."""
     instance.run_storage.set_cursor_values({make_alive_key(run_id): repr(until)})
 
 
 def read_alive_until(instance: dg.DagsterInstance, run_id: str) -> float | None:
-    """Return until when the run is alive, or None if this was never recorded."""
+    """Return the time (seconds since the epoch) until which the run counts as alive. None if none was recorded."""
     key = make_alive_key(run_id)
     value = instance.run_storage.get_cursor_values({key}).get(key)
     return None if value is None else float(value)
@@ -82,7 +82,7 @@ def delete_run(instance: dg.DagsterInstance, run_id: str) -> None:
         PermanentError: Dagster's storage is not one of SQL databases.
     """
     storage = _find_event_log(instance)
-    while _hand_over(storage, run_id):
+    while _detach_events(storage, run_id):
         pass
     _update_last_materializations(storage, run_id)
     _delete_check_results(storage, run_id)
@@ -103,16 +103,16 @@ def delete_observations(instance: dg.DagsterInstance, key: dg.AssetKey, before: 
     Return the number of deleted observations, which may be EVENTS_AT_ONCE of more.
     """
     storage = _find_event_log(instance)
-    at = before.astimezone(timezone.utc).replace(tzinfo=None)
+    before_utc = before.astimezone(timezone.utc).replace(tzinfo=None)
     _delete_check_results(
-        storage, RUNLESS_RUN_ID, _checks.c.asset_key == key.to_string(), _checks.c.create_timestamp < at
+        storage, RUNLESS_RUN_ID, _checks.c.asset_key == key.to_string(), _checks.c.create_timestamp < before_utc
     )
-    of_asset = db.and_(_events.c.asset_key == key.to_string(), _events.c.dagster_event_type == OBSERVATION)
+    is_of_asset = db.and_(_events.c.asset_key == key.to_string(), _events.c.dagster_event_type == OBSERVATION)
     with storage.index_connection() as conn:
-        newest = conn.execute(db.select(db.func.max(_events.c.id)).where(of_asset)).scalar()
-    old = _events.c.timestamp < at
+        newest = conn.execute(db.select(db.func.max(_events.c.id)).where(is_of_asset)).scalar()
+    is_old = _events.c.timestamp < before_utc
     return _delete_events(
-        storage, db.and_(of_asset, _events.c.run_id == RUNLESS_RUN_ID, _events.c.id < (newest or 0), old)
+        storage, db.and_(is_of_asset, _events.c.run_id == RUNLESS_RUN_ID, _events.c.id < (newest or 0), is_old)
     )
 
 
@@ -126,11 +126,11 @@ def delete_backfills(instance: dg.DagsterInstance, backfill_ids: Sequence[str]) 
     storage: Any = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return
-    ended = [status.value for status in BULK_ACTION_TERMINAL_STATUSES]
+    statuses = [status.value for status in BULK_ACTION_TERMINAL_STATUSES]
     with storage.connect() as conn:
         conn.execute(
             BulkActionsTable.delete().where(
-                BulkActionsTable.c.key.in_(backfill_ids), BulkActionsTable.c.status.in_(ended)
+                BulkActionsTable.c.key.in_(backfill_ids), BulkActionsTable.c.status.in_(statuses)
             )
         )
         remaining = db.select(BulkActionsTable.c.key)
@@ -158,10 +158,13 @@ def _find_event_log(instance: dg.DagsterInstance) -> SqlEventLogStorage:
     return storage
 
 
-def _hand_over(storage: SqlEventLogStorage, run_id: str) -> int:
-    """Make the newest of some events of the run events without a run, and delete the others. Return how many."""
+def _detach_events(storage: SqlEventLogStorage, run_id: str) -> int:
+    """Take up to EVENTS_AT_ONCE of the run's asset events: detach the newest of each partition key from the run.
+
+    The others are deleted. Return the number of events that were taken.
+    """
     newer = _events.alias()
-    same = db.and_(
+    is_same_key = db.and_(
         newer.c.asset_key == _events.c.asset_key,
         newer.c.dagster_event_type == _events.c.dagster_event_type,
         newer.c.id > _events.c.id,
@@ -169,14 +172,16 @@ def _hand_over(storage: SqlEventLogStorage, run_id: str) -> int:
     is_superseded = db.case(
         (
             _events.c.partition.is_(None),
-            db.exists().where(same, newer.c.partition.is_(None)),
+            db.exists().where(is_same_key, newer.c.partition.is_(None)),
         ),
-        else_=db.exists().where(same, newer.c.partition == _events.c.partition),
+        else_=db.exists().where(is_same_key, newer.c.partition == _events.c.partition),
     )
     columns = (_events.c.id, _events.c.event, is_superseded.label("is_superseded"))
-    of_run = db.and_(_events.c.run_id == run_id, _events.c.dagster_event_type.in_([MATERIALIZATION, OBSERVATION]))
+    is_of_run = db.and_(_events.c.run_id == run_id, _events.c.dagster_event_type.in_([MATERIALIZATION, OBSERVATION]))
     with storage.index_transaction() as conn:
-        rows = conn.execute(db.select(*columns).where(of_run).order_by(_events.c.id).limit(EVENTS_AT_ONCE)).fetchall()
+        rows = conn.execute(
+            db.select(*columns).where(is_of_run).order_by(_events.c.id).limit(EVENTS_AT_ONCE)
+        ).fetchall()
         superseded = [row.id for row in rows if row.is_superseded]
         survivors = [
             {"kept_id": row.id, "kept_event": _report_without_run(row.event)} for row in rows if not row.is_superseded
@@ -222,7 +227,7 @@ def _update_last_materializations(storage: SqlEventLogStorage, run_id: str) -> N
                 conn.execute(AssetKeyTable.update().where(AssetKeyTable.c.asset_key == key).values(values))
 
 
-def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *which: Any) -> None:
+def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *conditions: Any) -> None:
     """Delete the results of the run's checks with their events, but the last result of each check."""
     newer = _checks.alias()
     is_superseded = db.exists().where(
@@ -232,11 +237,11 @@ def _delete_check_results(storage: SqlEventLogStorage, run_id: str, *which: Any)
         newer.c.execution_status != AssetCheckExecutionRecordStatus.PLANNED.value,
     )
     is_planned = _checks.c.execution_status == AssetCheckExecutionRecordStatus.PLANNED.value
-    gone = db.select(_checks.c.id, _checks.c.evaluation_event_storage_id).where(
-        _checks.c.run_id == run_id, db.or_(is_planned, is_superseded), *which
+    query = db.select(_checks.c.id, _checks.c.evaluation_event_storage_id).where(
+        _checks.c.run_id == run_id, db.or_(is_planned, is_superseded), *conditions
     )
     with storage.index_transaction() as conn:
-        rows = conn.execute(gone).fetchall()
+        rows = conn.execute(query).fetchall()
         conn.execute(_checks.delete().where(_checks.c.id.in_([row.id for row in rows])))
         _delete_ids(conn, [row.evaluation_event_storage_id for row in rows if row.evaluation_event_storage_id])
 
@@ -249,25 +254,26 @@ def _delete_snapshots(storage: Any, run: dg.DagsterRun | None) -> None:
     """
     if run is None or not run.job_snapshot_id or not isinstance(storage, SqlRunStorage):
         return
-    same = db.select(RunsTable.c.id).where(RunsTable.c.snapshot_id == run.job_snapshot_id)
+    same_snapshot = db.select(RunsTable.c.id).where(RunsTable.c.snapshot_id == run.job_snapshot_id)
     with storage.connect() as conn:
-        if conn.execute(same.where(RunsTable.c.run_id != run.run_id).limit(1)).first() is not None:
+        if conn.execute(same_snapshot.where(RunsTable.c.run_id != run.run_id).limit(1)).first() is not None:
             return
     # A plan names its job, so no other run has this plan.
-    gone = [run.execution_plan_snapshot_id]
+    snapshot_ids = [run.execution_plan_snapshot_id]
     # None if a killed call has deleted it
     job: Any = storage.get_job_snapshot(run.job_snapshot_id)
     if job is not None and job.lineage_snapshot is not None:
-        gone.append(run.job_snapshot_id)
+        snapshot_ids.append(run.job_snapshot_id)
     with storage.connect() as conn:
         # PostgreSQL deletes nothing that a run names.
         conn.execute(RunsTable.update().where(RunsTable.c.run_id == run.run_id).values(snapshot_id=None))
-        conn.execute(SnapshotsTable.delete().where(SnapshotsTable.c.snapshot_id.in_(gone)))
+        conn.execute(SnapshotsTable.delete().where(SnapshotsTable.c.snapshot_id.in_(snapshot_ids)))
 
 
-def _delete_events(storage: SqlEventLogStorage, which: Any) -> int:
+def _delete_events(storage: SqlEventLogStorage, condition: Any) -> int:
+    """Delete up to EVENTS_AT_ONCE matching events. Return their number."""
     with storage.index_transaction() as conn:
-        ids = conn.execute(db.select(_events.c.id).where(which).limit(EVENTS_AT_ONCE)).scalars().fetchall()
+        ids = conn.execute(db.select(_events.c.id).where(condition).limit(EVENTS_AT_ONCE)).scalars().fetchall()
         _delete_ids(conn, ids)
     return len(ids)
 
@@ -294,11 +300,11 @@ def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[dg.AssetC
     """
     storage = _find_event_log(instance)
     # Without a condition the index alone finds the last ids: of 500 topics and a month, in a tenth of the time.
-    last = (
+    last_ids = (
         db.select(db.func.max(_checks.c.id).label("id")).group_by(_checks.c.asset_key, _checks.c.check_name).subquery()
     )
     columns = (_checks.c.asset_key, _checks.c.check_name, _checks.c.execution_status, _checks.c.evaluation_event)
-    query = db.select(*columns).join(last, _checks.c.id == last.c.id)
+    query = db.select(*columns).join(last_ids, _checks.c.id == last_ids.c.id)
     with storage.index_connection() as conn:
         rows = conn.execute(query.where(_checks.c.execution_status != _SUCCEEDED.value)).fetchall()
     for row in rows:
@@ -306,12 +312,12 @@ def list_failed_checks(instance: dg.DagsterInstance) -> Iterator[tuple[dg.AssetC
             entry: dg.EventLogEntry | None = dg.deserialize_value(row.evaluation_event, dg.EventLogEntry)
         else:
             key = dg.AssetCheckKey(dg.AssetKey(json.loads(row.asset_key)), row.check_name)
-            entry = _read_last(storage, key)
+            entry = _read_last_failure(storage, key)
         if entry is not None:
             yield entry.get_dagster_event().asset_check_evaluation_data, entry.timestamp
 
 
-def _read_last(storage: SqlEventLogStorage, key: dg.AssetCheckKey) -> dg.EventLogEntry | None:
+def _read_last_failure(storage: SqlEventLogStorage, key: dg.AssetCheckKey) -> dg.EventLogEntry | None:
     """Return the last failure of a check about to be evaluated by a run, None if it passed since, or never ran."""
     ended = storage.get_asset_check_execution_history(key, limit=1, status={_SUCCEEDED, _FAILED})
     return ended[0].event if ended and ended[0].status == _FAILED else None

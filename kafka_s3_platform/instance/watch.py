@@ -43,10 +43,10 @@ class Watch:
 
         Files still being copied are left for the next check.
         """
-        now = hash_connector_files(self.folder)
-        is_stable = now == self._last_hash
-        self._last_hash = now
-        if not is_stable or now == self._loaded:
+        current_hash = hash_connector_files(self.folder)
+        is_stable = current_hash == self._last_hash
+        self._last_hash = current_hash
+        if not is_stable or current_hash == self._loaded:
             return
         try:
             self.reload()
@@ -54,7 +54,7 @@ class Watch:
             logger.warning("the connector files changed, but the code server does not answer; trying again: %s", err)
             return
         logger.info("the code server has read %s", self.folder)
-        self._loaded = now
+        self._loaded = current_hash
 
 
 def reload_server(socket: str) -> None:

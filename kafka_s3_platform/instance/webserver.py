@@ -21,7 +21,7 @@ from kafka_s3_platform.config.keys.environment import DAGSTER_URL, read_page_url
 
 
 def guard_webserver() -> None:
-    """Refuse such requests, if this process is Dagster's webserver. It may have the name of KAFKA_S3_DAGSTER_URL, too.
+    """Put the OriginGuard before Dagster's webserver. It also accepts the host name of KAFKA_S3_DAGSTER_URL.
 
     Raises:
         ConfigError: the variable is no URL.
@@ -30,11 +30,11 @@ def guard_webserver() -> None:
     from dagster_webserver.webserver import DagsterWebserver
 
     webserver: Any = DagsterWebserver
-    build = webserver.build_middleware
+    build_original = webserver.build_middleware
     name = urlsplit(read_page_url(DAGSTER_URL, os.environ) or "").hostname
 
     def build_middleware(server: object) -> list[Middleware]:
-        return [Middleware(OriginGuard, names=[name] if name else []), *build(server)]
+        return [Middleware(OriginGuard, names=[name] if name else []), *build_original(server)]
 
     webserver.build_middleware = build_middleware
 
@@ -50,7 +50,7 @@ def start_webserver() -> None:
 
 @final
 class OriginGuard:
-    """Refuses requests to other names than `names` and localhost, and from pages of others."""
+    """Refuses requests to other host names than `names` and localhost, and requests from pages of other origins."""
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
         self._app = app
@@ -68,13 +68,13 @@ class OriginGuard:
     def _find_flaw(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if _find_name(f"//{host}") not in {*self._names, "localhost"}:
+        if _normalize_host(f"//{host}") not in {*self._names, "localhost"}:
             return (
                 f"it is for {host!r}: use localhost or the address of this machine, which no foreign name leads to. "
                 f"{DAGSTER_URL} and `kafka-s3 serve --allowed-host` allow another name"
             )
         # a proxy may have another name than it passes on
-        if origin is not None and origin.partition("://")[2] != host and _find_name(origin) not in self._names:
+        if origin is not None and origin.partition("://")[2] != host and _normalize_host(origin) not in self._names:
             return f"it comes from a page of {origin!r}, not of {host!r}"
         # A browser sends no origin with GET. Dagster's own pages use POST.
         if scope.get("method") == "GET" and "query" in parse_qs(scope["query_string"].decode("latin-1")):
@@ -82,7 +82,7 @@ class OriginGuard:
         return None
 
 
-def _find_name(url: str) -> str:
+def _normalize_host(url: str) -> str:
     """Return the name of the URL's host: `localhost` for each address, and empty if there is none."""
     name = ""
     with suppress(ValueError):

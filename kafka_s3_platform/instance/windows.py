@@ -21,9 +21,9 @@ class Windows:
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
         self.definition = definition
 
-    def names(self, text: str) -> bool:
-        """Return True if `text` is a partition key. Dagster's own check accepts any minute as the start of an hour."""
-        return self.definition.has_partition_key(text) and self.key(self.start(text)) == text
+    def is_key(self, partition_key: str) -> bool:
+        """Return True if it is a partition key. Dagster's own check accepts any minute as the start of an hour."""
+        return self.definition.has_partition_key(partition_key) and self.key(self.start(partition_key)) == partition_key
 
     def check(self, partition_keys: Iterable[str]) -> None:
         """Raise ConfigError for a key that Dagster does not make. Anybody who launches a run can set one."""
@@ -47,7 +47,7 @@ class Windows:
     def starts(self, partition_keys: Iterable[str]) -> set[datetime]:
         """Return the starts of the keys' windows from `first` on. Earlier keys remain from an earlier start day.
 
-        Whoever reaches Dagster's UI may report any text as materialized. A text without a window counts for nothing.
+        Anybody with access to Dagster's UI may report any text as materialized. A text without a window is ignored.
         """
         starts = map(self._find_start, partition_keys)
         return {start for start in starts if start is not None and start >= self.first}

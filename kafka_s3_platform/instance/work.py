@@ -47,7 +47,7 @@ def make_request_tags(inputs: Mapping[dg.AssetKey, str]) -> dict[str, str]:
     """Make the tags of a request for these assets, each with the fingerprint of its inputs."""
     name = find_request_name(next(iter(inputs)))
     digests = [digest_inputs(key, fingerprint) for key, fingerprint in inputs.items()]
-    return {REQUEST_TAG: name, **_write(INPUTS_TAG, digests)}
+    return {REQUEST_TAG: name, **_split_into_tags(INPUTS_TAG, digests)}
 
 
 def make_window_tags(tags: Mapping[str, str]) -> dict[str, str]:
@@ -69,7 +69,7 @@ def make_failed_tags(kinds: Mapping[dg.AssetKey, str]) -> dict[str, str]:
     """Make the tags of a run with failed assets, from their kinds of failure."""
     tags: dict[str, str] = {}
     for kind in set(kinds.values()):
-        tags |= _write(f"{FAILED_TAG}.{kind}", [digest_key(key) for key in kinds if kinds[key] == kind])
+        tags |= _split_into_tags(f"{FAILED_TAG}.{kind}", [digest_key(key) for key in kinds if kinds[key] == kind])
     return tags
 
 
@@ -80,12 +80,12 @@ def is_request_for(tags: Mapping[str, str], key: dg.AssetKey) -> bool:
 
 def read_inputs(tags: Mapping[str, str]) -> frozenset[str]:
     """Return the digests of a run's assets and inputs."""
-    return _read(INPUTS_TAG, tags)
+    return _read_digests(INPUTS_TAG, tags)
 
 
 def read_failed(tags: Mapping[str, str], kinds: Iterable[str]) -> Mapping[str, frozenset[str]] | None:
     """Return digests of the failed assets by the kind of failure, None if there are no such tags."""
-    digests = {kind: _read(f"{FAILED_TAG}.{kind}", tags) for kind in kinds}
+    digests = {kind: _read_digests(f"{FAILED_TAG}.{kind}", tags) for kind in kinds}
     return digests if any(digests.values()) else None
 
 
@@ -109,17 +109,17 @@ def _digest(text: str) -> str:
     return urlsafe_b64encode(hashlib.sha256(text.encode()).digest()[:9]).decode()
 
 
-def _write(name: str, digests: Iterable[str]) -> dict[str, str]:
+def _split_into_tags(name: str, digests: Iterable[str]) -> dict[str, str]:
     text = "".join(digests)
-    parts = [text[at : at + TAG_SIZE] for at in range(0, len(text), TAG_SIZE)]
+    parts = [text[start : start + TAG_SIZE] for start in range(0, len(text), TAG_SIZE)]
     return {f"{name}.{n}" if n else name: part for n, part in enumerate(parts)}
 
 
-def _read(name: str, tags: Mapping[str, str]) -> frozenset[str]:
+def _read_digests(name: str, tags: Mapping[str, str]) -> frozenset[str]:
     digests: set[str] = set()
     parts = 0
     while text := tags.get(f"{name}.{parts}" if parts else name):
-        digests.update(text[at : at + DIGEST_SIZE] for at in range(0, len(text), DIGEST_SIZE))
+        digests.update(text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE))
         parts += 1
     return frozenset(digests)
 
@@ -131,7 +131,7 @@ NOTHING_TAG = "kafka_s3/restored_nothing"
 """Set on the run of a restore that had no record to restore: it proves as little as a dry run."""
 
 REPLAY_JOBS = {"replay-hours": "hours", "replay-days": "days"}
-"""The jobs of a connector that restore what is picked on their pages, and the field of the config that has it."""
+"""The jobs of a connector that restore the hours or days picked on their pages, and the config's field for these."""
 
 TOPIC_TAG = "kafka_s3/topic"
 RESTORE_TAG = "kafka_s3/restore_id"
@@ -158,11 +158,11 @@ with the longest wait: `permanent` before `clock` before `transient`.
 KINDS = ("permanent", "clock", "transient")
 
 Work = tuple[str, str]
-"""A connector and the kind of what is done of it."""
+"""A connector and a kind of work, see WORK_KINDS."""
 
 
 Subjects = Mapping[Work, Mapping[str, str]]
-"""What can fail of each work: topics by the digests of their assets. Of work without assets, nothing is named."""
+"""The topics of each work that can fail, by the digests of their assets. Work without assets has one topic, ""."""
 
 
 def name_work_jobs(connectors: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -180,11 +180,11 @@ def list_picked_keys(run: dg.DagsterRun, connector: str) -> set[dg.AssetKey]:
     """Return the assets that a run of the connector picked. It is empty if the run is of its whole job."""
     is_replay = run.job_name in {make_op_name(job, connector) for job in REPLAY_JOBS}
     topic = run.tags.get(TOPIC_TAG) if is_replay else None
-    named = {dg.AssetKey([connector, "restored", topic])} if topic else set()
+    named_keys = {dg.AssetKey([connector, "restored", topic])} if topic else set()
     # what has an origin was launched through Dagster's server, where anybody can set tags
     if run.remote_job_origin is None and PICKED_TAG in run.tags:
-        named = {dg.AssetKey.from_user_string(run.tags[PICKED_TAG])}
-    return {*(run.asset_selection or named)}
+        named_keys = {dg.AssetKey.from_user_string(run.tags[PICKED_TAG])}
+    return {*(run.asset_selection or named_keys)}
 
 
 def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tuple[str, str]]:
@@ -203,10 +203,10 @@ def find_work(run: dg.DagsterRun, jobs: Mapping[str, tuple[str, str]]) -> set[tu
 
 def read_how(run: dg.DagsterRun, op: str) -> Mapping[str, object]:
     """Return the section `how` of an op's config, empty without one."""
-    about: object = _read_ops(run).get(op)
+    section: object = _read_ops(run).get(op)
     for name in ("config", "how"):
-        about = about.get(name) if isinstance(about, Mapping) else None
-    return about if isinstance(about, Mapping) else {}
+        section = section.get(name) if isinstance(section, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
 
 
 def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
@@ -215,7 +215,7 @@ def _read_ops(run: dg.DagsterRun) -> Mapping[str, object]:
 
 
 def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Subjects:
-    """List what can fail of the connectors, whose assets are among `keys`."""
+    """List the topics whose work can fail, of `connectors`. `keys` are the keys of all assets."""
     names = frozenset(connectors)
     subjects: dict[Work, dict[str, str]] = {
         (name, kind): {digest_key(dg.AssetKey([name, kind])): ""} for name in names for kind in ("verify", "upkeep")
@@ -227,14 +227,17 @@ def list_subjects(connectors: Iterable[str], keys: Iterable[dg.AssetKey]) -> Sub
     return subjects
 
 
-def find_failed_assets(run: dg.DagsterRun, touched: Collection[str]) -> dict[str, str]:
-    """Return how each of these failed, by its digest. It is empty if the run was killed, or ended by a defect."""
+def find_failed_assets(run: dg.DagsterRun, digests_of_run: Collection[str]) -> dict[str, str]:
+    """Return the kind of failure of each failed asset, by its digest. "" if the run was killed, or ended by a defect.
+
+    `digests_of_run` are the assets of the run.
+    """
     if run.status == dg.DagsterRunStatus.SUCCESS:
         return {}
-    failed = read_failed(run.tags, KINDS)
-    if failed is None:
-        return dict.fromkeys(touched, run.tags.get(FAILURE_TAG, ""))
-    return {digest: kind for kind, digests in failed.items() for digest in digests if digest in touched}
+    failed_digests = read_failed(run.tags, KINDS)
+    if failed_digests is None:
+        return dict.fromkeys(digests_of_run, run.tags.get(FAILURE_TAG, ""))
+    return {digest: kind for kind, digests in failed_digests.items() for digest in digests if digest in digests_of_run}
 
 
 def read_run_error(instance: dg.DagsterInstance, run_id: str) -> str:

@@ -10,7 +10,7 @@ from kafka_s3_platform.layouts.segment_key import KeyReader, ReadKey, Refusal, b
 _NUMBERS = r"(?:partition=)?(?P<partition>\d+)/(?P<end_offset>\d+)(?:_(?P<earliest>-?\d+)_(?P<latest>-?\d+))?"
 _SUFFIX = r"(?:[^0-9/][^/]*)?"
 # Lenses keeps files of its own in these folders.
-_OWN = re.compile(r"\.(indexes|temp-upload)")
+_OWN_FOLDERS = re.compile(r"\.(indexes|temp-upload)")
 _NAMES = (
     rf"(?:.*/)?(?P<topic>{TOPIC})\((?P<partition>\d+)_(?P<end_offset>\d+)\){_SUFFIX}",
     rf"(?:.*/)?(?:topic=)?(?P<topic>{TOPIC})/{_NUMBERS}{_SUFFIX}",
@@ -36,7 +36,7 @@ class LensesLayout(KeyReader):
 
     def read(self, key: str) -> ReadKey | Refusal:
         # The whole key is matched, not what follows `root`: `root` may be the folder that names the topic.
-        if _OWN.match(key):
+        if _OWN_FOLDERS.match(key):
             return Refusal("index", "it is a document of Lenses' own")
         ending = next((ending for ending in self._endings if key.endswith(ending)), None)
         if ending is None:
@@ -47,9 +47,9 @@ class LensesLayout(KeyReader):
             return Refusal("unparsable", "its name is not of the sink's: it has no topic, kafka partition and offset")
         folder = key.removeprefix(self.root).rpartition("/")[0]
         times = match.groupdict()
-        first = int(times.get("earliest") or -1)
-        last = int(times.get("latest") or -1)
-        window = (first, last + 1) if 0 <= first <= last else None
+        earliest = int(times.get("earliest") or -1)
+        latest = int(times.get("latest") or -1)
+        window = (earliest, latest + 1) if 0 <= earliest <= latest else None
         segment = build_segment_key(match.groupdict(), self._topic, folder, ending.removeprefix("."))
         return ReadKey(segment, window=window, last_offset=int(match["end_offset"]))
 

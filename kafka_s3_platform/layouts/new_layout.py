@@ -57,21 +57,21 @@ class ConnectLayout(SegmentLayout):
         return self.root + layout.directory_delim.join(folders)
 
     def parse(self, key: str) -> SegmentKey | None:
-        topic, encoded, name = self._split(key)
+        topic, encoded, name = self._split_key(key)
         if not key.startswith(self.root) or not encoded or not re.fullmatch(TOPIC, topic, re.ASCII):
             return None
-        pattern = rf"{self._pattern(re.escape(topic))}(?:\.(?P<extension>[^/+]+))?"
+        pattern = rf"{self._make_name_pattern(re.escape(topic))}(?:\.(?P<extension>[^/+]+))?"
         match = re.fullmatch(pattern, name, re.ASCII)
         return match and build_segment_key(match.groupdict(), topic, encoded, match["extension"] or "")
 
     def read(self, key: str) -> ReadKey | Refusal:
-        topic, encoded, name = self._split(key)
+        topic, encoded, name = self._split_key(key)
         # The longest ending first: a name that ends with `.keys.json` also ends with `.json`.
         ending = next((ending for ending in self._longest_first if name.endswith(ending)), None)
         # Behind `.keys` or `.headers`, the ending of values belongs to a part outside of this layout.
         if ending is None or _OTHER_PART.search(name.removesuffix(ending)):
             return refuse_index(name) or refuse_ending(self._endings)
-        match = re.fullmatch(self._pattern(rf"(?P<topic>{TOPIC})"), name.removesuffix(ending), re.ASCII)
+        match = re.fullmatch(self._make_name_pattern(rf"(?P<topic>{TOPIC})"), name.removesuffix(ending), re.ASCII)
         if match is None:
             form = self._layout.file_delim.join(("<topic>", "<kafka partition>", "<first offset>"))
             return refuse_index(name) or Refusal("unparsable", f"its name is not {form}{ending}")
@@ -85,14 +85,14 @@ class ConnectLayout(SegmentLayout):
         _, _, encoded = folder.partition(self.delimiter)
         return self._spans.find_span(encoded) if encoded else None
 
-    def _split(self, key: str) -> tuple[str, str, str]:
+    def _split_key(self, key: str) -> tuple[str, str, str]:
         """Split a key into the topic's folder, the encoded partition and the file's name."""
         delim = self._layout.directory_delim
         topic, _, rest = key.removeprefix(self.root).partition(delim)
         encoded, _, name = rest.rpartition(delim)
         return topic, encoded, name
 
-    def _pattern(self, topic: str) -> str:
+    def _make_name_pattern(self, topic: str) -> str:
         """Return the regular expression of a file's name without extension. `topic` is the expression of the topic."""
         delim = re.escape(self._layout.file_delim)
         return rf"{topic}{delim}(?P<partition>\d+){delim}{OFFSET}"
@@ -113,9 +113,9 @@ class ConnectLayout(SegmentLayout):
         folder = self._folders.folder(encoded) if encoded else None
         if folder is None:
             return Refusal("misplaced", f"its folder {encoded!r} is none of {self._layout.partitioner}'s")
-        named = read_key.segment.kafka_partition
-        if folder.kafka_partition not in {None, named}:
-            return Refusal("misplaced", f"its name is of kafka partition {named}, its folder is {encoded}")
+        kafka_partition = read_key.segment.kafka_partition
+        if folder.kafka_partition not in {None, kafka_partition}:
+            return Refusal("misplaced", f"its name is of kafka partition {kafka_partition}, its folder is {encoded}")
         return replace(read_key, window=folder.window)
 
 
@@ -152,7 +152,7 @@ class TimeFolderLayout(SegmentLayout):
     def find_span(self, folder: str) -> Window | None:
         return self._spans.find_span(folder)
 
-    def _key(self, segment: SegmentKey, name: str) -> str:
+    def _join_key(self, segment: SegmentKey, name: str) -> str:
         return f"{self.root}{segment.encoded_partition}/{segment.with_extension(name)}"
 
     @cached_property
@@ -167,7 +167,7 @@ class BlockGzipLayout(TimeFolderLayout):
     name_pattern = rf"(?P<topic>{TOPIC})-(?P<partition>\d{{5,}})-(?=\d{{12}}){OFFSET}"
 
     def key(self, segment: SegmentKey) -> str:
-        return self._key(segment, f"{segment.topic}-{segment.kafka_partition:05d}-{segment.offset_text(12)}")
+        return self._join_key(segment, f"{segment.topic}-{segment.kafka_partition:05d}-{segment.offset_text(12)}")
 
 
 class ZoozLayout(TimeFolderLayout):
@@ -184,16 +184,16 @@ class ZoozLayout(TimeFolderLayout):
         super().check_reading()
 
     def key(self, segment: SegmentKey) -> str:
-        return self._key(segment, f"{segment.kafka_partition}_{segment.offset_text(0)}")
+        return self._join_key(segment, f"{segment.kafka_partition}_{segment.offset_text(0)}")
 
 
-_WRITTEN: Mapping[str, type[SegmentLayout]] = {
+_SEGMENT_LAYOUTS: Mapping[str, type[SegmentLayout]] = {
     "connect": ConnectLayout,
     "block_gzip": BlockGzipLayout,
     "zooz": ZoozLayout,
     "template": TemplateLayout,
 }
-_READ: Mapping[str, type[KeyReader]] = {**_WRITTEN, "lenses": LensesLayout}
+_KEY_READERS: Mapping[str, type[KeyReader]] = {**_SEGMENT_LAYOUTS, "lenses": LensesLayout}
 
 
 def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
@@ -202,7 +202,7 @@ def new_segment_layout(layout: LayoutSettings) -> SegmentLayout:
     Raises:
         ConfigError: two objects could get the same key with its delimiters or its template.
     """
-    keys = _WRITTEN[layout.key_layout](layout)
+    keys = _SEGMENT_LAYOUTS[layout.key_layout](layout)
     try:
         keys.check_writing()
     except ValueError as error:
@@ -216,6 +216,6 @@ def new_key_reader(config: ConnectorConfig) -> KeyReader:
     Raises:
         ConfigError: the layout needs a topic by name, or its template is wrong.
     """
-    reader = _READ[config.layout.key_layout](config.layout, config.topics[0] if len(config.topics) == 1 else "")
+    reader = _KEY_READERS[config.layout.key_layout](config.layout, config.topics[0] if len(config.topics) == 1 else "")
     reader.check_reading()
     return reader

@@ -92,12 +92,12 @@ class TemplateLayout(SegmentLayout):
         return find_window(fields, self._layout.timezone)
 
     def _read_groups(self, groups: Groups, segment: SegmentKey, part: ObjectPart) -> ReadKey | Refusal:
-        end = groups.get("end_offset")
-        last = None if end is None else int(end)
-        if segment.first_offset is not None and last is not None and last < segment.first_offset:
+        end_text = groups.get("end_offset")
+        last_offset = None if end_text is None else int(end_text)
+        if segment.first_offset is not None and last_offset is not None and last_offset < segment.first_offset:
             return Refusal(
                 "unparsable",
-                f"by its name it ends with offset {last}, before it begins with {segment.first_offset}",
+                f"by its name it ends with offset {last_offset}, before it begins with {segment.first_offset}",
             )
         folder = segment.encoded_partition.rpartition("/")[2]
         return ReadKey(
@@ -105,7 +105,7 @@ class TemplateLayout(SegmentLayout):
             part,
             self._find_window(groups),
             is_tombstone=part != "value" and folder == self._layout.tombstone_partition,
-            last_offset=last,
+            last_offset=last_offset,
         )
 
     @property
@@ -153,12 +153,12 @@ class _LinearPattern:
 
     def __init__(self, template: NameTemplate) -> None:
         self._template = template
-        self._again = template.list_again()
+        self._repeats = template.list_again()
 
     def read(self, name: str) -> Groups | None:
         groups = self._match(name, {})
-        if groups is not None and any(groups[again] != groups[first] for again, first in self._again):
-            groups = self._match(name, {first: groups[first] or "" for _, first in self._again})
+        if groups is not None and any(groups[repeated] != groups[first] for repeated, first in self._repeats):
+            groups = self._match(name, {first: groups[first] or "" for _, first in self._repeats})
         return groups
 
     def _match(self, name: str, values: Mapping[str, str]) -> Groups | None:

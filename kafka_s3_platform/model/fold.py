@@ -1,8 +1,8 @@
 """Fold the old rows of a topic: move them out of its state, and keep their sum.
 
-Everything archived up to a look at the log is put together, if nothing is missing. The rows of complete hours, of scans
-and of looks up to there are then not needed for plans, lag and complete hours. A hole stops the fold, because only the
-single looks know its bounds. After it is closed, the next fold goes on.
+Everything archived up to an observation of the log is put together, if nothing is missing. The rows of complete hours,
+of scans and of frontiers up to there are then not needed for plans, lag and complete hours. A hole stops the fold,
+because only the single frontiers know its bounds. After it is closed, the next fold goes on.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from kafka_s3_platform.model.frontier import UNTIMED, Frontier
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform.model.segment import Fold, FoldedHours, FoldedLook, FoldedScan, HourRange, Scan
+from kafka_s3_platform.model.segment import Fold, FoldedFrontier, FoldedHours, FoldedScan, HourRange, Scan
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
 
@@ -24,19 +24,19 @@ FEWEST_HOURS = 24
 class Folding:
     """The `fold` of a topic, and the rows of its state that it replaces.
 
-    `looked_at` is the time of the last folded look, `ends` the end offsets of folded scans.
+    `observed_at` is the time of the last folded observation, `ends` the end offsets of folded scans.
     """
 
     fold: Fold
-    looked_at: datetime
+    observed_at: datetime
     ends: Mapping[int, int]
     hours: frozenset[datetime]
 
     def holds_scan(self, scan: Scan) -> bool:
         return scan.end_offset <= self.ends.get(scan.kafka_partition, 0)
 
-    def holds_look(self, frontier: Frontier) -> bool:
-        return frontier.observed_at <= self.looked_at
+    def holds_frontier(self, frontier: Frontier) -> bool:
+        return frontier.observed_at <= self.observed_at
 
     def holds_hour(self, row: HourRange) -> bool:
         return row.hour in self.hours
@@ -47,46 +47,48 @@ class Folding:
             state,
             fold=self.fold,
             scans=tuple(s for s in state.scans if not self.holds_scan(s)),
-            frontiers=tuple(f for f in state.frontiers if not self.holds_look(f)),
+            frontiers=tuple(f for f in state.frontiers if not self.holds_frontier(f)),
             hours=tuple(h for h in state.hours if not self.holds_hour(h)),
         )
 
 
 def fold_state(state: IndexState, lateness: timedelta, before: datetime) -> Folding | None:
-    """Fold looks up to `before`. Return None if that is little or nothing.
+    """Fold everything observed up to `before`. Return None if that is little or nothing.
 
     Earlier folds are part of it. The folded state must give the same scanned hours, complete hours and archived
     offsets; otherwise nothing is folded.
     """
-    choice = _choose_look(state, before)
+    choice = _choose_observation(state, before)
     if choice is None:
         return None
-    looked_at, ends = choice
-    done = frozenset(_list_done_hours(state, looked_at - HOUR - lateness, lateness))
-    if len(done) < FEWEST_HOURS:
+    observed_at, ends = choice
+    done_hours = frozenset(_list_done_hours(state, observed_at - HOUR - lateness, lateness))
+    if len(done_hours) < FEWEST_HOURS:
         return None
-    looks = tuple(_list_looks(state, looked_at))
+    frontiers = tuple(_list_folded_frontiers(state, observed_at))
     scans = tuple(_merge_scans(state, ends))
-    folding = Folding(Fold(scans, looks, _make_runs(done | state.folded_hours)), looked_at, ends, done)
+    folding = Folding(
+        Fold(scans, frontiers, _make_runs(done_hours | state.folded_hours)), observed_at, ends, done_hours
+    )
     return folding if _answers_alike(state, folding.apply(state), lateness) else None
 
 
-def _choose_look(state: IndexState, before: datetime) -> tuple[datetime, Mapping[int, int]] | None:
-    """Return the time of the latest look without a hole below it, and the highest ends observed by then.
+def _choose_observation(state: IndexState, before: datetime) -> tuple[datetime, Mapping[int, int]] | None:
+    """Return the time of the latest observation without a hole below it, and the highest ends observed by then.
 
     None if there is none, or none later than the last fold.
     """
     highest: dict[int, int] = {}
     choice = None
-    last = max((folded.observed_at for folded in state.fold.looks), default=UNTIMED)
+    last = max((folded.observed_at for folded in state.fold.frontiers), default=UNTIMED)
     archived_ends = state.contiguous_ends
-    for looked_at, high_watermarks in state.looks.complete:
+    for observed_at, high_watermarks in state.observations.complete:
         for kafka_partition, high_watermark in high_watermarks.items():
             highest[kafka_partition] = max(high_watermark, highest.get(kafka_partition, 0))
-        if looked_at > before:
+        if observed_at > before:
             break
-        if looked_at > last and set(high_watermarks) == set(highest) and _reach(archived_ends, highest):
-            choice = looked_at, dict(highest)
+        if observed_at > last and set(high_watermarks) == set(highest) and _reach(archived_ends, highest):
+            choice = observed_at, dict(highest)
     return choice
 
 
@@ -99,7 +101,7 @@ def _list_done_hours(state: IndexState, last: datetime, lateness: timedelta) -> 
     for row in state.hours:
         if row.hour <= last and row.start_offset is not None:
             rows[row.hour].add(row.kafka_partition)
-    planned = {folded.kafka_partition for folded in state.fold.looks}
+    planned = {folded.kafka_partition for folded in state.fold.frontiers}
     for hour in sorted(rows):
         if planned <= rows[hour] and state.is_scanned(hour) and state.judge.is_complete(hour, lateness):
             planned = rows[hour]
@@ -111,16 +113,16 @@ def _reach(archived_ends: Mapping[int, int], ends: Mapping[int, int]) -> bool:
     return all(end <= archived_ends.get(kafka_partition, 0) for kafka_partition, end in ends.items())
 
 
-def _list_looks(state: IndexState, looked_at: datetime) -> Iterator[FoldedLook]:
-    """Yield each log's first look, its look at this time, and the two before it. They may be the same.
+def _list_folded_frontiers(state: IndexState, observed_at: datetime) -> Iterator[FoldedFrontier]:
+    """Yield each log's first frontier, the one of this time, and the two before it. They may be the same.
 
     With these two, the judge knows for most later hours the offsets deleted before they began.
     """
-    for kafka_partition in sorted(state.looks.highest_ends):
-        looks = state.looks.of(kafka_partition)
-        until = [frontier for frontier in looks if frontier.observed_at <= looked_at]
-        for frontier in dict.fromkeys((looks[0], *until[-3:])):
-            yield FoldedLook(**asdict(frontier))
+    for kafka_partition in sorted(state.observations.highest_ends):
+        frontiers = state.observations.of(kafka_partition)
+        until = [frontier for frontier in frontiers if frontier.observed_at <= observed_at]
+        for frontier in dict.fromkeys((frontiers[0], *until[-3:])):
+            yield FoldedFrontier(**asdict(frontier))
 
 
 def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedScan]:
@@ -128,9 +130,9 @@ def _merge_scans(state: IndexState, ends: Mapping[int, int]) -> Iterator[FoldedS
     for scan in state.all_scans:
         if scan.end_offset <= ends.get(scan.kafka_partition, 0):
             scans[scan.kafka_partition].append(scan)
-    for kafka_partition, mine in sorted(scans.items()):
-        for offsets in _cut_ranges(mine):
-            yield _sum_scans(state, kafka_partition, offsets, [s for s in mine if s.start_offset in offsets])
+    for kafka_partition, own_scans in sorted(scans.items()):
+        for offsets in _cut_ranges(own_scans):
+            yield _sum_scans(state, kafka_partition, offsets, [s for s in own_scans if s.start_offset in offsets])
 
 
 def _cut_ranges(scans: Iterable[Scan]) -> Iterator[OffsetRange]:

@@ -20,12 +20,12 @@ class Gap:
     - skipped: they could not be archived, and a user decided to go on without them.
     - truncated: the log lost them after they were archived, and somebody accepted it. The archived records stay.
     - cut off: the log lost them before they were archived. Later records at these offsets are archived.
-    - before archiving began: the broker had deleted them before the first look. No row says so: the first look
-      does.
+    - before archiving began: the broker had deleted them before the first observation. No row says so but
+      the first frontier.
 
     `leader_epoch` is the log's epoch before `end_offset`, as in a scan, or before the `start_offset` of truncated
-    offsets; None if unknown. A later run compares it to detect a truncation. `observed_at` is the time of the look that
-    missed the records, None if unknown.
+    offsets; None if unknown. A later run compares it to detect a truncation. `observed_at` is the time of the
+    observation that missed the records, None if unknown.
 
     Holes from compaction, aborted transactions and control records are not gaps.
     """

@@ -1,8 +1,8 @@
 """The judge of hours: it alone decides if an hour is complete, and lists the offsets it may lack.
 
 It finds the offsets that may hold or have held records of an hour, and their fates. A ledger holds the fate of each
-offset of a kafka partition, from its scans, decisions and looks. Missing knowledge widens the offsets: a range that may
-touch an hour counts for it, and for every other hour it may touch.
+offset of a kafka partition, from its scans, decisions and observations. Missing knowledge widens the offsets: a range
+that may touch an hour counts for it, and for every other hour it may touch.
 """
 
 from collections import Counter, defaultdict
@@ -81,11 +81,11 @@ CUTS: tuple[GapReason, ...] = ("truncated", "cut off")
 class HourVerdict:
     """The verdict on an hour.
 
-    `kafka_partitions` are those in the first look after the hour and its lateness, none without such a look. `open`
-    has, by kafka partition, unarchived ranges that may hold records of the hour, with their fates. `lacking` are lost
-    ranges that may have held some. `taken_over_count` of the offsets that may hold some were archived by another sink.
-    Up to `out_of_range_count` records of it are archived as out of range, since the archive began after it: only
-    segments know this.
+    `kafka_partitions` are those in the first observation after the hour and its lateness, none without such an
+    observation. `open` has, by kafka partition, unarchived ranges that may hold records of the hour, with their fates.
+    `lacking` are lost ranges that may have held some. `taken_over_count` of the offsets that may hold some were
+    archived by another sink. Up to `out_of_range_count` records of it are archived as out of range, since the archive
+    began after it: only segments know this.
     """
 
     hour: datetime
@@ -130,37 +130,37 @@ class Judge:
 
     def __init__(self, state: "IndexState") -> None:
         self._state = state
-        self._looks = state.looks
+        self._observations = state.observations
         self._ledgers: dict[int, Ledger] = {}
-        self._clear_looks: dict[int, bool] = {}
+        self._clear_observations: dict[int, bool] = {}
         self._unfolded: dict[tuple[str, ...], Judge] = {}
 
     def find_verdict(self, hour: datetime, allowed_lateness: timedelta) -> HourVerdict:
         """Judge an hour: the offsets that may hold its records, up to a late enough high watermark, and their fates.
 
         Late enough means at or after the hour's end plus the allowed lateness. The kafka partitions are those of that
-        look, so one added later does not reopen the hour. Before such a look, all known counts.
+        observation, so one added later does not reopen the hour. Without such an observation, all known ones count.
         """
         over = hour + HOUR + allowed_lateness
-        at = self._looks.find(over)
-        ends = self._looks.find_ends(at)
+        index = self._observations.find(over)
+        ends = self._observations.find_ends(index)
         if self._is_old(over):
-            is_done = self._is_clear(at) or (self._state.is_folded(hour) and self._is_archived_since_fold(at))
-            if is_done and not self._may_lack(hour, at):
+            is_done = self._is_clear(index) or (self._state.is_folded(hour) and self._is_archived_since_fold(index))
+            if is_done and not self._may_lack(hour, index):
                 return HourVerdict(hour, frozenset(ends), out_of_range_count=self._count_out_of_range(hour))
             return self._read_single_rows(hour, over).find_verdict(hour, allowed_lateness)
         waiting: dict[int, tuple[tuple[OffsetRange, Fate], ...]] = {}
         lacking: list[Gap] = []
         taken_over_count = 0
-        for kafka_partition, end in sorted((ends or self._looks.highest_ends).items()):
+        for kafka_partition, end in sorted((ends or self._observations.highest_ends).items()):
             may_hold = self.find_may_hold(kafka_partition, hour, end)
-            may_hold |= self._find_unwitnessed(kafka_partition, at, to_epoch_ms(hour + HOUR))
+            may_hold |= self._find_unwitnessed(kafka_partition, index, to_epoch_ms(hour + HOUR))
             ledger = self.get_ledger(kafka_partition)
             if ranges := tuple(ledger.within(may_hold, OPEN)):
                 waiting[kafka_partition] = ranges
             gaps = [make_gap(kafka_partition, *lost) for lost in ledger.within(may_hold, LOST)]
             for reason in CUTS:
-                since = self._find_lost_since(kafka_partition, hour, at, reason)
+                since = self._find_lost_since(kafka_partition, hour, index, reason)
                 gaps += (make_gap(kafka_partition, r, reason) for r in since - RangeSet(g.offsets for g in gaps))
             lacking += sorted(gaps)
             taken_over_count += sum(map(len, self._state.gap_offsets(kafka_partition, "taken over") & may_hold))
@@ -168,15 +168,15 @@ class Judge:
         return HourVerdict(hour, frozenset(ends), waiting, tuple(lacking), taken_over_count, out_of_range_count)
 
     def is_complete(self, hour: datetime, allowed_lateness: timedelta) -> bool:
-        """Return True if the hour is judged complete. For most of tens of thousands, the look is enough."""
+        """Return True if the hour is judged complete. For most of tens of thousands, the observation is enough."""
         if self._count_out_of_range(hour):
             return False
-        at = self._looks.find(hour + HOUR + allowed_lateness)
-        if self._is_clear(at):
+        index = self._observations.find(hour + HOUR + allowed_lateness)
+        if self._is_clear(index):
             return True
         if self._state.is_folded(hour):
-            return self._is_archived_since_fold(at)
-        return at < len(self._looks.complete) and self.find_verdict(hour, allowed_lateness).is_complete
+            return self._is_archived_since_fold(index)
+        return index < len(self._observations.complete) and self.find_verdict(hour, allowed_lateness).is_complete
 
     def list_complete(self, hours: Iterable[datetime], allowed_lateness: timedelta) -> set[datetime]:
         """Return the complete ones of `hours`."""
@@ -199,7 +199,7 @@ class Judge:
         """Return True if lost or taken-over offsets may touch the hour. No folded row is read."""
         over = hour + HOUR + allowed_lateness
         if self._is_old(over):
-            return self._may_lack(hour, self._looks.find(over))
+            return self._may_lack(hour, self._observations.find(over))
         verdict = self.find_verdict(hour, allowed_lateness)
         return bool(verdict.lacking or verdict.taken_over_count)
 
@@ -214,22 +214,24 @@ class Judge:
         start = self._bound_by_cuts(kafka_partition, start)
         unread = self._unread.get(kafka_partition, RangeSet())
         if unread:
-            # the clock of the look may have been behind
-            _, seen_end = self._looks.find_bounds_before(kafka_partition, hour - HOUR)
+            # the clock of the observation may have been behind
+            _, seen_end = self._observations.find_bounds_before(kafka_partition, hour - HOUR)
             unread -= make_span(0, self._bound_by_cuts(kafka_partition, seen_end))
         none_there = make_span(log_start, start) - unread
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:
         """Return an offset above all records of the hour that came in time, None if none is known."""
-        return self._looks.find_ends(self._looks.find(hour + HOUR + allowed_lateness)).get(kafka_partition)
+        return self._observations.find_ends(self._observations.find(hour + HOUR + allowed_lateness)).get(
+            kafka_partition
+        )
 
     def _count_out_of_range(self, hour: datetime) -> int:
         return sum(s.record_count for s in self._state.list_out_of_range(hour) if s.may_hold_apart(hour))
 
     def _find_deleted_end(self, kafka_partition: int, hour: datetime) -> int:
         """Return the highest log start observed before the hour began, no higher than a truncation since."""
-        log_start, _ = self._looks.find_bounds_before(kafka_partition, hour)
+        log_start, _ = self._observations.find_bounds_before(kafka_partition, hour)
         return self._bound_by_cuts(kafka_partition, log_start)
 
     def _bound_by_cuts(self, kafka_partition: int, offset: int) -> int:
@@ -258,7 +260,7 @@ class Judge:
         state = self._state
         unresolved = RangeSet(u.offsets for u in state.failures if u.kafka_partition == kafka_partition)
         covered = state.coverage(kafka_partition)
-        highest = self._looks.highest_ends.get(kafka_partition, 0)
+        highest = self._observations.highest_ends.get(kafka_partition, 0)
         end = max(highest, covered.end_offset or 0, unresolved.end_offset or 0)
         layers: list[tuple[Fate, RangeSet]] = [
             ("truncated", state.gap_offsets(kafka_partition, "truncated")),
@@ -267,39 +269,39 @@ class Judge:
             ("taken over", state.gap_offsets(kafka_partition, "taken over")),
             ("skipped", state.gap_offsets(kafka_partition, "skipped")),
             ("archived", covered),
-            # beyond where the last two looks saw the end is nothing that could be archived
-            ("cut off", make_span(self._looks.find_last_end(kafka_partition, end), end)),
+            # beyond the end by the last two observations is nothing that could be archived
+            ("cut off", make_span(self._observations.find_last_end(kafka_partition, end), end)),
             ("unresolved", unresolved),
             ("before archiving began", make_span(0, state.find_first_log_start(kafka_partition) or 0)),
         ]
         return Ledger(end, layers)
 
-    def _find_lost_since(self, kafka_partition: int, hour: datetime, at: int, reason: GapReason) -> RangeSet:
+    def _find_lost_since(self, kafka_partition: int, hour: datetime, index: int, reason: GapReason) -> RangeSet:
         """Return the offsets lost by the log since the hour began, as far as they may belong to it.
 
-        Neither the end in a later look nor a later ListOffsets answer shows the records that were there before.
+        Neither a later observed end nor a later ListOffsets answer shows the records that were there before.
         """
-        looked_at = self._looks.get_time(at)
+        observed_at = self._observations.get_time(index)
         ranges: list[OffsetRange] = []
         for gap in self._state.gaps_of(kafka_partition):
             lost_at = gap.observed_at
             if gap.reason == reason and (lost_at is None or lost_at > hour):
                 # clocks may differ
-                was_before = looked_at is not None and lost_at is not None and looked_at + HOUR < lost_at
-                end = self._looks.find_highest_end(kafka_partition, at) if was_before else None
+                was_before = observed_at is not None and lost_at is not None and observed_at + HOUR < lost_at
+                end = self._observations.find_highest_end(kafka_partition, index) if was_before else None
                 ranges += make_span(gap.start_offset, gap.end_offset if end is None else min(gap.end_offset, end))
         return RangeSet(ranges)
 
-    def _find_unwitnessed(self, kafka_partition: int, at: int, until_ms: int | None = None) -> RangeSet:
-        """Return unresolved offsets that only the look `at` puts behind the hour.
+    def _find_unwitnessed(self, kafka_partition: int, index: int, until_ms: int | None = None) -> RangeSet:
+        """Return unresolved offsets that only the observation `index` puts behind the hour.
 
         A single answer may be too low. Offsets with a known time from `until_ms` on are left out.
         """
         items = [item for item in self._state.unresolved if item.kafka_partition == kafka_partition]
-        end = self._looks.find_highest_end(kafka_partition, at) if items else None
+        end = self._observations.find_highest_end(kafka_partition, index) if items else None
         if end is None:
             return RangeSet()
-        next_end = self._looks.find_next_end(kafka_partition, at)
+        next_end = self._observations.find_next_end(kafka_partition, index)
         return RangeSet(
             item.offsets
             for item in items
@@ -307,57 +309,59 @@ class Judge:
             and (until_ms is None or item.min_timestamp is None or item.min_timestamp < until_ms)
         )
 
-    def _is_clear(self, at: int) -> bool:
-        """Return True if all offsets below the look's ends are archived or lost: then its hours are complete."""
-        if at not in self._clear_looks:
-            ends = self._looks.find_ends(at)
+    def _is_clear(self, index: int) -> bool:
+        """Return True if all offsets below the observed ends are archived or lost: then its hours are complete."""
+        if index not in self._clear_observations:
+            ends = self._observations.find_ends(index)
             waiting = {p: self.get_ledger(p).open.ranges for p in ends}
-            self._clear_looks[at] = bool(ends) and all(
-                (not waiting[p] or end <= waiting[p][0].start_offset) and not self._find_unwitnessed(p, at)
+            self._clear_observations[index] = bool(ends) and all(
+                (not waiting[p] or end <= waiting[p][0].start_offset) and not self._find_unwitnessed(p, index)
                 for p, end in ends.items()
             )
-        return self._clear_looks[at]
+        return self._clear_observations[index]
 
     def _is_old(self, over: datetime) -> bool:
-        """Return True if the first look after that time may be folded."""
+        """Return True if the first observation after that time may be folded."""
         fold = self._state.fold
-        return bool(fold.hours) and over <= max(frontier.observed_at for frontier in fold.looks)
+        return bool(fold.hours) and over <= max(frontier.observed_at for frontier in fold.frontiers)
 
-    def _may_lack(self, hour: datetime, at: int) -> bool:
+    def _may_lack(self, hour: datetime, index: int) -> bool:
         """Return True if lost or taken-over offsets may touch the hour, judged without its rows."""
-        for kafka_partition, end in self._looks.find_ends(at).items():
+        for kafka_partition, end in self._observations.find_ends(index).items():
             lost = self.get_ledger(kafka_partition).lost | self._state.gap_offsets(kafka_partition, "taken over")
             if lost & make_span(self._find_deleted_end(kafka_partition, hour), end):
                 return True
-            if any(self._find_lost_since(kafka_partition, hour, at, reason) for reason in CUTS):
+            if any(self._find_lost_since(kafka_partition, hour, index, reason) for reason in CUTS):
                 return True
         return False
 
-    def _is_archived_since_fold(self, at: int) -> bool:
-        """Check if all from the first folded offset on is archived up to the look. No folded hour begins earlier."""
+    def _is_archived_since_fold(self, index: int) -> bool:
+        """Return True if no offset is open between the first folded one and the observed ends."""
         starts: dict[int, int] = {}
         for item in self._state.fold.scans:
             starts[item.kafka_partition] = min(item.start_offset, starts.get(item.kafka_partition, item.start_offset))
-        ends = self._looks.find_ends(at)
+        ends = self._observations.find_ends(index)
         return bool(ends) and not any(
             self.get_ledger(p).open & make_span(starts.get(p, 0), end) for p, end in ends.items()
         )
 
     def _read_single_rows(self, hour: datetime, over: datetime) -> "Judge":
-        """Return a judge with the single rows of a folded hour, and the looks from its end on."""
+        """Return a judge with the single rows of a folded hour, and the frontiers from its end on."""
         state = self._state
         months = tuple(dict.fromkeys((find_folded_month(hour), find_folded_month(over))))
         if months not in self._unfolded:
             rows = [state.read_month(month) for month in months if month in list_months(state.fold.hours)]
-            looks = [frontier for r in rows for frontier in r.frontiers]
-            times = {frontier.observed_at for frontier in looks}
-            others = sorted((f for f in state.fold.looks if f.observed_at not in times), key=lambda f: f.observed_at)
+            frontiers_read = [frontier for r in rows for frontier in r.frontiers]
+            times = {frontier.observed_at for frontier in frontiers_read}
+            others = sorted(
+                (f for f in state.fold.frontiers if f.observed_at not in times), key=lambda f: f.observed_at
+            )
             later = [frontier for frontier in others if times and frontier.observed_at > min(times)]
             unfolded = replace(
                 state,
-                frontiers=(*others[: len(others) - len(later)], *looks, *later, *state.frontiers),
+                frontiers=(*others[: len(others) - len(later)], *frontiers_read, *later, *state.frontiers),
                 hours=(*chain.from_iterable(r.hours for r in rows), *state.hours),
-                fold=replace(state.fold, hours=(), looks=()),
+                fold=replace(state.fold, hours=(), frontiers=()),
             )
             self._unfolded[months] = unfolded.judge
         return self._unfolded[months]

@@ -302,8 +302,8 @@ class FoldedScan(Scan):
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedLook(Frontier):
-    """The first look at a log, the last one that was folded, or one of the two before that."""
+class FoldedFrontier(Frontier):
+    """The first frontier of a log, the last one that was folded, or one of the two before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,10 +330,10 @@ class FoldedHours:
 
 @dataclass(frozen=True)
 class Fold:
-    """The folded rows of a topic: looks at each kafka partition, and a few runs of hours."""
+    """The folded rows of a topic: frontiers of each kafka partition, and a few runs of hours."""
 
     scans: tuple[FoldedScan, ...] = ()
-    looks: tuple[FoldedLook, ...] = ()
+    frontiers: tuple[FoldedFrontier, ...] = ()
     hours: tuple[FoldedHours, ...] = ()
 
 

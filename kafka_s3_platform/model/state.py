@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from kafka_s3_platform.model.frontier import Frontier, Looks
+from kafka_s3_platform.model.frontier import Frontier, Observations
 from kafka_s3_platform.model.gaps import Gap, GapReason, Unresolved, subtract_offsets
 from kafka_s3_platform.model.judge import Judge
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
@@ -75,14 +75,14 @@ class IndexState:
         return (*self.fold.scans, *self.scans)
 
     @property
-    def all_looks(self) -> tuple[Frontier, ...]:
-        """The folded looks and the others, in the order of recording."""
-        return (*sorted(self.fold.looks, key=lambda frontier: frontier.observed_at), *self.frontiers)
+    def all_frontiers(self) -> tuple[Frontier, ...]:
+        """The folded frontiers and the others, in the order of recording."""
+        return (*sorted(self.fold.frontiers, key=lambda frontier: frontier.observed_at), *self.frontiers)
 
     @cached_property
-    def looks(self) -> Looks:
-        """The sum of `all_looks`."""
-        return Looks(self.all_looks)
+    def observations(self) -> Observations:
+        """What all recorded frontiers show together."""
+        return Observations(self.all_frontiers)
 
     @cached_property
     def judge(self) -> Judge:
@@ -91,8 +91,8 @@ class IndexState:
 
     @property
     def seen_kafka_partitions(self) -> list[int]:
-        """The kafka partitions with a look or another row."""
-        return sorted({*self.looks.highest_ends, *self._coverage, *self._gaps})
+        """The kafka partitions with a frontier or another row."""
+        return sorted({*self.observations.highest_ends, *self._coverage, *self._gaps})
 
     @property
     def scanned_kafka_partitions(self) -> list[int]:
@@ -175,9 +175,9 @@ class IndexState:
     def list_epoch_marks(self, kafka_partition: int) -> list[EpochMark]:
         """List, in order, the ends of scans and gaps at which the leader epoch of the archived log is known.
 
-        No later epoch began below such an end. If the reader did not know the epoch, the first look with this end has
-        it: a shorter log's epoch may be too low, and a later look may follow a truncation. Ends inside an accepted
-        truncation are left out.
+        No later epoch began below such an end. If the reader did not know the epoch, the first frontier with this end
+        has it: a shorter log's epoch may be too low, and a later frontier may follow a truncation. Ends inside an
+        accepted truncation are left out.
         """
         epochs = self._leader_epochs.get(kafka_partition, {})
         lost = self.gap_offsets(kafka_partition, "truncated")
@@ -251,7 +251,7 @@ class IndexState:
         """Return the log start at the beginning of the archive. None before."""
         if self.was_added(kafka_partition):
             return 0
-        return self.looks.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
+        return self.observations.first_log_starts.get(kafka_partition, 0 if self.coverage(kafka_partition) else None)
 
     @cached_property
     def _gaps(self) -> dict[int, tuple[Gap, ...]]:
@@ -292,7 +292,7 @@ class IndexState:
                 epochs[item.kafka_partition].setdefault(offset, item.leader_epoch)
             elif not is_truncated:
                 unknown.add((item.kafka_partition, offset))
-        for frontier in sorted(self.all_looks, key=lambda f: f.observed_at):
+        for frontier in sorted(self.all_frontiers, key=lambda f: f.observed_at):
             if (frontier.kafka_partition, frontier.last_stable_offset) in unknown and frontier.leader_epoch is not None:
                 epochs[frontier.kafka_partition].setdefault(frontier.last_stable_offset, frontier.leader_epoch)
         return dict(epochs)

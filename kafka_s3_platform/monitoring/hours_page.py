@@ -11,7 +11,7 @@ from kafka_s3_platform.instance.windows import Hours, link_window
 from kafka_s3_platform.status.topic import ArchivedTopic
 from kafka_s3_platform.templates import render_template
 from kafka_s3_platform.text import count_noun
-from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, GridDay, HourState, StatedHour
+from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, DescribedHour, GridDay, HourState
 
 MAX_DAYS = 366
 
@@ -49,14 +49,14 @@ class HoursPage:
         return Counter(map(self.name_state, self._hours))
 
     @property
-    def _hours(self) -> list[StatedHour]:
+    def _hours(self) -> list[DescribedHour]:
         return [*chain.from_iterable(day.hours for day in self.hours.days)]
 
     @cached_property
     def _windows(self) -> Hours:
         return Hours(self.hours.topic.config)
 
-    def name_state(self, hour: StatedHour) -> HourState:
+    def name_state(self, hour: DescribedHour) -> HourState:
         """Name the state of an hour, in the chosen kafka partition."""
         return hour.state if self.kafka_partition is None else hour.kafka_partitions.get(self.kafka_partition, "none")
 
@@ -64,7 +64,7 @@ class HoursPage:
         """Count the complete hours of a day."""
         return sum(self.name_state(hour) in {"complete", "late", "empty", "in doubt"} for hour in day.hours)
 
-    def describe_hour(self, hour: StatedHour) -> list[str]:
+    def describe_hour(self, hour: DescribedHour) -> list[str]:
         """Describe an hour, and the kafka partitions that lack something of it."""
         report = hour.report
         lines = [
@@ -75,7 +75,7 @@ class HoursPage:
         lacking = ((p, state) for p, state in hour.kafka_partitions.items() if state in {"gap", "at risk", "partial"})
         return [*lines, *(f"kafka partition {p}: {state}" for p, state in lacking)]
 
-    def link_hour(self, hour: StatedHour) -> str:
+    def link_hour(self, hour: DescribedHour) -> str:
         """Link the page of an hour in Dagster."""
         topic = self.hours.topic
         asset = [topic.config.name, "hourly", topic.topic]

@@ -52,7 +52,7 @@ def _look_up_logical_type(text: str, path: tuple[str, ...]) -> str | None:
 
 def _list_branches(avro: AvroSchema, node: Any) -> list[Mapping[str, Any]]:
     """List the types of a value: the branches of a union, or the one type."""
-    definition = avro.resolved(node)
+    definition = avro.resolve(node)
     if isinstance(definition, list):
         return [branch for member in definition for branch in _list_branches(avro, member)]
     return [definition]
@@ -157,14 +157,16 @@ class RecordFieldTimestampExtractor:
         times = batch.timestamps.copy()
         has_time = np.ones(batch.num_rows, bool)
         reasons: dict[int, str] = {}
-        for logical, rows in self._by_logical_type(batch):
-            for kind, of_kind in _group_by_type(values, rows):
-                picked = values if len(of_kind) == len(values) else [values[i] for i in of_kind.tolist()]
-                times[of_kind], has_time[of_kind], why = self._times(kind, picked, logical)
-                reasons |= dict.fromkeys(of_kind[~has_time[of_kind]].tolist(), f"timestamp.field {self._name} {why}")
+        for logical, rows in self._group_by_logical_type(batch):
+            for kind, kind_rows in _group_by_type(values, rows):
+                kind_values = values if len(kind_rows) == len(values) else [values[i] for i in kind_rows.tolist()]
+                times[kind_rows], has_time[kind_rows], reason = self._convert_values(kind, kind_values, logical)
+                reasons |= dict.fromkeys(
+                    kind_rows[~has_time[kind_rows]].tolist(), f"timestamp.field {self._name} {reason}"
+                )
         return ExtractedTimes(pa.array(times, mask=~has_time), reasons)
 
-    def _by_logical_type(self, batch: ConnectBatch) -> Iterator[tuple[str | None, Positions]]:
+    def _group_by_logical_type(self, batch: ConnectBatch) -> Iterator[tuple[str | None, Positions]]:
         """Group the positions of records by the logical type of their field. Leave out records without a value."""
         # A code below NO_SCHEMA marks the tombstones: they are no group.
         codes = np.where(batch.value.is_null, NO_SCHEMA - 1, batch.value.codes)
@@ -172,17 +174,17 @@ class RecordFieldTimestampExtractor:
             logical = None if code == NO_SCHEMA else find_logical_type(batch.value.schemas[code], self._path)
             yield logical, np.flatnonzero(codes == code)
 
-    def _times(self, kind: type, values: Sequence[Any], logical: str | None) -> MaskedTimes:
+    def _convert_values(self, kind: type, values: Sequence[Any], logical: str | None) -> MaskedTimes:
         if kind is int and logical not in _TIMELESS:
-            return self._numbers(values, logical)
+            return self._convert_numbers(values, logical)
         if kind in {float, Decimal}:
             return _convert_floats(np.array(values, np.float64))
         if kind is str:
-            return self._texts(_build_text_array(values))
-        why = "is missing" if kind is type(MISSING) else "is null" if kind is type(None) else ""
-        return _answer_unknown(len(values), why or f"is no date or time but {logical or kind.__name__}")
+            return self._convert_texts(_build_text_array(values))
+        reason = "is missing" if kind is type(MISSING) else "is null" if kind is type(None) else ""
+        return _mark_unknown(len(values), reason or f"is no date or time but {logical or kind.__name__}")
 
-    def _numbers(self, values: Sequence[int], logical: str | None) -> MaskedTimes:
+    def _convert_numbers(self, values: Sequence[int], logical: str | None) -> MaskedTimes:
         try:
             numbers = np.array(values, np.int64)
             has_time = np.ones(len(values), bool)
@@ -190,9 +192,10 @@ class RecordFieldTimestampExtractor:
             # Decoded JSON holds numbers of any size.
             has_time = np.array([abs(i) < 2**63 for i in values])
             numbers = np.array([i if abs(i) < 2**63 else 0 for i in values], np.int64)
-        return self._instants(numbers, logical), has_time, "is a number of more than 64 bits"
+        return self._convert_to_ms(numbers, logical), has_time, "is a number of more than 64 bits"
 
-    def _instants(self, numbers: Int64s, logical: str | None) -> Int64s:
+    def _convert_to_ms(self, numbers: Int64s, logical: str | None) -> Int64s:
+        """Convert numbers of a logical type to epoch ms. Without one, a number is in seconds or in ms by its size."""
         if logical == "date":
             return convert_local_times(np.clip(numbers, -_MANY_DAYS, _MANY_DAYS) * DAY_MS, self._zone)
         name, _, unit = (logical or "").rpartition("-")
@@ -203,16 +206,16 @@ class RecordFieldTimestampExtractor:
             return convert_local_times(ms, self._zone)
         return ms
 
-    def _texts(self, texts: pa.StringArray) -> MaskedTimes:
+    def _convert_texts(self, texts: pa.StringArray) -> MaskedTimes:
         # Up to 18 digits always fit into 64 bits.
-        numeric = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
-        if pc.all(numeric).as_py():
-            return self._numbers(texts.cast(pa.int64()).to_pylist(), None)
+        is_number = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
+        if pc.all(is_number).as_py():
+            return self._convert_numbers(texts.cast(pa.int64()).to_pylist(), None)
         times = parse_texts(texts, self._zone)
-        if pc.any(numeric).as_py():
-            numbers = pc.if_else(numeric, texts, None).cast(pa.int64())
-            instants = pa.array(self._instants(numbers.fill_null(0).to_numpy(), None))
-            times = pc.if_else(numeric, instants, times)
+        if pc.any(is_number).as_py():
+            numbers = pc.if_else(is_number, texts, None).cast(pa.int64())
+            instants = pa.array(self._convert_to_ms(numbers.fill_null(0).to_numpy(), None))
+            times = pc.if_else(is_number, instants, times)
         has_time = times.is_valid().to_numpy(zero_copy_only=False)
         return times.fill_null(0).to_numpy(), has_time, "is neither an ISO 8601 time nor a number"
 
@@ -249,13 +252,13 @@ class RecordExtractor(ABC):
         times: list[int | None] = []
         reasons: dict[int, str] = {}
         for position, record in enumerate(_build_records(batch)):
-            time, reason = self._answer(record)
+            time, reason = self._extract_one(record)
             times.append(time)
             if time is None:
                 reasons[position] = reason
         return ExtractedTimes(pa.array(times, pa.int64()), reasons)
 
-    def _answer(self, record: Record) -> tuple[int | None, str]:
+    def _extract_one(self, record: Record) -> tuple[int | None, str]:
         try:
             time = self.timestamp(record)
             if time is None:
@@ -308,5 +311,5 @@ def _find_seconds(numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return seconds
 
 
-def _answer_unknown(count: int, why: str) -> MaskedTimes:
-    return np.zeros(count, np.int64), np.zeros(count, bool), why
+def _mark_unknown(count: int, reason: str) -> MaskedTimes:
+    return np.zeros(count, np.int64), np.zeros(count, bool), reason

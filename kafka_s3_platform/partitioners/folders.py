@@ -54,13 +54,13 @@ def new_folders(layout: LayoutSettings) -> Folders:
     Raises:
         ConfigError: the class cannot be loaded.
     """
-    ours: Mapping[str, Callable[[LayoutSettings], Folders]] = {
+    own_classes: Mapping[str, Callable[[LayoutSettings], Folders]] = {
         "Default": DefaultFolders,
         "Field": FieldFolders,
         **dict.fromkeys(TIME_BASED, TimeFolders),
     }
-    if layout.partitioner in ours:
-        return ours[layout.partitioner](layout)
+    if layout.partitioner in own_classes:
+        return own_classes[layout.partitioner](layout)
     partitioner = load_class(layout.partitioner, FOLDERS)(layout)
     return partitioner if hasattr(partitioner, "folder") else _AnyFolders()
 
@@ -90,10 +90,10 @@ class FieldFolders:
 
     def folder(self, encoded_partition: str) -> Folder | None:
         # A value is any text, and may hold the delimiter: it ends at the first place where the next field may begin.
-        rest = self._delim + encoded_partition
-        for at, beginning in enumerate(self._beginnings):
-            before, separator, rest = rest.partition(beginning)
-            if not separator or (before and not at):
+        remaining = self._delim + encoded_partition
+        for number, beginning in enumerate(self._beginnings):
+            skipped, separator, remaining = remaining.partition(beginning)
+            if not separator or (skipped and not number):
                 return None
         return Folder()
 
@@ -123,25 +123,25 @@ class TimeFolders:
             return None
         if span is None:
             return Folder()
-        return self._shown(*span, encoded_partition)
+        return self._make_folder(*span, encoded_partition)
 
-    def _shown(self, start: datetime, end: datetime, encoded_partition: str) -> Folder | None:
-        """Return the folder of all times with a partition duration beginning in `[start, end)`, in local time.
+    def _make_folder(self, start: datetime, end: datetime, encoded_partition: str) -> Folder | None:
+        """Return the folder of the partition durations that begin in `[start, end)`, in local time.
 
         None if no duration begins there, or if the partitioner would write the folder in another way.
         """
-        first = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
-        past = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
-        if first >= end or self._format(start.replace(tzinfo=self._zone)) != encoded_partition:
+        first_start = _LOCAL_EPOCH - (_LOCAL_EPOCH - start) // self._duration * self._duration
+        last_end = _LOCAL_EPOCH + ((end - _LOCAL_EPOCH - ONE_MS) // self._duration + 1) * self._duration
+        if first_start >= end or self._format(start.replace(tzinfo=self._zone)) != encoded_partition:
             return None
-        if first <= _LOCAL_EPOCH:
-            first -= self._duration  # before 1970 Connect rounds up
+        if first_start <= _LOCAL_EPOCH:
+            first_start -= self._duration  # before 1970 Connect rounds up
         # When clocks change, a local hour occurs twice or never: the window spans all its possible instants.
-        return Folder(window=(min(self._instants(first)), max(self._instants(past))))
+        return Folder(window=(min(self._list_instants(first_start)), max(self._list_instants(last_end))))
 
-    def _instants(self, local: datetime) -> tuple[int, int]:
-        first, last = ((local.replace(tzinfo=self._zone, fold=fold) - EPOCH) // ONE_MS for fold in (0, 1))
-        return first, last
+    def _list_instants(self, local: datetime) -> tuple[int, int]:
+        earlier, later = ((local.replace(tzinfo=self._zone, fold=fold) - EPOCH) // ONE_MS for fold in (0, 1))
+        return earlier, later
 
 
 class TimeSpans:
@@ -191,8 +191,8 @@ def find_window(fields: Mapping[str, int], timezone: str) -> Window | None:
     if span is None:
         return None
     zone = ZoneInfo(timezone)
-    first, past = (moment.replace(tzinfo=zone, fold=fold) for fold, moment in enumerate(span))
-    return (first - EPOCH) // ONE_MS, (past - EPOCH) // ONE_MS
+    first, end = (moment.replace(tzinfo=zone, fold=fold) for fold, moment in enumerate(span))
+    return (first - EPOCH) // ONE_MS, (end - EPOCH) // ONE_MS
 
 
 def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
@@ -219,20 +219,20 @@ def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
 def _find_day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
     year = values.get("y", values.get("Y"))
     if "x" in values and "w" in values:
-        first = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
-        return _build_days(first, first + (_DAY if "e" in values else 7 * _DAY))
+        first_day = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
+        return _build_days(first_day, first_day + (_DAY if "e" in values else 7 * _DAY))
     if year is None:
         return None
     if "D" in values:
-        first = date(year, 1, 1) + timedelta(days=values["D"] - 1)
-        return _build_days(first, first + _DAY)
+        first_day = date(year, 1, 1) + timedelta(days=values["D"] - 1)
+        return _build_days(first_day, first_day + _DAY)
     if "M" not in values:
         return _build_days(date(year, 1, 1), date(year + 1, 1, 1))
     month = values["M"]
     if "d" not in values:
         return _build_days(date(year, month, 1), date(year + month // 12, month % 12 + 1, 1))
-    first = date(year, month, values["d"])
-    return _build_days(first, first + _DAY)
+    first_day = date(year, month, values["d"])
+    return _build_days(first_day, first_day + _DAY)
 
 
 def _build_days(first: date, end: date) -> tuple[datetime, datetime]:
@@ -305,11 +305,12 @@ def explain_shared_folder(layout: LayoutSettings) -> str | None:
     pair = _find_shared_folder(layout.path_format, layout.locale, layout.directory_delim, span)
     if pair is None:
         return None
-    one, other, folder = pair
+    first, second, folder = pair
     return (
-        f"path.format={layout.path_format} puts the records of {one:%Y-%m-%d %H:%M} and of {other:%Y-%m-%d %H:%M} into "
+        f"path.format={layout.path_format} puts the records of {first:%Y-%m-%d %H:%M} and of {second:%Y-%m-%d %H:%M} "
+        f"into "
         f"one folder, {folder}. None is overwritten, but readers who take a folder for one time are misled: "
-        f"{_advise(layout.path_format, one, other)}"
+        f"{_advise_pattern(layout.path_format, first, second)}"
     )
 
 
@@ -334,24 +335,24 @@ def _list_samples(span: timedelta) -> Iterator[datetime]:
     yield from (FIRST + n * step for n in range(DAY // step))
 
 
-def _advise(path_format: str, one: datetime, other: datetime) -> str:
+def _advise_pattern(path_format: str, first: datetime, second: datetime) -> str:
     letters = set(_QUOTED.sub("", path_format))
-    apart = abs(other - one)
+    distance = abs(second - first)
     has_weeks = "w" in letters
     advice = (
         (
-            apart < timedelta(hours=1),
+            distance < timedelta(hours=1),
             "write mm for the minute (MM is the month), or a longer partition.duration.ms: an hour is 3600000",
         ),
-        (apart < DAY and letters & {"h", "K"}, "write HH for the hour of the day: hh and KK count to 12 only"),
-        (apart < DAY, "write HH for the hour, or take days (DailyPartitioner, or partition.duration.ms=86400000)"),
-        (has_weeks and apart < 7 * DAY, "write e for the day of the week, or dd for that of the month"),
+        (distance < DAY and letters & {"h", "K"}, "write HH for the hour of the day: hh and KK count to 12 only"),
+        (distance < DAY, "write HH for the hour, or take days (DailyPartitioner, or partition.duration.ms=86400000)"),
+        (has_weeks and distance < 7 * DAY, "write e for the day of the week, or dd for that of the month"),
         (
             has_weeks and "x" not in letters,
             "write xxxx beside ww: YYYY is the year of the day, whose week may be of another year",
         ),
         ("m" in letters and "M" not in letters, "write MM for the month: mm is the minute"),
-        ((one.month, one.day) == (other.month, other.day), "write YYYY for the year"),
+        ((first.month, first.day) == (second.month, second.day), "write YYYY for the year"),
         (True, "name year, month and day (YYYY, MM, dd), or take a longer partition.duration.ms"),
     )
     return next(text for applies, text in advice if applies)

@@ -58,19 +58,19 @@ class TimePaths:
         local = times + find_utc_offsets(times, self._zone)
         # fmod keeps the sign of its dividend, as `%` of Java's longs does: before 1970 Connect rounds up.
         starts, codes = factorize_values(local - np.fmod(local, self._duration_ms))
-        names = [self._name(start) for start in starts]
+        names = [self._name_folder(start) for start in starts]
         if in_calendar is None:
             return names, codes
         return [*names, self._out_of_range], np.where(in_calendar, codes, np.int32(len(names)))
 
-    def _name(self, local_ms: int) -> str:
+    def _name_folder(self, local_ms: int) -> str:
         """Name the encoded partition from a local time on. If clocks skip this time, it begins after it."""
         if local_ms not in self._names:
             # Times of many centuries must not fill the memory.
             if len(self._names) > 100_000:
                 self._names.clear()
-            begin = int(convert_local_times(np.array([local_ms], np.int64), self._zone)[0])
-            self._names[local_ms] = self._format((EPOCH + begin * ONE_MS).astimezone(self._zone))
+            start_ms = int(convert_local_times(np.array([local_ms], np.int64), self._zone)[0])
+            self._names[local_ms] = self._format((EPOCH + start_ms * ONE_MS).astimezone(self._zone))
         return self._names[local_ms]
 
 
@@ -119,18 +119,18 @@ def new_partitioner(layout: LayoutSettings) -> Partitioner:
     Raises:
         ConfigError: the class cannot be loaded, or FieldPartitioner has no field.
     """
-    ours: Mapping[str, Callable[[LayoutSettings], Partitioner]] = {
+    own_classes: Mapping[str, Callable[[LayoutSettings], Partitioner]] = {
         "Default": DefaultPartitioner,
         "Field": FieldPartitioner,
         "Hourly": TimeBasedPartitioner,
         "Daily": TimeBasedPartitioner,
         "TimeBased": TimeBasedPartitioner,
     }
-    if layout.partitioner in ours:
-        return ours[layout.partitioner](layout)
-    kind = load_class(layout.partitioner, PARTITIONER)
-    with name_fault(kind, "made for partitioner.class"):
-        return _CheckedPartitioner(kind(layout), layout)
+    if layout.partitioner in own_classes:
+        return own_classes[layout.partitioner](layout)
+    partitioner_class = load_class(layout.partitioner, PARTITIONER)
+    with name_fault(partitioner_class, "made for partitioner.class"):
+        return _CheckedPartitioner(partitioner_class(layout), layout)
 
 
 class DefaultPartitioner:
@@ -174,13 +174,13 @@ class FieldPartitioner:
 
     def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
         nulls = batch.value.is_null
-        fields = [self._field(batch, name, np.flatnonzero(~nulls)) for name in self.layout.partition_fields]
+        fields = [self._encode_field(batch, name, np.flatnonzero(~nulls)) for name in self.layout.partition_fields]
         encoded = joined(fields, self.layout.directory_delim)
         names = [*encoded.names, self.layout.tombstone_partition]
         codes = np.where(nulls, np.int32(len(names) - 1), encoded.codes)
         return _check_partitions(EncodedPartitions(names, codes, encoded.failures), batch, self, self.layout)
 
-    def _field(self, batch: ConnectBatch, name: str, rows: Positions) -> EncodedPartitions:
+    def _encode_field(self, batch: ConnectBatch, name: str, rows: Positions) -> EncodedPartitions:
         path = name.split(".")
         values = batch.value.field(path)
         schema_codes = batch.value.codes
@@ -189,13 +189,13 @@ class FieldPartitioner:
         folders, codes = _factorize_texts(values, kinds) or _factorize_folders(
             values, [logical[c] for c in schema_codes.tolist()]
         )
-        names = [self._folder(name, *folder) for folder in folders]
+        names = [self._make_folder(name, *folder) for folder in folders]
         # Any other text than a folder is the reason for its lack.
-        refused = {i: text for i, text in enumerate(names) if not text.startswith(f"{name}=")}
-        bad = [(row, refused[codes[row]]) for row in rows[np.isin(codes[rows], list(refused))].tolist()]
-        return EncodedPartitions(names or [name], codes, _build_failures(batch, bad, self))
+        refusals = {i: text for i, text in enumerate(names) if not text.startswith(f"{name}=")}
+        reasons = [(row, refusals[codes[row]]) for row in rows[np.isin(codes[rows], list(refusals))].tolist()]
+        return EncodedPartitions(names or [name], codes, _build_failures(batch, reasons, self))
 
-    def _folder(self, name: str, kind: type, value: Any, logical: str | None) -> str:
+    def _make_folder(self, name: str, kind: type, value: Any, logical: str | None) -> str:
         """Return the folder, or the reason for its lack."""
         if kind is str:
             return f"{name}={self._unsafe.sub(_percent_encode, value)}"
@@ -264,11 +264,13 @@ def _check_partitions(
     encoded: EncodedPartitions, batch: ConnectBatch, partitioner: Partitioner, layout: LayoutSettings
 ) -> EncodedPartitions:
     """List each name once, and add a failure for each record with folders not allowed in a key."""
-    refused = {i: why for i, name in enumerate(encoded.names) if (why := _explain_refusal(name, layout))}
+    refusals = {i: why for i, name in enumerate(encoded.names) if (why := _explain_refusal(name, layout))}
     index: dict[str, int] = {}
     places = np.array([index.setdefault(name, len(index)) for name in encoded.names], np.int32)
-    bad = [(row, refused[encoded.codes[row]]) for row in np.flatnonzero(np.isin(encoded.codes, list(refused))).tolist()]
-    failures = _keep_first_of_each([*encoded.failures, *_build_failures(batch, bad, partitioner)])
+    reasons = [
+        (row, refusals[encoded.codes[row]]) for row in np.flatnonzero(np.isin(encoded.codes, list(refusals))).tolist()
+    ]
+    failures = _keep_first_of_each([*encoded.failures, *_build_failures(batch, reasons, partitioner)])
     return EncodedPartitions([*index], places[encoded.codes], failures)
 
 

@@ -101,7 +101,7 @@ class ArrowObject(SizedFile):
         start = self._at
         if not self._is_opened:
             self._is_opened = True
-            self._tail = self._fetch(max(self._size - TAIL_BYTES, 0), self._size)
+            self._tail = self._fetch_range(max(self._size - TAIL_BYTES, 0), self._size)
             try:
                 self._check_footer()
             except BaseException:
@@ -109,14 +109,16 @@ class ArrowObject(SizedFile):
                 raise
             self._at = start
         end = self._at = start + self._count_available(size)
-        kept_from = self._size - len(self._tail)
-        data = self._tail[start - kept_from : end - kept_from] if start >= kept_from else self._fetch(start, end)
+        tail_start = self._size - len(self._tail)
+        data = (
+            self._tail[start - tail_start : end - tail_start] if start >= tail_start else self._fetch_range(start, end)
+        )
         self._tail = max(self._tail, data, key=len) if end == self._size else b""
         if end < self._size:
             self._check_columns(start, data)
         return data
 
-    def _fetch(self, start: int, end: int) -> bytes:
+    def _fetch_range(self, start: int, end: int) -> bytes:
         try:
             return self._store.read_range(self._stored.key, start, end, self._etag) if start < end else b""
         except IntegrityError:
@@ -146,23 +148,25 @@ class ArrowObject(SizedFile):
         self._row_groups = row_groups
 
     def _check_columns(self, start: int, data: bytes) -> None:
-        """Check each column of which these bytes, that begin at `start`, are the first ones read."""
+        """Check the pages of each column that has bytes in `data`, which begins at `start`, and was not checked yet."""
         end = start + len(data)
         unchecked = np.flatnonzero((self._starts < end) & (self._ends > start) & ~self._is_checked)
-        for at, places in groupby(unchecked.tolist(), key=lambda place: place // len(self._row_groups[0].chunks)):
-            columns = list(places)
+        for group_number, numbers in groupby(
+            unchecked.tolist(), key=lambda place: place // len(self._row_groups[0].chunks)
+        ):
+            columns = list(numbers)
             low = min(start, int(self._starts[columns].min()))
             high = max(end, int(self._ends[columns].max()))
             # A column that is read in pieces is fetched once more.
-            column_bytes = data if (low, high) == (start, end) else self._fetch(low, high)
-            group = self._row_groups[at]
+            column_bytes = data if (low, high) == (start, end) else self._fetch_range(low, high)
+            group = self._row_groups[group_number]
             chunks = [group.chunks[place % len(group.chunks)] for place in columns]
             group = replace(group, chunks=tuple(replace(chunk, start=chunk.start - low) for chunk in chunks))
             with name_damage(self._stored.key):
                 pages = RowGroupPages(io.BytesIO(column_bytes), group, self._stored.key, self._limits)
-                self._decoded[at] += pages.measure(ROW_GROUP_RECORDS).decoded_bytes
-            if self._decoded[at] > self._max_decoded:
-                claim = f"has a row group that may come to {self._decoded[at]:,.0f} bytes"
+                self._decoded[group_number] += pages.measure(ROW_GROUP_RECORDS).decoded_bytes
+            if self._decoded[group_number] > self._max_decoded:
+                claim = f"has a row group that may come to {self._decoded[group_number]:,.0f} bytes"
                 raise build_limit_error(self._stored.key, claim, "block.bytes")
             self._is_checked[columns] = True
 
@@ -260,11 +264,11 @@ class PulledScan:
     @property
     def projected_schema(self) -> pa.Schema:
         """The schema of the result."""
-        return self._scan(self._dataset.schema.empty_table()).projected_schema
+        return self._make_scanner(self._dataset.schema.empty_table()).projected_schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._dataset.read(self._names, self._conditions):
-            yield from self._scan(batch).to_batches()
+            yield from self._make_scanner(batch).to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
@@ -274,14 +278,14 @@ class PulledScan:
 
     def count_rows(self) -> int:
         """Count the records. Only the columns of the condition are read."""
-        counted = PulledScan(self._dataset, [], self._conditions, self._batch_size)
-        return sum(batch.num_rows for batch in counted.to_batches())
+        row_scan = PulledScan(self._dataset, [], self._conditions, self._batch_size)
+        return sum(batch.num_rows for batch in row_scan.to_batches())
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first records. Reading stops after them."""
-        return pa.Table.from_batches(_take_first(self.to_batches(), num_rows), self.projected_schema)
+        return pa.Table.from_batches(_take_rows(self.to_batches(), num_rows), self.projected_schema)
 
-    def _scan(self, records: pa.RecordBatch | pa.Table) -> ds.Scanner:
+    def _make_scanner(self, records: pa.RecordBatch | pa.Table) -> ds.Scanner:
         return ds.dataset(records).scanner(**self._scan_options, batch_size=self._batch_size, use_threads=False)
 
 
@@ -310,7 +314,7 @@ def _is_named(column: str, text: str) -> bool:
     return "FieldPath(" in text or re.search(rf"\b{re.escape(column)}\b", text) is not None
 
 
-def _take_first(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
+def _take_rows(batches: Iterator[pa.RecordBatch], num_rows: int) -> Iterator[pa.RecordBatch]:
     while num_rows > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, num_rows)
         num_rows -= batch.num_rows
@@ -332,7 +336,7 @@ class ArchivedObjects:
     archived: tuple[ArchivedSchema, ...] = field(default=(), repr=False)
     decoder: ValueDecoder | None = None
 
-    def decoded(self, schema_id: int | None) -> "ArchivedObjects":
+    def decode_values(self, schema_id: int | None) -> "ArchivedObjects":
         """Return the objects with their values decoded: to the newest schema, or to the one with this id.
 
         Raises:
@@ -397,8 +401,8 @@ class ArchivedObjects:
         """Split an object into so many ranges of offsets. Arrow reads the row groups of each."""
         low, high = self.selection.offsets or (FIRST_NUMBER, LAST_NUMBER)
         span = segment.end_offset - segment.start_offset
-        cuts = [segment.start_offset + span * at // count for at in range(count + 1)]
-        for start, end in pairwise(cuts):
+        bounds = [segment.start_offset + span * number // count for number in range(count + 1)]
+        for start, end in pairwise(bounds):
             offsets = max(low, start), min(high, end)
             if offsets[0] < offsets[1]:
                 yield replace(
@@ -422,18 +426,18 @@ def find_objects(
         return _list_objects(config, topic, selection)
     snapshot = ConnectorIndex.of(config).peek()
     topics = sorted({*config.topics, *(snapshot.topics if snapshot else ())})
-    named = _choose_topic(config.name, topics, topic)
-    segments = () if snapshot is None else snapshot.topic(named).select_segments(selection)
+    topic_name = _choose_topic(config.name, topics, topic)
+    segments = () if snapshot is None else snapshot.topic(topic_name).select_segments(selection)
     return ArchivedObjects(
         config,
-        named,
+        topic_name,
         selection,
         tuple(segment for segment in segments if segment.format == NATIVE_FORMAT),
         (
             *(EnvelopePart(config.store, segment) for segment in segments if _is_other_envelope(segment)),
             *make_values_parts(config, (s for s in segments if not find_format(s.format).is_envelope)),
         ),
-        () if snapshot is None else snapshot.topic(named).state.schemas,
+        () if snapshot is None else snapshot.topic(topic_name).state.schemas,
     )
 
 
@@ -444,22 +448,26 @@ def _is_other_envelope(segment: Segment) -> bool:
 def _list_objects(config: ConnectorConfig, topic: str | None, selection: SegmentFilter) -> ArchivedObjects:
     """Find the objects in the bucket that the file of a source describes."""
     listing = scan_objects(config, () if topic is None else (topic,))
-    listed = list(listing)
-    if not listed:
-        raise ConfigError(f"connector {config.name}: there is no object to read: {listing.searched()}")
-    named = _choose_topic(config.name, sorted({o.topic for o in listed}), topic)
-    of_topic = [o for o in listed if o.topic == named]
+    objects = list(listing)
+    if not objects:
+        raise ConfigError(f"connector {config.name}: there is no object to read: {listing.describe_search()}")
+    topic_name = _choose_topic(config.name, sorted({o.topic for o in objects}), topic)
+    topic_objects = [o for o in objects if o.topic == topic_name]
     # As in a restore: if records have times of their own, names choose among objects only where they give these times.
     by_name = names_bound_times(config) or not has_record_times(config)
-    chosen = select_objects(of_topic, (selection.timestamps,)) if selection.timestamps and by_name else of_topic
-    timeless = sorted({o.encoded_partition for o in chosen if o.window is None}) if selection.timestamps else []
-    untimed = [] if has_record_times(config) else timeless
-    warnings = [f"folder {name} has no time in its name: its objects are read" for name in untimed[:MAX_LINES]]
+    selected = (
+        select_objects(topic_objects, (selection.timestamps,)) if selection.timestamps and by_name else topic_objects
+    )
+    timeless_folders = (
+        sorted({o.encoded_partition for o in selected if o.window is None}) if selection.timestamps else []
+    )
+    untimed_folders = [] if has_record_times(config) else timeless_folders
+    warnings = [f"folder {name} has no time in its name: its objects are read" for name in untimed_folders[:MAX_LINES]]
     for line in (*listing.report.list_bad(), *warnings):
         logger.warning("connector %s: %s", config.name, line)
-    groups = group_objects(chosen)
+    groups = group_objects(selected)
     parts = (make_listed_part(config, group) for group in groups if _is_wanted(selection, group.kafka_partition))
-    return ArchivedObjects(config, named, selection, parts=tuple(parts))
+    return ArchivedObjects(config, topic_name, selection, parts=tuple(parts))
 
 
 def _is_wanted(selection: SegmentFilter, kafka_partition: int) -> bool:

@@ -184,11 +184,11 @@ class ValuesPart:
         group = replace(self.group, sets=tuple(sets))
         stream = ForeignStream(self.config, group, store, self.start_offset, self.end_offset)
         for batch in stream.batches():
-            yield replace(batch, records=self._complete(batch, columns))
+            yield replace(batch, records=self._complete_records(batch, columns))
         for line in (*stream.report.skipped_objects, *stream.report.skipped_records, *stream.report.gaps):
             logger.warning("%s-%d: %s", group.topic, group.kafka_partition, line)
 
-    def _complete(self, batch: ConnectBatch, columns: Collection[str]) -> pa.RecordBatch:
+    def _complete_records(self, batch: ConnectBatch, columns: Collection[str]) -> pa.RecordBatch:
         records = batch.records
         has_time = pc.not_equal(records.column("timestamp").cast(pa.int64()), NO_TIMESTAMP)
         arrays = dict(zip(records.schema.names, records.columns, strict=True))
@@ -203,12 +203,12 @@ class ValuesPart:
         """Return the bytes in the object. A value with a schema becomes JSON, as JsonFormat writes it."""
         if payload.raw is not None and payload.raw_is_value:
             return payload.raw
-        written = new_encoder(_AS_JSON, self.group.topic, side == "key").encode(payload)
-        for row, why in written.bad.items():
+        encoding = new_encoder(_AS_JSON, self.group.topic, side == "key").encode(payload)
+        for row, why in encoding.bad.items():
             raise IntegrityError(
                 f"{self.group.topic}-{self.group.kafka_partition}, offset {batch.offsets[row]}: the {side} {why}"
             )
-        return written.column
+        return encoding.column
 
 
 _AS_JSON = ConverterSettings(format="JSON")
@@ -222,8 +222,8 @@ def make_listed_part(config: ConnectorConfig, group: ObjectGroup) -> ValuesPart:
 
 def make_values_parts(config: ConnectorConfig, segments: Iterable[Segment]) -> Iterator[ValuesPart]:
     """Make a part of each of our objects of values. Raise ConfigError if the connector's file does not fit them."""
-    for settings, written in groupby(segments, key=lambda segment: segment.settings):
-        group = list(written)
+    for settings, same_settings in groupby(segments, key=lambda segment: segment.settings):
+        group = list(same_settings)
         reader_config = _make_reader_config(config, group[0].key, settings)
         keys = new_key_reader(reader_config)
         yield from (_make_values_part(reader_config, keys, segment) for segment in group)
@@ -237,11 +237,11 @@ def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) 
     layout = LayoutSettings.model_validate_json(written_layout)
     reader = config.reader
     if reader is None or reader.layout.format != layout.format:
-        why = f": {'; '.join(config.unreadable)}" if config.unreadable else ""
+        reasons = f": {'; '.join(config.unreadable)}" if config.unreadable else ""
         raise ConfigError(
             f"connector {config.name}: object {key} holds values alone, of format {layout.format}, and the connector's "
-            f"file does not say how they are read back{why}. Leave it out by start and end, or read it by the file of "
-            f"a source connector that has the format, the converters and the folder of that time"
+            f"file does not say how they are read back{reasons}. Leave it out by start and end, or read it by the "
+            f"file of a source connector that has the format, the converters and the folder of that time"
         )
     # Names of another sink end as the file that reads them says, whatever the writer of this object used.
     read_layout = layout.model_copy(update={"extension": reader.layout.extension})

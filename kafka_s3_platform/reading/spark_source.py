@@ -71,10 +71,10 @@ class KafkaArchive(DataSource):
         available = self._find_schema(decoder)
         types = {column.name: column.dataType.simpleString() for column in available}
         for column in schema:
-            kind = column.dataType.simpleString()
-            if types.get(column.name) != kind:
-                there = ", ".join(f"{name} {type_}" for name, type_ in types.items())
-                raise ConfigError(f"kafka_archive: no column is {column.name} {kind}; there are {there}")
+            column_type = column.dataType.simpleString()
+            if types.get(column.name) != column_type:
+                columns = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+                raise ConfigError(f"kafka_archive: no column is {column.name} {column_type}; there are {columns}")
         return KafkaArchiveReader(options, to_arrow_schema(schema, timezone="UTC"), decoder)
 
     def _find_schema(self, decoder: ValueDecoder | None) -> StructType:
@@ -113,7 +113,7 @@ class _Options:
             raise ConfigError(f"kafka_archive: decode is true or false, not {decode}")
         if decode == "false" and schema_id is None:
             return None
-        return self.find_objects().decoded(schema_id).decoder
+        return self.find_objects().decode_values(schema_id).decoder
 
     def choose_task_bytes(self, size: int) -> int:
         """Choose the bytes of a task, so that each core gets one, as Spark's file sources do."""

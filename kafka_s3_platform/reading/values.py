@@ -74,20 +74,20 @@ class ValueDecoder:
             if not rows.size:
                 continue
             if code == NO_SCHEMA:
-                self._fail(kafka_partition, int(offsets[rows[0]]), "has no schema, so it has no columns")
-            chosen = payload if rows.size == len(payload) else payload.take(rows)
+                self._raise_misfit(kafka_partition, int(offsets[rows[0]]), "has no schema, so it has no columns")
+            code_payload = payload if rows.size == len(payload) else payload.take(rows)
             try:
-                pieces.append((rows, _compile_target(self.schema.text).build(chosen, payload.schemas[code])))
+                pieces.append((rows, _compile_target(self.schema.text).build(code_payload, payload.schemas[code])))
             except _MisfitError as err:
-                self._fail(kafka_partition, int(offsets[rows[err.row]]), str(err))
+                self._raise_misfit(kafka_partition, int(offsets[rows[err.row]]), str(err))
         return _spread_rows(pieces, len(payload), self.type)
 
-    def _fail(self, kafka_partition: int, offset: int, why: str) -> None:
+    def _raise_misfit(self, kafka_partition: int, offset: int, reason: str) -> None:
         number = self.schema.schema_id
-        named = "the schema of the newest object" if number is None else f"schema {number}"
+        target_name = "the schema of the newest object" if number is None else f"schema {number}"
         raise RecordError(
-            f"{self.topic}-{kafka_partition}, offset {offset}: the value {why} (values come to {named}). Ask for "
-            f"another schema by schema_id, or for a selection without it. {_RAW}"
+            f"{self.topic}-{kafka_partition}, offset {offset}: the value {reason} (values come to {target_name}). Ask "
+            f"for another schema by schema_id, or for a selection without it. {_RAW}"
         )
 
 
@@ -129,15 +129,19 @@ def find_decoder(
             f"{converter.unread or 'it has no value.converter, or ByteArrayConverter'}. {_RAW}"
         )
     names = {name for segment in envelopes for name in segment.schema_ids}
-    named = {s.schema_id for s in archived if not names.isdisjoint({s.schema_id, s.schema_guid})}
-    if ambiguous := sorted(named & find_ambiguous_ids(archived, config.records).keys() if named else ()):
+    schema_ids_in_use = {s.schema_id for s in archived if not names.isdisjoint({s.schema_id, s.schema_guid})}
+    if ambiguous := sorted(
+        schema_ids_in_use & find_ambiguous_ids(archived, config.records).keys() if schema_ids_in_use else ()
+    ):
         raise ConfigError(
             f"connector {config.name}, topic {topic}: registries gave the schema ids {ambiguous} to different schemas, "
             f"and a value may mean any of them. {_RAW}"
         )
     if schema_id is None and converter.format == "AVRO":
         # Where the selection has no record, its column is still that of the topic.
-        schema_id = _choose_newest(archived, topic, named if envelopes or parts else {s.schema_id for s in archived})
+        schema_id = _choose_newest(
+            archived, topic, schema_ids_in_use if envelopes or parts else {s.schema_id for s in archived}
+        )
     if schema_id is not None:
         schema = _read_archived(config, converter, topic, schema_id)
     elif envelopes or parts:
@@ -151,15 +155,15 @@ def find_decoder(
     return ValueDecoder(topic, schema, converter)
 
 
-def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, named: set[int]) -> int | None:
+def _choose_newest(archived: Sequence[ArchivedSchema], topic: str, schema_ids: set[int]) -> int | None:
     """Choose the last version of the topic's subject among these ids; None if none of its Avro schemas is there."""
     subject = f"{topic}-value"
     versions = [
-        (place.version, schema.schema_id)
+        (subject_version.version, schema.schema_id)
         for schema in archived
-        if schema.schema_id in named and schema.schema_type == "AVRO"
-        for place in schema.subjects
-        if place.subject == subject
+        if schema.schema_id in schema_ids and schema.schema_type == "AVRO"
+        for subject_version in schema.subjects
+        if subject_version.subject == subject
     ]
     return max(versions)[1] if versions else None
 
@@ -221,8 +225,8 @@ class _Target:
 
     def build(self, payload: Payload, schema: Schema) -> pa.Array:
         """Build the column of values of one schema, none of them null. Raise _MisfitError for one that does not fit."""
-        quick = self._build_quickly(payload, schema) if self._is_record else None
-        return self._build_objects(payload.objects, schema) if quick is None else quick
+        column = self._build_quickly(payload, schema) if self._is_record else None
+        return self._build_objects(payload.objects, schema) if column is None else column
 
     def _build_objects(self, objects: Sequence[Any], schema: Schema) -> pa.Array:
         if schema.text != self._schema.text:
@@ -262,13 +266,13 @@ class _Target:
         columns = read_columns(schema.avro, payload.raw, payload.avro_start)
         if columns is None or columns.null_count:
             return None
-        first = self._build_objects(payload.take(slice(0, 1)).objects, schema)
-        same = pa.array(np.zeros(len(columns), np.int64))
+        first_value = self._build_objects(payload.take(slice(0, 1)).objects, schema)
+        first_row = pa.array(np.zeros(len(columns), np.int64))
         try:
             children = [
                 convert_type(columns.field(column.name), column.type)
                 if column.name in shared
-                else first.field(column.name).take(same)
+                else first_value.field(column.name).take(first_row)
                 for column in self.type
             ]
         except VALUE_ERRORS:
@@ -306,7 +310,7 @@ def _list_types(schema: Schema) -> _RecordTypes | None:
     avro = AvroSchema(schema.avro)
     if avro.kind(avro.root) != "record":
         return None
-    root = avro.resolved(avro.root)
+    root = avro.resolve(avro.root)
     if any(field_.get("aliases") for field_ in root["fields"]):
         return None
     return _RecordTypes(read_full_name(root, ""), {f["name"]: avro.complete(f["type"]) for f in root["fields"]})

@@ -28,7 +28,7 @@ from kafka_s3_platform.restore.source.base import RecordStream
 from kafka_s3_platform.restore.verify.read_back import VerifiedStream, verify_stream
 from kafka_s3_platform.restore.verify.target_count import group_by_target
 from kafka_s3_platform.restore.verify.verification import Verification, Verified
-from kafka_s3_platform.spark.progress import Progress, Snapshot, log_progress, tell_watchers
+from kafka_s3_platform.spark.progress import Progress, Snapshot, call_watchers, log_progress
 from kafka_s3_platform.spark.runner import STREAM_COST, Attempt, TaskRunner, deal_out
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -96,7 +96,7 @@ class CheckpointWatch:
         if self._passed is not None and self._expected:
             remaining = f"{done / self._expected:.0%} of the objects' bytes, {remaining}"
         text = f"{records:,} {of}, {rates[0]:,.0f} records/s, {remaining}"
-        tell_watchers(Snapshot(self._what, done, self._expected, text))
+        call_watchers(Snapshot(self._what, done, self._expected, text))
         log_progress(logger, f"{self._what}: {text}")
 
 

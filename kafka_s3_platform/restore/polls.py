@@ -235,7 +235,7 @@ class Polls:
         objects = list(listing)
         check_listing(listing, objects, sent)
         if sent is None and not objects:
-            return Unsent((), (listing.searched(),))
+            return Unsent((), (listing.describe_search(),))
         unsent = (sent or SentObjects.of(())).unsent(objects)
         return self._without_tried(number, unsent) if number else unsent
 

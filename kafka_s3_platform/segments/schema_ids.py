@@ -26,12 +26,12 @@ def collect_schema_ids(records: pa.RecordBatch, side: Side) -> set[int | str]:
     names = read_schema_names(records.column("headers"), side)
     if names is None:
         return {*collect_wire_schema_ids(column)}
-    named: set[int | str] = set()
+    ids: set[int | str] = set()
     for text in names.unique().drop_null().to_pylist():
         with suppress(ValueError):
-            named.add(parse_schema_name(text)[0])
+            ids.add(parse_schema_name(text)[0])
     # Data with a schema named in a header are bare.
-    return named | collect_wire_schema_ids(column.filter(names.is_null()))
+    return ids | collect_wire_schema_ids(column.filter(names.is_null()))
 
 
 def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
@@ -53,12 +53,14 @@ def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSetting
     The registries of keys and of values may both be in use now, each for its own ids. Any other registry was in use
     before, and its records cannot be recognized.
     """
-    now = [open_registry(side.registry).url for side in (source.key, source.value) if side.registry is not None]
+    current_urls = [
+        open_registry(side.registry).url for side in (source.key, source.value) if side.registry is not None
+    ]
     ambiguous: dict[int, tuple[str, ...]] = {}
-    for url in now:
+    for url in current_urls:
         by_id: dict[int, dict[_Content, str]] = defaultdict(dict)
         for schema in archived:
-            if schema.registry_url == url or schema.registry_url not in now:
+            if schema.registry_url == url or schema.registry_url not in current_urls:
                 by_id[schema.schema_id].setdefault(_collect_content(schema), schema.registry_url)
         ambiguous |= {number: tuple(sorted(urls.values())) for number, urls in by_id.items() if len(urls) > 1}
     return ambiguous
@@ -97,8 +99,8 @@ def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records:
     fetched: set[int | str] = set()
     for settings in list_registries(records):
         registry = open_registry(settings)
-        fetch = _Fetch(registry, {i for url, i in archived if url == registry.url})
-        problem = fetch.all(sorted(requested, key=str)) or problem
+        fetch = _SchemaFetch(registry, {i for url, i in archived if url == registry.url})
+        problem = fetch.fetch_all(sorted(requested, key=str)) or problem
         rows += fetch.rows
         fetched |= requested & fetch.archived_ids
     missing = tuple(sorted(requested - fetched, key=str))
@@ -109,7 +111,7 @@ def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records:
     return FetchedSchemas(tuple(rows), missing, problem)
 
 
-class _Fetch:
+class _SchemaFetch:
     """Fetches schemas not in `archived_ids` from one registry. Each comes after all its references, or not at all."""
 
     def __init__(self, registry: Registry, archived_ids: set[int | str]) -> None:
@@ -118,7 +120,7 @@ class _Fetch:
         self.rows: list[ArchivedSchema] = []
         self._flaw: str | None = None
 
-    def all(self, ids: Iterable[int | str]) -> str | None:
+    def fetch_all(self, ids: Iterable[int | str]) -> str | None:
         """Fetch these schemas, and stop at the first error of the registry.
 
         Return that error's text. Without such an error, return the flaw of a schema, or None.
@@ -126,14 +128,14 @@ class _Fetch:
         for schema_id in ids:
             try:
                 if isinstance(schema_id, int):
-                    self._one(schema_id)
+                    self._fetch_one(schema_id)
                 elif schema_id not in self.archived_ids:
-                    self._of_guid(schema_id)
+                    self._fetch_by_guid(schema_id)
             except PlatformError as err:
                 return str(err)
         return self._flaw
 
-    def _of_guid(self, guid: str) -> None:
+    def _fetch_by_guid(self, guid: str) -> None:
         try:
             schema_id = self._registry.find_id(guid)
         except BadRecordError as err:
@@ -141,16 +143,18 @@ class _Fetch:
             return
         # It may be there from a time at which the registry had no GUIDs.
         self.archived_ids.discard(schema_id)
-        self._one(schema_id)
+        self._fetch_one(schema_id)
 
-    def _one(self, schema_id: int, outer: tuple[int, ...] = ()) -> bool:
+    def _fetch_one(self, schema_id: int, referrers: tuple[int, ...] = ()) -> bool:
         if schema_id in self.archived_ids:
             return True
-        if flaw := find_references_flaw(outer, schema_id):
-            self._flaw = f"schema {outer[0] if outer else schema_id} {flaw}"
+        if flaw := find_references_flaw(referrers, schema_id):
+            self._flaw = f"schema {referrers[0] if referrers else schema_id} {flaw}"
             return False
         schema = self._registry.archived(schema_id)
-        if schema is None or not all(self._one(r.schema_id, (*outer, schema_id)) for r in schema.schema_references):
+        if schema is None or not all(
+            self._fetch_one(r.schema_id, (*referrers, schema_id)) for r in schema.schema_references
+        ):
             return False
         self.archived_ids |= {schema_id, schema.schema_guid or schema_id}
         self.rows.append(schema)

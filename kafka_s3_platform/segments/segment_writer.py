@@ -35,8 +35,8 @@ class ObjectWriter:
         self._store = store
         # A multipart upload gets its metadata at its start. The offsets are not known by then: they will be beside it.
         keeps_offsets = not target.layout.is_envelope and part == target.parts(bucket)[0]
-        begun = {METADATA: BESIDE} if keeps_offsets else None
-        self._upload = self._new_upload(self._key(find_extension(target.layout, part)), begun)
+        initial_metadata = {METADATA: BESIDE} if keeps_offsets else None
+        self._upload = self._new_upload(self._make_key(find_extension(target.layout, part)), initial_metadata)
         schema = {"value": bucket.schema, "key": bucket.key_schema, "headers": None}[part]
         self._new_writer = partial(new_writer, layout=target.layout, part=part, schema=schema)
         self._writer = self._new_writer(self._upload)
@@ -66,16 +66,17 @@ class ObjectWriter:
         """
         metadata = {**facts, **({} if offsets is None else {METADATA: offsets})}
         is_beside = offsets is not None and not self._upload.has_room(metadata)
-        done = self._upload.finish({**metadata, METADATA: BESIDE} if is_beside else metadata)
-        yield done
+        uploaded = self._upload.finish({**metadata, METADATA: BESIDE} if is_beside else metadata)
+        yield uploaded
         if is_beside and offsets is not None:
-            yield from self._beside(done.key, offsets)
+            yield from self._upload_offsets(uploaded.key, offsets)
         for suffix, body in self._writer.sidecars.items():
-            upload = self._new_upload(self._key(suffix))
+            upload = self._new_upload(self._make_key(suffix))
             upload.write(body)
             yield upload.finish()
 
-    def _beside(self, key: str, offsets: str) -> Iterator[UploadedObject]:
+    def _upload_offsets(self, key: str, offsets: str) -> Iterator[UploadedObject]:
+        """Upload the offsets as an object beside the one at `key`."""
         offsets_key = make_offsets_key(key, self._target.layout.directory_delim)
         # If the key for them would be too long, no object is written: readers then count positions, as in an object of
         # another tool.
@@ -84,11 +85,11 @@ class ObjectWriter:
             upload.write(offsets.encode())
             yield upload.finish()
 
-    def _key(self, suffix: str) -> str:
+    def _make_key(self, suffix: str) -> str:
         return self._target.key(self._bucket, self._first, suffix.removeprefix("."))
 
-    def _new_upload(self, key: str, begun: Mapping[str, str] | None = None) -> SegmentUpload:
-        return SegmentUpload(self._store, key, self._target.provenance, begun)
+    def _new_upload(self, key: str, initial_metadata: Mapping[str, str] | None = None) -> SegmentUpload:
+        return SegmentUpload(self._store, key, self._target.provenance, initial_metadata)
 
 
 class Rotation:
@@ -103,10 +104,10 @@ class Rotation:
         self._layout = layout
         self._hour_ms = part.bucket.hour_ms
         self._first_time = int(part.times[0])
-        self._slot = int(self._slots(part)[0])
+        self._slot = int(self._find_slots(part)[0])
 
-    def end(self, part: BucketPart, record_count: int) -> int:
-        """Return the number of rows of `part` with room in a segment of `record_count` records."""
+    def find_end(self, part: BucketPart, record_count: int) -> int:
+        """Return how many rows of `part` a segment of `record_count` records still takes before it ends."""
         layout = self._layout
         end = len(part)
         if layout.flush_size:
@@ -114,10 +115,10 @@ class Rotation:
         if layout.rotate_interval_ms:
             end = min(end, _find_first(part.times >= self._first_time + layout.rotate_interval_ms))
         if layout.rotate_schedule_interval_ms:
-            end = min(end, _find_first(self._slots(part) > self._slot))
+            end = min(end, _find_first(self._find_slots(part) > self._slot))
         return end
 
-    def _slots(self, part: BucketPart) -> Int64s:
+    def _find_slots(self, part: BucketPart) -> Int64s:
         interval = self._layout.rotate_schedule_interval_ms
         if interval is None or self._hour_ms is None:
             return np.zeros(len(part), np.int64)
@@ -162,8 +163,9 @@ class SegmentWriter:
         layout = self._target.layout
         return self.record_count == layout.flush_size or self.record_bytes >= layout.segment_bytes
 
-    def end_of_room(self, part: BucketPart) -> int:
-        return self._rotation.end(part, self.record_count)
+    def find_end(self, part: BucketPart) -> int:
+        """Return how many rows of `part` this segment still takes before it ends."""
+        return self._rotation.find_end(part, self.record_count)
 
     def write(self, part: BucketPart) -> None:
         """Append records.
@@ -204,22 +206,22 @@ class SegmentWriter:
             "record-count": str(self.record_count),
             "record-digest": self._digest.hexdigest(),
         }
-        with self._aborted_on_error():
+        with self._abort_on_error():
             for item in self._objects:
                 item.encode_rest(self._facts)
 
     def upload(self) -> Segment:
         """Make the objects visible, one after the other. Return the segment's row."""
         first, *others = self._objects
-        with self._aborted_on_error():
+        with self._abort_on_error():
             offsets = None if self._offsets is None else self._offsets.text()
             # Several objects hold the same records. Only the first one, which names the segment, has the offsets.
             uploaded = [*first.upload(self._facts, offsets)]
             for item in others:
                 uploaded += item.upload(self._facts, None)
-        done, *siblings = uploaded
+        main_object, *siblings = uploaded
         return Segment(
-            key=done.key,
+            key=main_object.key,
             chunk=self._target.chunk,
             chunk_start=self._bucket.chunk_start,
             encoded_partition=self._bucket.encoded_partition,
@@ -229,9 +231,9 @@ class SegmentWriter:
             record_count=self.record_count,
             late_count=self._late,
             record_bytes=self.record_bytes,
-            size=done.size,
-            etag=done.etag,
-            sha256=done.sha256,
+            size=main_object.size,
+            etag=main_object.etag,
+            sha256=main_object.sha256,
             digest=self._facts["record-digest"],
             min_timestamp=min(low for low, _ in self._times),
             max_timestamp=max(high for _, high in self._times),
@@ -243,7 +245,7 @@ class SegmentWriter:
         )
 
     @contextmanager
-    def _aborted_on_error(self) -> Iterator[None]:
+    def _abort_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:

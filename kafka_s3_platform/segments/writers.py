@@ -74,7 +74,7 @@ class SegmentUploads:
             self._count += 1
             self._bytes += size
         future = self._pool.submit(segment.upload)
-        future.add_done_callback(partial(self._end, segment, size))
+        future.add_done_callback(partial(self._note_end, segment, size))
         with self._changed:
             self._changed.wait_for(lambda: self._has_room(open_bytes))
         return future
@@ -85,7 +85,7 @@ class SegmentUploads:
         is_too_much = self._bytes > MAX_CLOSED_BYTES or open_bytes + self._bytes > MAX_IN_FLIGHT
         return self._count < MAX_CLOSED and not is_too_much
 
-    def _end(self, segment: SegmentWriter, size: int, future: "Future[Segment]") -> None:
+    def _note_end(self, segment: SegmentWriter, size: int, future: "Future[Segment]") -> None:
         if future.cancelled():
             segment.abort()
         with self._changed:
@@ -137,7 +137,7 @@ class ClosedSegments:
 
 
 class Refuse(Protocol):
-    """Takes the failures of records that a format cannot hold, and the number of records left out with them.
+    """Takes the failures of records that a format cannot hold, and the number of outputs that are not written.
 
     `is_one_of_many` is true if a mapper made several records of one: others of them may be written already.
     `is_tolerable` is true if only the values do not fit. It is false if no object can have the records' schema: the
@@ -145,7 +145,7 @@ class Refuse(Protocol):
     """
 
     def __call__(
-        self, failures: Sequence[RecordFailure], left_out: int, *, is_one_of_many: bool, is_tolerable: bool
+        self, failures: Sequence[RecordFailure], output_count: int, *, is_one_of_many: bool, is_tolerable: bool
     ) -> None: ...
 
 
@@ -183,28 +183,28 @@ class SegmentWriters:
         Raises the error of an earlier segment's upload.
         """
         while len(part):
-            if reason := self._refused_key(part):
-                part = self._without(part, _fail_all(part, reason))
+            if reason := self._explain_refused_key(part):
+                part = self._drop_refused(part, _build_failures(part, reason))
                 continue
             try:
-                writer = self._writer(part)
+                writer = self._get_writer(part)
             except UnwritableSchemaError as err:
                 if self._refuse is None:
                     raise
-                part = self._without(part, _fail_all(part, err.text), is_tolerable=False)
+                part = self._drop_refused(part, _build_failures(part, err.text), is_tolerable=False)
                 continue
-            end = writer.end_of_room(part)
+            end = writer.find_end(part)
             try:
                 self._write(writer, part.rows(0, end))
             except UnwritableRecordsError as err:
-                part = self._without(part, err)
+                part = self._drop_refused(part, err)
                 continue
             if writer.is_full or end < len(part):
                 self._close(part.bucket)
             part = part.rows(end, len(part))
-        self._relieve()
+        self._close_excess()
 
-    def _without(self, part: BucketPart, err: UnwritableRecordsError, *, is_tolerable: bool = True) -> BucketPart:
+    def _drop_refused(self, part: BucketPart, err: UnwritableRecordsError, *, is_tolerable: bool = True) -> BucketPart:
         """Return the part without the refused records. Nothing of the part was written yet."""
         if self._refuse is None:
             raise err
@@ -221,7 +221,7 @@ class SegmentWriters:
             self._pop(part.bucket).abort()
         return part.at(accepted)
 
-    def _refused_key(self, part: BucketPart) -> str | None:
+    def _explain_refused_key(self, part: BucketPart) -> str | None:
         """Explain why no object can have the key of a segment from this part on. Return None if one can.
 
         A merge (without `refuse`) is not checked: the store has accepted the place of its records before.
@@ -242,7 +242,7 @@ class SegmentWriters:
         for bucket in list(self._open):
             self._close(bucket)
 
-    def _writer(self, part: BucketPart) -> "SegmentWriter":
+    def _get_writer(self, part: BucketPart) -> "SegmentWriter":
         if part.bucket not in self._open:
             writer = SegmentWriter(self._target, part, self._store)
             self._open[part.bucket] = writer
@@ -250,11 +250,11 @@ class SegmentWriters:
         return self._open[part.bucket]
 
     def _write(self, writer: SegmentWriter, part: BucketPart) -> None:
-        before = writer.in_flight
+        bytes_before = writer.in_flight
         try:
             writer.write(part)
         finally:
-            self._open_bytes += writer.in_flight - before
+            self._open_bytes += writer.in_flight - bytes_before
 
     def _pop(self, bucket: Bucket) -> SegmentWriter:
         writer = self._open.pop(bucket)
@@ -266,7 +266,7 @@ class SegmentWriters:
         writer.close()
         self._closed.add(writer, self._open_bytes)
 
-    def _relieve(self) -> None:
+    def _close_excess(self) -> None:
         """Close the oldest segments while too many are open, and the largest while all hold too many bytes."""
         while len(self._open) > MAX_OPEN:
             self._close(next(iter(self._open)))
@@ -279,6 +279,6 @@ def build_put_failures(offsets: Int64s, reason: str) -> tuple[RecordFailure, ...
     return tuple(RecordFailure(offset, "TASK_PUT", _SINK, _EXCEPTION, reason) for offset in offsets.tolist())
 
 
-def _fail_all(part: BucketPart, reason: str) -> UnwritableRecordsError:
-    """Build failures of all records of the part: no object can have their key, or their schema."""
+def _build_failures(part: BucketPart, reason: str) -> UnwritableRecordsError:
+    """Build the error that refuses all records of the part: no object can have their key, or their schema."""
     return UnwritableRecordsError(build_put_failures(part.batch.offsets, reason))

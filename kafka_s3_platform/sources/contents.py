@@ -136,19 +136,19 @@ class Contents:
     def records(self, objects: ObjectSet, blocks: BlockSelection | None = None) -> Iterator[ReadBatch]:
         """Read the records of an object with their keys and headers. With `blocks`, read the selected blocks only."""
         if self._config.layout.is_envelope:
-            yield from self._envelope(objects.name)
+            yield from self._read_envelope(objects.name)
             return
-        readers = {o.part: self._reader(o) for o in objects.objects if blocks is None or o.part != "value"}
+        readers = {o.part: self._make_part_reader(o) for o in objects.objects if blocks is None or o.part != "value"}
         if blocks is not None:
-            readers["value"] = self._typed(self._block_gzip(objects.name, blocks))
+            readers["value"] = self._wrap_json_texts(self._make_block_reader(objects.name, blocks))
         parts = {part: reader.batches() for part, reader in readers.items()}
         yield from align_parts(parts, objects.name.key)
 
-    def _envelope(self, item: ForeignObject) -> Iterator[ReadBatch]:
+    def _read_envelope(self, item: ForeignObject) -> Iterator[ReadBatch]:
         """Read whole records. Refuse records with another kafka partition or offset than the object's key."""
         offsets = OffsetRange(item.first_offset or 0, MAX_OFFSET)
         limits = self._config.store.limits
-        reader = new_envelope_reader(self._config.layout.format, self._opened(item), item.key, limits)
+        reader = new_envelope_reader(self._config.layout.format, self._open_object(item), item.key, limits)
         for batch in reader.batches():
             check_place(batch, item.kafka_partition, offsets, item.key)
             if batch.num_rows and batch.column("topic").unique().to_pylist() != [item.topic]:
@@ -162,57 +162,61 @@ class Contents:
                 timestamp_types=batch.column("timestampType"),
             )
 
-    def _reader(self, item: ForeignObject) -> BatchReader:
+    def _make_part_reader(self, item: ForeignObject) -> BatchReader:
         layout = self._config.layout
         source = self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
-        row = find_format(format_name or "")
-        opened = self._opened(item)
-        is_own = is_written_here(opened.info)
+        format_row = find_format(format_name or "")
+        object_file = self._open_object(item)
+        is_own = is_written_here(object_file.info)
         # Aiven's sink puts values alone into objects in its own ways. Ours does not, also where it has Aiven's file.
-        bare = source.bare if item.part == "value" and not is_own else None
-        if row.envelope is None and bare not in {None, "jsonl"}:
-            row = find_format(AIVEN_ENVELOPES[bare])
-        reader = self._format_reader(item, row, opened, is_own=is_own)
-        if row.envelope is not None:
+        aiven_format = source.bare if item.part == "value" and not is_own else None
+        if format_row.envelope is None and aiven_format not in {None, "jsonl"}:
+            format_row = find_format(AIVEN_ENVELOPES[aiven_format])
+        reader = self._make_format_reader(item, format_row, object_file, is_own=is_own)
+        if format_row.envelope is not None:
             return reader
         if item.part == "value":
-            reader = self._typed(reader)
+            reader = self._wrap_json_texts(reader)
         if item.part == "value" and (source.offset_field or source.timestamp_field):
             reader = FieldReader(reader, source)
         if item.part == "headers":
             # Our own sink, whose objects have metadata, writes headers in its own way, whatever the file's converter.
-            foreign = decode_base64_header if "headers" in source.base64 else encode_foreign_header
-            return HeaderTexts(reader, decode_header_text if is_own else foreign)
+            decode_foreign = decode_base64_header if "headers" in source.base64 else encode_foreign_header
+            return HeaderTexts(reader, decode_header_text if is_own else decode_foreign)
         if item.part not in source.base64:
-            return NullLines(reader) if bare else reader
-        return Base64Lines(reader) if row.has_base64 else reader
+            return NullLines(reader) if aiven_format else reader
+        return Base64Lines(reader) if format_row.has_base64 else reader
 
-    def _typed(self, reader: BatchReader) -> BatchReader:
+    def _wrap_json_texts(self, reader: BatchReader) -> BatchReader:
         """Return the reader of values as JSON, if the sink wrote the results of JsonConverter as text."""
         if self._config.records.value.format == "JSON" and find_format(self._config.layout.format).holds_texts:
             return JsonTexts(reader, self._config.store.limits.depth)
         return reader
 
-    def _format_reader(self, item: ForeignObject, row: Format, opened: Any, *, is_own: bool) -> BatchReader:
-        new_reader = load_format_io(row).new_reader
+    def _make_format_reader(
+        self, item: ForeignObject, format_row: Format, object_file: Any, *, is_own: bool
+    ) -> BatchReader:
+        new_reader = load_format_io(format_row).new_reader
         if new_reader is None:
-            raise ConfigError(f"object {item.key}: the format {row.name} holds whole records, not {item.part}s alone")
+            raise ConfigError(
+                f"object {item.key}: the format {format_row.name} holds whole records, not {item.part}s alone"
+            )
         return new_reader(
             ReadRequest(
-                source=opened,
+                source=object_file,
                 key=item.key,
                 layout=self._config.layout,
                 settings=self._config.source or SourceSettings(),
                 part=item.part,
-                format_name=row.name,
+                format_name=format_row.name,
                 codec=self._codec,
                 topic=item.topic,
                 kafka_partition=item.kafka_partition,
                 is_own=is_own,
                 may_end_open=self._may_end_open,
                 any_bytes=is_own or self._has_any_bytes(item),
-                is_wrapped=self._converter(item).format in {"STRING", "BYTES"},
+                is_wrapped=self._get_converter(item).format in {"STRING", "BYTES"},
                 limits=self._config.store.limits,
                 ends_open=partial(self.ends_open.__setitem__, item.key),
             )
@@ -240,28 +244,30 @@ class Contents:
         The file names it, or objects of another format count the same records.
         """
         layout = self._config.layout
-        beside = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}
+        formats = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}
         if item.is_tombstone:
-            del beside["value"]
-        others = [find_format(name) for part, name in beside.items() if name and part != item.part]
-        counted = any(not row.has_separator for row in others)
-        return counted or (self._config.source or SourceSettings()).separator_is_named
+            del formats["value"]
+        other_formats = [find_format(name) for part, name in formats.items() if name and part != item.part]
+        is_counted = any(not row.has_separator for row in other_formats)
+        return is_counted or (self._config.source or SourceSettings()).separator_is_named
 
-    def _block_gzip(self, item: ForeignObject, blocks: BlockSelection) -> BatchReader:
-        opened = self._opened(item)
+    def _make_block_reader(self, item: ForeignObject, blocks: BlockSelection) -> BatchReader:
+        object_file = self._open_object(item)
 
         def read_range(start: int, length: int) -> bytes:
-            return self._store.read_range(item.key, start, start + length, opened.info.etag)
+            return self._store.read_range(item.key, start, start + length, object_file.info.etag)
 
         return BlockGzipReader(read_range, blocks.blocks, item.key, blocks.span, self._config.store.limits)
 
-    def _opened(self, item: ForeignObject) -> Any:
-        opened = self._store.open(item.key, item.etag)
-        if opened.info.size != item.size:
-            raise IntegrityError(f"object {item.key} has {opened.info.size} bytes, but was listed with {item.size}")
-        return opened
+    def _open_object(self, item: ForeignObject) -> Any:
+        object_file = self._store.open(item.key, item.etag)
+        if object_file.info.size != item.size:
+            raise IntegrityError(
+                f"object {item.key} has {object_file.info.size} bytes, but was listed with {item.size}"
+            )
+        return object_file
 
-    def _converter(self, item: ForeignObject) -> ConverterSettings:
+    def _get_converter(self, item: ForeignObject) -> ConverterSettings:
         if item.part == "key":
             return self._config.records.key
         return self._config.records.value
@@ -302,8 +308,10 @@ def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[Rea
         size = min(map(len, waiting.values()))
         yield _join_parts({part: batch.take(np.arange(size)) for part, batch in waiting.items()}, size)
         # Batches of the parts end at different records: the rest waits for the next batch of the others.
-        rest = {part: batch.take(np.arange(size, len(batch))) for part, batch in waiting.items() if len(batch) > size}
-        waiting = rest
+        remaining = {
+            part: batch.take(np.arange(size, len(batch))) for part, batch in waiting.items() if len(batch) > size
+        }
+        waiting = remaining
 
 
 def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
@@ -340,13 +348,13 @@ class CheckedObject:
 
 
 def check_object(
-    opened: Callable[[], Iterator[ReadBatch]], complaint: Complaint, key: str, most_bad: int, hold_bytes: int
+    open_batches: Callable[[], Iterator[ReadBatch]], find_complaint: Complaint, key: str, most_bad: int, hold_bytes: int
 ) -> CheckedObject:
     """Check every batch of an object, then return all of them. Small objects stay in memory, others are read again."""
     batches: list[ReadBatch] | None = []
     bad: dict[int, str] = {}
     size = count = 0
-    for batch in opened():
+    for batch in open_batches():
         bad |= {count + row: why for row, why in batch.bad.items()}
         if len(bad) > most_bad:
             raise build_limit_error(key, f"has more than {most_bad:,} lines that cannot be read", "bad.records")
@@ -356,10 +364,10 @@ def check_object(
             batches = None
         if batches is not None:
             batches.append(batch)
-    if what := complaint(count, bad):
-        raise IntegrityError(what)
+    if fault := find_complaint(count, bad):
+        raise IntegrityError(fault)
     if batches is None:
-        return CheckedObject(opened(), count, is_in_memory=False, memory_bytes=0)
+        return CheckedObject(open_batches(), count, is_in_memory=False, memory_bytes=0)
     return CheckedObject(iter(batches), count, is_in_memory=True, memory_bytes=size)
 
 
@@ -410,7 +418,7 @@ def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, batch: Read
         else restore_kafka_bytes(batch.key, records.key)
     )
     times = np.full(size, NO_TIMESTAMP, np.int64) if batch.timestamps is None else batch.timestamps
-    kinds = pa.array(np.where(times == NO_TIMESTAMP, _NO_TIMESTAMP_TYPE, _CREATE_TIME), pa.int32())
+    timestamp_types = pa.array(np.where(times == NO_TIMESTAMP, _NO_TIMESTAMP_TYPE, _CREATE_TIME), pa.int32())
     columns = [
         key.raw,
         value.raw,
@@ -419,6 +427,6 @@ def build_connect_batch(config: ConnectorConfig, group: ObjectGroup, batch: Read
         pa.array(np.full(size, group.kafka_partition), pa.int32()),
         pa.array(batch.offsets),
         pa.array(times).cast(RECORD_SCHEMA.field("timestamp").type),
-        kinds if batch.timestamp_types is None else batch.timestamp_types,
+        timestamp_types if batch.timestamp_types is None else batch.timestamp_types,
     ]
     return ConnectBatch(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), key, value)

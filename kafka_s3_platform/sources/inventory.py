@@ -31,7 +31,7 @@ REQUESTS = 100
 """Most requests of an update. Each lists up to a thousand objects or folders."""
 
 COUNT_REQUESTS = 25
-"""So many of them go on with the count. Walks have the rest."""
+"""Most requests of an update for the count. Walks have the rest."""
 
 COUNT_EVERY = timedelta(days=1)
 
@@ -39,7 +39,7 @@ MAX_TAILS = 200
 """With more folders without a time, a listing of each would cost more than the count: it is repeated at once."""
 
 MAX_TOPICS = 200
-"""The state holds so many topics. The objects of others are only counted, in `unnamed`."""
+"""Most topics in the state. The objects of others are only counted, in `unnamed`."""
 
 CallStore = Callable[[str, Callable[[], ListedPage | None]], ListedPage | None]
 """Waits for an answer of the store, for a limited time. The text names the request."""
@@ -200,16 +200,16 @@ class Inventory:
     def update(self) -> None:
         """Go on with the count if one is under way or due, and with the walk."""
         if self._state.count is not None or self._is_count_due():
-            self._count(COUNT_REQUESTS if self._can_walk() else REQUESTS)
-        if self._can_walk():
+            self._count(COUNT_REQUESTS if self._is_walk_possible() else REQUESTS)
+        if self._is_walk_possible():
             self._walk()
 
-    def _can_walk(self) -> bool:
+    def _is_walk_possible(self) -> bool:
         return bool(self._state.counted) and self._state.tails is not None
 
     def _is_count_due(self) -> bool:
         last = EPOCH + self._state.counted * ONE_MS
-        return not self._can_walk() or datetime.now(timezone.utc) - last >= COUNT_EVERY
+        return not self._is_walk_possible() or datetime.now(timezone.utc) - last >= COUNT_EVERY
 
     def _list_pages(
         self, prefix: str, delimiter: str = "", start_after: str = "", spare: int = 0
@@ -228,18 +228,18 @@ class Inventory:
             is_last = page.is_last
 
     def _count(self, requests: int) -> None:
-        """List the next slice of the bucket."""
+        """Go on with the count: list the next pages of the bucket, by at most this number of requests."""
         spare = self._remaining - requests
-        after = "" if self._state.count is None else self._state.count.after
+        last_key = "" if self._state.count is None else self._state.count.after
         try:
             for prefix in self._judge.prefixes:
-                is_begun = after.startswith(prefix)
-                if is_begun or after < prefix:
-                    for page in self._list_pages(prefix, start_after=after if is_begun else "", spare=spare):
+                is_started = last_key.startswith(prefix)
+                if is_started or last_key < prefix:
+                    for page in self._list_pages(prefix, start_after=last_key if is_started else "", spare=spare):
                         self._add_page(page)
         except _OutOfRequests:
             return
-        self._end_count()
+        self._finish_count()
 
     def _add_page(self, page: ListedPage) -> None:
         count = self._state.count = self._state.count or self._begin_count()
@@ -249,19 +249,19 @@ class Inventory:
         count.refused += len(wrong)
         count.refusal = count.refusal or "".join(wrong[:1])
         for info, item in items:
-            self._add_counted(count, info, item)
+            self._add_to_count(count, info, item)
         count.listed += len(page.objects)
         if page.objects:
             count.after = page.objects[-1].key
 
     def _begin_count(self) -> CountUnderWay:
         """Begin with the first answer: all objects written before its time are in the answers."""
-        begun = self._store.clock.earlier_now() - _SECOND
+        started_at = self._store.clock.earlier_now() - _SECOND
         zone = ZoneInfo(self._config.layout.timezone)
-        border = (begun - self._look_back).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-        return CountUnderWay(begun=(begun - EPOCH) // ONE_MS, since=(border - EPOCH) // ONE_MS)
+        border = (started_at - self._look_back).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        return CountUnderWay(begun=(started_at - EPOCH) // ONE_MS, since=(border - EPOCH) // ONE_MS)
 
-    def _add_counted(self, count: CountUnderWay, info: ObjectInfo, item: ForeignObject) -> None:
+    def _add_to_count(self, count: CountUnderWay, info: ObjectInfo, item: ForeignObject) -> None:
         if item.topic not in count.topics and len(count.topics) == MAX_TOPICS:
             count.unnamed += 1
             return
@@ -276,12 +276,12 @@ class Inventory:
                 count.tails = None
 
     def _is_behind(self, folder: str, name: str, span: Window | None) -> bool:
-        """Return True if walks since the last count could not list an object."""
+        """Return True if the last count has counted the object, so that no walk may count it again."""
         if span is not None:
             return span[1] <= self._state.since
         return self._state.tails is not None and name <= self._state.tails.get(folder, "")
 
-    def _end_count(self) -> None:
+    def _finish_count(self) -> None:
         """Make the count the base of the next walks."""
         state = self._state
         count = state.count
@@ -290,13 +290,13 @@ class Inventory:
         topics: dict[str, TopicInventory] = {}
         for name in sorted({*state.topics, *count.topics}):
             previous = state.topics.get(name, TopicInventory())
-            counted = count.topics.get(name, TopicCounting())
-            if not counted.fresh.modified and not previous.objects:
+            counting = count.topics.get(name, TopicCounting())
+            if not counting.fresh.modified and not previous.objects:
                 continue  # the lack of objects was reported
-            fewer = max(0, previous.objects - counted.older.objects - counted.open.objects)
+            fewer = max(0, previous.objects - counting.older.objects - counting.open.objects)
             # Without walks, the numbers stay those of the count.
-            recent = {} if count.tails is not None else {"": (counted.open.objects, counted.open.size)}
-            topics[name] = TopicInventory(counted.older, recent, counted.fresh, fewer, previous.reported)
+            recent = {} if count.tails is not None else {"": (counting.open.objects, counting.open.size)}
+            topics[name] = TopicInventory(counting.older, recent, counting.fresh, fewer, previous.reported)
         state.counted = count.begun
         state.since = count.since
         state.tails = count.tails
@@ -316,12 +316,12 @@ class Inventory:
         try:
             places = self._list_places()
             for place in places:
-                first = self._split_path(state.folder)[0]
-                if place > first:
+                resume_place = self._split_path(state.folder)[0]
+                if place > resume_place:
                     state.walked = {}  # of a folder that is gone
-                if place >= first:
+                if place >= resume_place:
                     self._walk_folder(place)
-                    self._end_place(place)
+                    self._finish_place(place)
         except _OutOfRequests:
             return
         state.folder = state.at = ""
@@ -333,10 +333,10 @@ class Inventory:
         root = self._reader.root
         prefixes = self._judge.prefixes
         if prefixes != [root]:
-            return [self._cut_folder(prefix) for prefix in prefixes]
+            return [self._strip_prefix(prefix) for prefix in prefixes]
         folders: set[str] = set()
         for page in self._list_pages(root, self._reader.delimiter, self._find_tail("")):
-            folders |= {"" for _ in page.objects[:1]} | {self._cut_folder(prefix) for prefix in page.folders}
+            folders |= {"" for _ in page.objects[:1]} | {self._strip_prefix(prefix) for prefix in page.folders}
         return sorted(filter(self._is_open, folders))
 
     def _walk_folder(self, folder: str) -> None:
@@ -350,20 +350,20 @@ class Inventory:
             state.folder, state.at = folder, ""
         span = self._find_span(folder) if folder else None
         is_flat = span is not None and span[0] >= state.since
-        prefix = self._write_prefix(folder)
+        prefix = self._make_prefix(folder)
         start_after = self._find_tail(folder) if span is None else ""
         if path == resume_path:
             start_after = max(start_after, state.at)
         children: set[str] = set()
         for page in self._list_pages(prefix, "" if is_flat else self._reader.delimiter, start_after):
             if not is_listed:
-                self._add_walked(page)
-            children.update(map(self._cut_folder, page.folders))
+                self._add_to_walk(page)
+            children.update(map(self._strip_prefix, page.folders))
         if folder:
             for child in sorted(filter(self._is_open, children), key=self._split_path):
                 self._walk_folder(child)
 
-    def _add_walked(self, page: ListedPage) -> None:
+    def _add_to_walk(self, page: ListedPage) -> None:
         state = self._state
         for info, item in self._judge_page(page):
             folder, name = self._split_key(item.key)
@@ -377,7 +377,8 @@ class Inventory:
         if page.objects:
             state.at = page.objects[-1].key
 
-    def _end_place(self, place: str) -> None:
+    def _finish_place(self, place: str) -> None:
+        """Put the walk's numbers of a place into the topics, in place of those of the walk before."""
         state = self._state
         for topic in state.topics.values():
             topic.recent.pop(place, None)
@@ -396,19 +397,19 @@ class Inventory:
     def _is_open(self, folder: str) -> bool:
         """Return True if walks list a folder, because new objects may come there."""
         span = self._find_span(folder) if folder else None
-        if is_own_document(self._write_prefix(folder), self._config):
+        if is_own_document(self._make_prefix(folder), self._config):
             return False
         return span is None or span[1] > self._state.since
 
     def _find_tail(self, folder: str) -> str:
         """Return the last key of the count in a folder without a time. Empty if there is none."""
         name = (self._state.tails or {}).get(folder, "")
-        return name and self._write_prefix(folder) + name
+        return name and self._make_prefix(folder) + name
 
-    def _write_prefix(self, folder: str) -> str:
+    def _make_prefix(self, folder: str) -> str:
         return f"{self._reader.root}{folder}{self._reader.delimiter}" if folder else self._reader.root
 
-    def _cut_folder(self, prefix: str) -> str:
+    def _strip_prefix(self, prefix: str) -> str:
         return prefix.removeprefix(self._reader.root).removesuffix(self._reader.delimiter)
 
     def _split_key(self, key: str) -> tuple[str, str]:

@@ -88,7 +88,7 @@ class ObjectSet:
         """The object with the records' name: the first existing one of values, key and headers."""
         return self.objects[0]
 
-    def lacks(self, layout: LayoutSettings) -> str:
+    def explain_missing_parts(self, layout: LayoutSettings) -> str:
         """Explain the lack of objects of the records. Without these, keys or values would become null.
 
         Connect writes all parts of each record, but no values of records in the folder of tombstones.
@@ -98,8 +98,10 @@ class ObjectSet:
             "key": layout.keys_format is not None,
             "headers": layout.headers_format is not None,
         }
-        there = {o.part for o in self.objects}
-        missing = " and ".join(_PARTS[part] for part, is_due in expected.items() if is_due and part not in there)
+        existing_parts = {o.part for o in self.objects}
+        missing = " and ".join(
+            _PARTS[part] for part, is_due in expected.items() if is_due and part not in existing_parts
+        )
         return missing and f"object {self.name.key}: its {missing} are not there beside it"
 
 
@@ -158,20 +160,20 @@ class ScanReport:
     def list_bad(self) -> tuple[str, ...]:
         """List the lines of the objects left out, the number without a line, and the parts not read by the file."""
         unnamed = self.unnamed_bad_count
-        more = (f"{unnamed:,} more objects, which are not named, were left out as bad",)
-        unread = self.counts.get("unread_part", 0)
-        parts = (
-            f"{unread:,} objects of keys or headers were not read, since by the connector's file none were kept: "
+        unnamed_lines = (f"{unnamed:,} more objects, which are not named, were left out as bad",)
+        unread_count = self.counts.get("unread_part", 0)
+        unread_lines = (
+            f"{unread_count:,} objects of keys or headers were not read, since by the connector's file none were kept: "
             f"store.kafka.keys and store.kafka.headers"
         )
-        return (*self.bad, *more * bool(unnamed), *(parts,) * bool(unread))
+        return (*self.bad, *unnamed_lines * bool(unnamed), *(unread_lines,) * bool(unread_count))
 
 
 def order_by_name(key: str, place: int | None) -> tuple[str | int, ...]:
     """Return the sort key for objects with the same offset. Without an offset, numbers count: `part-2`, `part-10`."""
     if place is not None:
         return (key,)
-    return tuple(int(text) if at % 2 else text for at, text in enumerate(_DIGITS.split(key)))
+    return tuple(int(text) if number % 2 else text for number, text in enumerate(_DIGITS.split(key)))
 
 
 def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
@@ -187,18 +189,18 @@ def group_objects(objects: Iterable[ForeignObject]) -> list[ObjectGroup]:
 
 
 def _build_sets(objects: Sequence[ForeignObject]) -> tuple[ObjectSet, ...]:
-    of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
+    objects_of_records: dict[tuple[str, int | str], dict[str, ForeignObject]] = {}
     for item in objects:
         position = item.key if item.place is None else item.place
-        of_records.setdefault((item.encoded_partition, position), {})[item.part] = item
-    return tuple(ObjectSet(**parts) for parts in of_records.values())
+        objects_of_records.setdefault((item.encoded_partition, position), {})[item.part] = item
+    return tuple(ObjectSet(**parts) for parts in objects_of_records.values())
 
 
 def select_objects(objects: Iterable[ForeignObject], times: Sequence[Window]) -> list[ForeignObject]:
     """Select the objects with a name in one of the windows, or without a time. Without windows, select all."""
     if not times:
         return list(objects)
-    return [o for o in objects if o.window is None or any(_overlap(o.window, time) for time in times)]
+    return [o for o in objects if o.window is None or any(_do_overlap(o.window, time) for time in times)]
 
 
 def is_covered(window: Window, times: Iterable[Window]) -> bool:
@@ -210,8 +212,8 @@ def is_covered(window: Window, times: Iterable[Window]) -> bool:
     return reached >= window[1]
 
 
-def _overlap(one: Window, other: Window) -> bool:
-    return one[0] < other[1] and one[1] > other[0]
+def _do_overlap(first: Window, second: Window) -> bool:
+    return first[0] < second[1] and first[1] > second[0]
 
 
 @dataclass(frozen=True)
@@ -268,14 +270,14 @@ def read_offset_facts(config: ConnectorConfig, store: ObjectStore, item: Foreign
     info = store.head(item.key)
     if info is None:
         return OffsetFacts(last=item.last_offset)  # opening it will fail
-    count, last = (_parse_number(info.metadata.get(name, "")) for name in (RECORD_COUNT, "last-offset"))
+    count, last_offset = (_parse_number(info.metadata.get(name, "")) for name in (RECORD_COUNT, "last-offset"))
     entry = info.metadata.get(METADATA, "")
     text = _read_beside(config, store, item) if entry == BESIDE else "" if entry == REPEATED else entry
     if text:
         offsets = _parse_offsets(text, item, config.store.limits.block_bytes)
         return OffsetFacts(offsets.count, offsets.last, offsets, is_ours=True)
-    last = item.last_offset if last is None else last
-    return OffsetFacts(count, last, is_ours=bool(entry) or is_written_here(info))
+    last_offset = item.last_offset if last_offset is None else last_offset
+    return OffsetFacts(count, last_offset, is_ours=bool(entry) or is_written_here(info))
 
 
 def _read_beside(config: ConnectorConfig, store: ObjectStore, item: ForeignObject) -> str:

@@ -16,8 +16,8 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Int64s, Pay
 from kafka_s3_platform.sources.objects import ForeignObject, ObjectGroup, OffsetFacts
 
 _VARIABLE = re.compile(r"\{\{\s*(\w+)")
-_ONE = {"topic", "partition", "start_offset", "end_offset"}
-_KNOWN = {*_ONE, "timestamp", "any"}
+_UNIQUE_VARIABLES = {"topic", "partition", "start_offset", "end_offset"}
+_KNOWN_VARIABLES = {*_UNIQUE_VARIABLES, "timestamp", "any"}
 
 FolderKey = tuple[object, ...]
 
@@ -31,25 +31,25 @@ class GroupFolders:
     def __init__(self, config: ConnectorConfig, group: ObjectGroup) -> None:
         layout = config.layout
         has_template = layout.key_layout == "template"
-        names = set(_VARIABLE.findall(layout.file_name_template or "")) if has_template else set[str]()
+        variables = set(_VARIABLE.findall(layout.file_name_template or "")) if has_template else set[str]()
         is_default = layout.partitioner == "Default" and layout.key_layout == "connect"
-        is_one = names <= _ONE if has_template else is_default
-        # Lenses has no `partitioner`: the names show the folders. The window in a name is one object's alone.
+        is_one = variables <= _UNIQUE_VARIABLES if has_template else is_default
+        # Lenses has no `partitioner`: the names show the folders. The window in a name belongs to that object alone.
         self._has_own_times = layout.key_layout == "lenses"
         if self._has_own_times:
             is_one = len({s.name.encoded_partition for s in group.sets}) == 1
         self.is_one = is_one and not any(s.name.is_tombstone for s in group.sets)
         """All objects are in one folder, so an offset between two of them is in no object."""
-        self._is_known = names <= _KNOWN
+        self._is_known = variables <= _KNOWN_VARIABLES
         self.ends: dict[str, int] = {}
         """By object: the first offset of the next one of its folder. It holds lower ones."""
-        before: dict[FolderKey, str] = {}
+        last_keys: dict[FolderKey, str] = {}
         for item in (s.name for s in group.sets if s.name.first_offset is not None):
             folder = self.of(item)
-            if folder in before and item.first_offset is not None:
-                self.ends[before[folder]] = item.first_offset
+            if folder in last_keys and item.first_offset is not None:
+                self.ends[last_keys[folder]] = item.first_offset
             if folder is not None:
-                before[folder] = item.key
+                last_keys[folder] = item.key
 
     def of(self, item: ForeignObject) -> FolderKey | None:
         """Return the folder of an object. None if objects of the same folder may overlap."""
@@ -91,7 +91,7 @@ def find_extent(item: ForeignObject, facts: OffsetFacts, count: int, end_in_fold
 
 @dataclass
 class Reach:
-    """The end of the records of a group so far.
+    """How far the records of a group were read: ends of offsets, to assign positions and to find gaps and overlaps.
 
     `next` is the least possible offset of the next position. `reached` is the offset after all known offsets. `blurred`
     is the offset after all records of unknown offsets, and after their positions. `ends` maps each folder to the end of
@@ -113,10 +113,10 @@ class Reach:
         Records keep their own offsets if these ascend. The others count on from the record before.
         """
         size = len(batch)
-        actual = np.full(size, -1, np.int64) if batch.offsets is None else batch.offsets
+        own_offsets = np.full(size, -1, np.int64) if batch.offsets is None else batch.offsets
         # `base` is the offset minus the row. Its running maximum keeps known offsets and counts on behind them.
-        base = np.where(actual >= 0, actual - np.arange(size), -(2**62))
-        base[0] = max(base[0], self.next, first if first is not None and actual[0] < 0 else -1)
+        base = np.where(own_offsets >= 0, own_offsets - np.arange(size), -(2**62))
+        base[0] = max(base[0], self.next, first if first is not None and own_offsets[0] < 0 else -1)
         offsets: Int64s = np.maximum.accumulate(base) + np.arange(size)
         self.put(int(offsets[-1]) + 1)
         return offsets
@@ -141,8 +141,8 @@ class Reach:
             return None
         if item.first_offset < self.dense_end:
             return item.first_offset
-        inside = (last for last in self.lasts if extent.is_dense and item.first_offset <= last < extent.end)
-        return next(inside, None)
+        inner_offsets = (last for last in self.lasts if extent.is_dense and item.first_offset <= last < extent.end)
+        return next(inner_offsets, None)
 
     def note_extent(self, extent: PositionBounds, folder: FolderKey | None) -> None:
         """Add an object without known offsets, with records up to the end of `extent` at least."""
@@ -177,12 +177,12 @@ class Merged:
         if cursor.fill():
             self._cursors.append(cursor)
 
-    def before(self, end: int | None) -> Iterator[ConnectBatch]:
+    def take_before(self, end: int | None) -> Iterator[ConnectBatch]:
         """Return the records below offset `end`; None: all records."""
-        while due := [c for c in self._cursors if end is None or c.head < end]:
+        while cursors := [c for c in self._cursors if end is None or c.head < end]:
             # Beyond the last offset of any current batch, its next batch may hold lower offsets than the others.
-            horizon = min([c.last + 1 for c in due] + ([] if end is None else [end]))
-            parts = [(c.key, c.take(horizon)) for c in due if c.head < horizon]
+            horizon = min([c.last + 1 for c in cursors] + ([] if end is None else [end]))
+            parts = [(c.key, c.take(horizon)) for c in cursors if c.head < horizon]
             yield from merge_in_order(parts, self._repeated)
             self._cursors = [c for c in self._cursors if c.fill()]
 
@@ -228,8 +228,8 @@ class _Cursor:
         return True
 
 
-def merge_in_order(parts: Sequence[tuple[str, ConnectBatch]], repeated: Repeated) -> Iterator[ConnectBatch]:
-    """Merge batches, each with its object's key, by offset. Keep the first of the records with equal offsets."""
+def merge_in_order(parts: Sequence[tuple[str, ConnectBatch]], report_repeated: Repeated) -> Iterator[ConnectBatch]:
+    """Merge batches, each with its object's key, by offset. Of records with equal offsets, keep and yield the first."""
     if not parts:
         return
     if len(parts) == 1 and (np.diff(parts[0][1].offsets) > 0).all():
@@ -238,12 +238,12 @@ def merge_in_order(parts: Sequence[tuple[str, ConnectBatch]], repeated: Repeated
     offsets = np.concatenate([batch.offsets for _, batch in parts])
     ends = np.cumsum([batch.num_rows for _, batch in parts])
     order: Positions = np.argsort(offsets, kind="stable")
-    is_again = np.append(False, np.diff(offsets[order]) == 0)
-    again = order[is_again]
-    of_parts = np.searchsorted(ends, again, side="right")
-    for at in np.unique(of_parts).tolist():
-        repeated(parts[at][0], offsets[again[of_parts == at]])
-    yield from _arrange_rows([batch for _, batch in parts], ends, order[~is_again])
+    is_repeat = np.append(False, np.diff(offsets[order]) == 0)
+    repeats = order[is_repeat]
+    part_of_repeat = np.searchsorted(ends, repeats, side="right")
+    for number in np.unique(part_of_repeat).tolist():
+        report_repeated(parts[number][0], offsets[repeats[part_of_repeat == number]])
+    yield from _arrange_rows([batch for _, batch in parts], ends, order[~is_repeat])
 
 
 def _arrange_rows(batches: Sequence[ConnectBatch], ends: Positions, order: Positions) -> Iterator[ConnectBatch]:
@@ -254,10 +254,10 @@ def _arrange_rows(batches: Sequence[ConnectBatch], ends: Positions, order: Posit
         yield ConnectBatch(records, key, value).take(order)
         return
     # Payloads of several kinds cannot be joined: yield each run of rows from the same batch.
-    of_batches = np.searchsorted(ends, order, side="right")
-    for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(of_batches)) + 1):
-        at = int(of_batches[run[0]])
-        yield batches[at].take(order[run] - (int(ends[at - 1]) if at else 0))
+    batch_of_row = np.searchsorted(ends, order, side="right")
+    for run in np.split(np.arange(len(order)), np.flatnonzero(np.diff(batch_of_row)) + 1):
+        number = int(batch_of_row[run[0]])
+        yield batches[number].take(order[run] - (int(ends[number - 1]) if number else 0))
 
 
 def _join_payloads(payloads: Sequence[Payload]) -> Payload | None:

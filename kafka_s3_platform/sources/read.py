@@ -98,9 +98,9 @@ class ForeignStream:
         source = config.source or SourceSettings()
         is_csv = "csv" in {source.bare, config.layout.format.removeprefix("aiven.")}
         self._csv_fields = {"key", "value"} & {*(source.fields or ["value"])} if is_csv else ()
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._tolerance = Tolerance(self._config, self._group, self._left_out)
         self.report.ends_open = self._contents.ends_open
         self._positions = Reach()
@@ -118,27 +118,27 @@ class ForeignStream:
         """Read the records with their keys and values as payloads."""
         if self._by_offset and not self._is_order_certain():
             # A refusal must come before the first record goes out, so all objects are read once without sending.
-            for _ in self._in_order():
+            for _ in self._read_in_order():
                 pass
-        yield from self._in_order()
+        yield from self._read_in_order()
 
-    def _in_order(self) -> Iterator[ConnectBatch]:
-        self._begin()
-        sets = self._sets()
-        for at, (first, objects) in enumerate(sets):
+    def _read_in_order(self) -> Iterator[ConnectBatch]:
+        self._reset()
+        sets = self._list_sets()
+        for number, (first, objects) in enumerate(sets):
             # Sets are in order of their first offsets: no later one holds a record before the end, or below `first`.
             if first >= self._end:
                 break
-            for batch in self._merged.before(first):
-                yield self._counted(batch)
+            for batch in self._merged.take_before(first):
+                yield self._count_records(batch)
             if self._tolerance.leaves_out(objects.name):
                 self._positions.is_whole = False
-            elif line := objects.lacks(self._config.layout):
-                self._is_bad(objects.name, IntegrityError(line))
+            elif line := objects.explain_missing_parts(self._config.layout):
+                self._skip_or_fail(objects.name, IntegrityError(line))
             else:
-                yield from self._read_set(objects, [s for _, s in sets[at + 1 : at + 3]])
-        for batch in self._merged.before(None):
-            yield self._counted(batch)
+                yield from self._read_set(objects, [s for _, s in sets[number + 1 : number + 3]])
+        for batch in self._merged.take_before(None):
+            yield self._count_records(batch)
         if self._by_offset and self._end < MAX_OFFSET and sets:
             # The user named the end, so records up to there are missing if no object has them.
             self._report_gap(sets[-1][1].name, self._end)
@@ -148,94 +148,102 @@ class ForeignStream:
         if self._has_offsets:
             return True
         try:
-            before = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
+            items = [s.name for s in self._group.sets if (s.name.first_offset or 0) < self._end]
             # One at a time: the offsets of all objects at once may be many.
-            facts = (read_offset_facts(self._config, self._store, item) for item in before)
+            facts = (read_offset_facts(self._config, self._store, item) for item in items)
             return all(t.offsets is not None or (self._folders.is_one and not t.is_ours) for t in facts)
         except IntegrityError:
             return False
 
-    def _sets(self) -> list[tuple[int, ObjectSet]]:
+    def _list_sets(self) -> list[tuple[int, ObjectSet]]:
         """List the sets by first offset. If the records have offsets but the name has none, read the records for it."""
         if not self._has_offsets:
             return [(s.name.first_offset or 0, s) for s in self._group.sets]
-        begins = [(self._least(s) if s.name.first_offset is None else s.name.first_offset, s) for s in self._group.sets]
+        begins = [
+            (self._find_least_offset(s) if s.name.first_offset is None else s.name.first_offset, s)
+            for s in self._group.sets
+        ]
         return sorted(((first, s) for first, s in begins if first is not None), key=lambda begin: begin[0])
 
     def _read_set(self, objects: ObjectSet, following: Sequence[ObjectSet]) -> Iterator[ConnectBatch]:
-        """Read an object. Records with known offsets go out later, merged with others; the rest goes out at once."""
+        """Read an object. Return its records now if they have no known offsets. Others are merged and come later."""
         try:
             facts = read_offset_facts(self._config, self._store, objects.name)
         except IntegrityError as err:
-            self._is_bad(objects.name, err)
+            self._skip_or_fail(objects.name, err)
             return
         if objects.name.first_offset is not None:
             self._report_gap(objects.name, objects.name.first_offset)
-        if self._has_offsets or (facts.offsets is not None and self._is_clear(facts.offsets.first)):
+        if self._has_offsets or (facts.offsets is not None and self._is_beyond_positions(facts.offsets.first)):
             if facts.last is None or facts.last >= self._start:
-                self._merge(objects, facts)
+                self._add_to_merge(objects, facts)
             else:
                 self._positions.note_offsets(facts.last)
-        elif self._is_past(facts, following):
+        elif self._is_before_start(facts, following):
             self._positions.is_whole = False
         else:
             # Positions follow all records with known offsets that were read so far.
-            for batch in self._merged.before(None):
-                yield self._counted(batch)
-            yield from self._by_position(objects, facts)
+            for batch in self._merged.take_before(None):
+                yield self._count_records(batch)
+            yield from self._read_by_position(objects, facts)
 
-    def _is_clear(self, first: int) -> bool:
-        """Return True if no record of unknown offset lies at this offset or behind it."""
+    def _is_beyond_positions(self, first: int) -> bool:
+        """Return True if this offset lies beyond all records with an unknown offset, and beyond their positions."""
         return first >= self._positions.blurred
 
-    def _merge(self, objects: ObjectSet, facts: OffsetFacts) -> None:
-        """Read an object of records with offsets. All records before its first offset went out already."""
+    def _add_to_merge(self, objects: ObjectSet, facts: OffsetFacts) -> None:
+        """Check an object of records with offsets, and add it to those that are merged by offset.
+
+        All records before its first offset were returned already.
+        """
         item = objects.name
         summary = OffsetSummary()
-        checked = self._check(
-            item, partial(self._summarize, objects, facts, summary), partial(self._fault_of_offsets, item, summary)
+        checked_object = self._check(
+            item, partial(self._summarize, objects, facts, summary), partial(self._explain_offset_fault, item, summary)
         )
-        if checked is None:
+        if checked_object is None:
             return
         if summary.least is None:
-            self._report_bad(item, checked)
+            self._report_bad(item, checked_object)
             return
         if item.first_offset is None:
             self._report_gap(item, summary.least)
         is_ascending = summary.is_ascending
         self._positions.note_offsets(summary.greatest)
-        selected = map(partial(self._select_records, item), checked.batches)
-        batches: Iterator[ConnectBatch] = (batch for batch in selected if batch.num_rows)
-        if not is_ascending and not checked.is_in_memory:
-            what = f"object {item.key}: its offsets do not ascend, and it is too large to be sorted in memory"
-            self._is_bad(item, IntegrityError(what))
+        selected_batches = map(partial(self._select_records, item), checked_object.batches)
+        batches: Iterator[ConnectBatch] = (batch for batch in selected_batches if batch.num_rows)
+        if not is_ascending and not checked_object.is_in_memory:
+            line = f"object {item.key}: its offsets do not ascend, and it is too large to be sorted in memory"
+            self._skip_or_fail(item, IntegrityError(line))
             return
         if not is_ascending:
             batches = merge_in_order([(item.key, batch) for batch in batches], self._tolerance.skip_repeated)
-        self._merged.add(item.key, batches, checked.memory_bytes)
+        self._merged.add(item.key, batches, checked_object.memory_bytes)
 
-    def _least(self, objects: ObjectSet) -> int | None:
+    def _find_least_offset(self, objects: ObjectSet) -> int | None:
         """Find the least offset in an object without one in its name. None if the object is bad or empty."""
         summary = OffsetSummary()
         if self._tolerance.leaves_out(objects.name):
             return None
-        opened = partial(self._summarize, objects, OffsetFacts(), summary)
-        checked = self._check(objects.name, opened, partial(self._fault_of_offsets, objects.name, summary))
-        if checked is not None and summary.least is None:
-            self._report_bad(objects.name, checked)
+        open_batches = partial(self._summarize, objects, OffsetFacts(), summary)
+        checked_object = self._check(
+            objects.name, open_batches, partial(self._explain_offset_fault, objects.name, summary)
+        )
+        if checked_object is not None and summary.least is None:
+            self._report_bad(objects.name, checked_object)
         return summary.least
 
-    def _report_bad(self, item: ForeignObject, checked: CheckedObject) -> None:
+    def _report_bad(self, item: ForeignObject, checked_object: CheckedObject) -> None:
         """Report why the records of an object are bad. It has no good record, so nothing is sent."""
-        for batch in checked.batches:
+        for batch in checked_object.batches:
             self._select_records(item, batch)
 
     def _summarize(self, objects: ObjectSet, facts: OffsetFacts, summary: OffsetSummary) -> Iterator[ReadBatch]:
-        for batch in self._with_offsets(objects, facts):
+        for batch in self._read_with_offsets(objects, facts):
             summary.add(batch)
             yield batch
 
-    def _with_offsets(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ReadBatch]:
+    def _read_with_offsets(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ReadBatch]:
         """Read the records of an object with their known offsets. A record without one is bad."""
         blocks = None if facts.offsets is None else self._select_by_offsets(objects, facts.offsets)
         row, end = (0, facts.count) if blocks is None else blocks.rows
@@ -247,44 +255,47 @@ class ForeignStream:
             else:
                 yield replace(batch, offsets=facts.offsets.of(row, len(batch)))
             row += len(batch)
-        if what := _explain_cut_off(objects.name, row, end):
-            raise IntegrityError(what)
+        if line := _explain_cut_off(objects.name, row, end):
+            raise IntegrityError(line)
 
     def _select_by_offsets(self, objects: ObjectSet, offsets: KeptOffsets) -> BlockSelection | None:
         blocks = self._contents.blocks(objects)
         if blocks is None:
             return None
-        if what := _explain_cut_off(objects.name, sum(b.num_records for b in blocks), offsets.count):
-            raise IntegrityError(what)
-        return select_blocks_by_offsets(blocks, offsets, *self._window_of_blocks(objects))
+        if line := _explain_cut_off(objects.name, sum(b.num_records for b in blocks), offsets.count):
+            raise IntegrityError(line)
+        return select_blocks_by_offsets(blocks, offsets, *self._find_block_window(objects))
 
-    def _window_of_blocks(self, objects: ObjectSet) -> tuple[int, int]:
-        """Return the offsets to read blocks for. All, if a bad object is skipped or keys or headers lie beside it."""
+    def _find_block_window(self, objects: ObjectSet) -> tuple[int, int]:
+        """Return the window of offsets whose blocks are read.
+
+        All blocks are read if bad objects are skipped, or if keys or headers lie beside the values.
+        """
         is_whole = not self._tolerance.fails or len(objects.objects) > 1
         return (0, MAX_OFFSET) if is_whole else (self._start, self._end)
 
-    def _fault_of_offsets(self, item: ForeignObject, summary: OffsetSummary, _: int, bad: dict[int, str]) -> str:
-        if what := self._tolerance.explain_bad_lines(item, bad):
-            return what
+    def _explain_offset_fault(self, item: ForeignObject, summary: OffsetSummary, _: int, bad: dict[int, str]) -> str:
+        if line := self._tolerance.explain_bad_lines(item, bad):
+            return line
         if summary.least is not None and item.first_offset is not None and summary.least < item.first_offset:
             return f"object {item.key} holds offset {summary.least}, but by its name it begins at {item.first_offset}"
         return ""
 
-    def _by_position(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ConnectBatch]:
-        """Read the records of an object without their offsets. They follow all records that went out."""
+    def _read_by_position(self, objects: ObjectSet, facts: OffsetFacts) -> Iterator[ConnectBatch]:
+        """Read an object whose records have no known offsets. Number them on from the records returned before."""
         item = objects.name
         try:
             blocks = self._select_by_counts(objects)
         except IntegrityError as err:
-            self._is_bad(item, err)
+            self._skip_or_fail(item, err)
             return
-        checked: CheckedObject | None = None
-        left_out = 0 if blocks is None else blocks.left_out_count
-        if blocks is None or left_out < blocks.record_count:
-            opened = partial(self._contents.records, objects, blocks)
-            checked = self._check(item, opened, partial(self._fault, item, facts, left_out))
-        if checked is not None or blocks is not None:
-            count = left_out + (0 if checked is None else checked.count)
+        checked_object: CheckedObject | None = None
+        left_out_count = 0 if blocks is None else blocks.left_out_count
+        if blocks is None or left_out_count < blocks.record_count:
+            open_batches = partial(self._contents.records, objects, blocks)
+            checked_object = self._check(item, open_batches, partial(self._explain_fault, item, facts, left_out_count))
+        if checked_object is not None or blocks is not None:
+            count = left_out_count + (0 if checked_object is None else checked_object.count)
             extent = find_extent(item, facts, count, self._folders.ends.get(item.key))
             self.report.unnamed_object_count += item.place is None
             # Before the first record goes out, because it may refuse the window.
@@ -294,8 +305,8 @@ class ForeignStream:
             self._positions.note_extent(extent, self._folders.of(item))
             if blocks is not None:
                 self._positions.put(blocks.next_offset)
-        is_proven = checked is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
-        for batch in () if checked is None else checked.batches:
+        is_proven = checked_object is not None and extent.is_dense and self._positions.next <= (extent.first or 0)
+        for batch in () if checked_object is None else checked_object.batches:
             yield from self._place_records(objects.name, extent.first, batch, is_proven=is_proven)
         if blocks is not None:
             # Blocks behind the window count too: the positions of the next object must not depend on the window.
@@ -305,14 +316,16 @@ class ForeignStream:
         blocks = self._contents.blocks(objects)
         if blocks is None:
             return None
-        return select_blocks_by_counts(blocks, self._positions.next, *self._window_of_blocks(objects))
+        return select_blocks_by_counts(blocks, self._positions.next, *self._find_block_window(objects))
 
-    def _fault(self, item: ForeignObject, facts: OffsetFacts, left_out: int, read: int, bad: dict[int, str]) -> str:
-        """Explain the fault of an object with `read` and `left_out` records. Empty: there is none."""
-        count = read + left_out
-        if what := self._tolerance.explain_bad_lines(item, bad) or _explain_cut_off(item, count, facts.count):
-            return what
-        return "" if facts.is_ours or not read else self._explain_place(item, facts, count)
+    def _explain_fault(
+        self, item: ForeignObject, facts: OffsetFacts, left_out_count: int, read_count: int, bad: dict[int, str]
+    ) -> str:
+        """Explain the fault of an object with this number of read and left out records. Empty: there is none."""
+        count = read_count + left_out_count
+        if line := self._tolerance.explain_bad_lines(item, bad) or _explain_cut_off(item, count, facts.count):
+            return line
+        return "" if facts.is_ours or not read_count else self._explain_place(item, facts, count)
 
     def _explain_place(self, item: ForeignObject, facts: OffsetFacts, count: int) -> str:
         """Explain why an object of so many records cannot have the offset in its name. Empty: it can."""
@@ -329,12 +342,12 @@ class ForeignStream:
         if first < end:
             return (
                 f"object {item.key} begins at offset {first}, but the objects before it hold records up to {end - 1}:"
-                f" {_TWICE}"
+                f" {_TWICE_ADVICE}"
             )
         if (shared := self._positions.find_shared(extent, item)) is not None:
             return (
                 f"object {item.key} holds offset {shared}, and so does an object before it, by their names and numbers"
-                f" of records: {_TWICE}"
+                f" of records: {_TWICE_ADVICE}"
             )
         if item.first_offset is not None and item.last_offset is not None and count > item.last_offset - first + 1:
             return f"object {item.key} holds {count} records, more than its name has offsets"
@@ -356,14 +369,14 @@ class ForeignStream:
 
     def _report_gap(self, item: ForeignObject, first: int) -> None:
         """Report the offsets between the objects before and this one, at `first`, that are in no object."""
-        at = self._positions
-        start = max(at.reached, self._start)
+        positions = self._positions
+        start = max(positions.reached, self._start)
         end = min(first, self._end)
-        if not at.is_whole or start >= end:
+        if not positions.is_whole or start >= end:
             return
         if not self._folders.is_one:
             # The last records of the objects before may lie behind this one's first, unless their offsets are known.
-            self.report.unordered_count += at.blurred >= at.reached
+            self.report.unordered_count += positions.blurred >= positions.reached
             return
         self.report.gap_count += 1
         if len(self.report.gaps) < MAX_LINES:
@@ -375,29 +388,31 @@ class ForeignStream:
             missing = MissingRecords.of(item.topic, item.kafka_partition, OffsetRange(start, end), why)
             self.report.gaps.append(missing)
 
-    def _is_past(self, facts: OffsetFacts, following: Sequence[ObjectSet]) -> bool:
+    def _is_before_start(self, facts: OffsetFacts, following: Sequence[ObjectSet]) -> bool:
         """Return True if names alone prove all of an object to lie before the start.
 
         The last object before the start is read too, as it may reach behind the start. So both of the next two objects
         have to begin at the start or before it. Our own objects may overlap: their names prove nothing.
         """
         ends = [s.name.first_offset for s in following]
-        are_before = [end is not None and end <= self._start for end in ends]
-        return are_before == [True, True] and self._folders.is_one and not facts.is_ours
+        begin_early = [end is not None and end <= self._start for end in ends]
+        return begin_early == [True, True] and self._folders.is_one and not facts.is_ours
 
     def _check(
-        self, item: ForeignObject, opened: Callable[[], Iterator[ReadBatch]], fault: Complaint
+        self, item: ForeignObject, open_batches: Callable[[], Iterator[ReadBatch]], explain_fault: Complaint
     ) -> CheckedObject | None:
         """Read and check all of an object. Return None if it is bad and skipped."""
         try:
             # All open objects together hold at most HOLD_BYTES.
-            room = HOLD_BYTES - self._merged.memory_bytes
-            return check_object(opened, fault, item.key, self._config.store.limits.bad_records, room)
+            free_bytes = HOLD_BYTES - self._merged.memory_bytes
+            return check_object(
+                open_batches, explain_fault, item.key, self._config.store.limits.bad_records, free_bytes
+            )
         except IntegrityError as err:
-            self._is_bad(item, err)
+            self._skip_or_fail(item, err)
             return None
 
-    def _is_bad(self, item: ForeignObject, err: IntegrityError) -> None:
+    def _skip_or_fail(self, item: ForeignObject, err: IntegrityError) -> None:
         """Skip the object and report it, or fail."""
         self._tolerance.skip_object(item, err, max(self._positions.blurred, item.first_offset or 0))
         self._positions.is_whole = False
@@ -414,7 +429,7 @@ class ForeignStream:
             self.report.position_count += positions
             self.report.unnamed_count += positions if item.place is None else 0
             self.report.tombstone_count += batch.num_rows if item.is_tombstone else 0
-            yield self._counted(batch)
+            yield self._count_records(batch)
 
     def _select_records(self, item: ForeignObject, read_batch: ReadBatch) -> ConnectBatch:
         """Return the records of a batch in the window, without the bad ones."""
@@ -424,7 +439,7 @@ class ForeignStream:
         self._tolerance.skip_records(item, read_batch.bad)
         return batch.take(np.flatnonzero(in_window))
 
-    def _counted(self, batch: ConnectBatch) -> ConnectBatch:
+    def _count_records(self, batch: ConnectBatch) -> ConnectBatch:
         self.report.record_count += batch.num_rows
         for name in self._csv_fields:
             lengths = pc.fill_null(pc.binary_length(batch.records.column(name)), 0)
@@ -436,7 +451,7 @@ class ForeignStream:
         return batch
 
 
-_TWICE = (
+_TWICE_ADVICE = (
     "records would come twice. Or they lie between one another, as in this platform's objects of several schemas if "
     "these were copied without their metadata: copy them again with it"
 )

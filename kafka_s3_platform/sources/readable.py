@@ -90,9 +90,9 @@ def read_objects(config: ConnectorConfig, topic: str, window: Window | None, run
     groups = group_objects(select_objects(listing, (window,) if window else ()))
     tasks = [ReadTask(config, group) for group in groups]
     results = runner.run_grouped(read_group, tasks, config.tasks_max, lambda task: task.group.size)
-    read = sorted(results, key=lambda group: group.kafka_partition)
+    read_groups = sorted(results, key=lambda group: group.kafka_partition)
     misnamed = tuple(_choose_lines(config, topic, listing.report.bad))
-    return ReadableReport(tuple(read), misnamed, listing.report.unnamed_bad_count, listing.searched())
+    return ReadableReport(tuple(read_groups), misnamed, listing.report.unnamed_bad_count, listing.describe_search())
 
 
 def read_group(task: ReadTask, _: Attempt) -> ReadGroup:

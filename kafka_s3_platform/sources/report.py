@@ -79,30 +79,30 @@ def explain_doubt(config: ConnectorConfig, values: Sequence[object]) -> str:
     """Explain why an object's values look like more than values. Empty if they do not."""
     if find_format(config.layout.format).envelope is not None:
         return ""
-    first = _look_into(next((value for value in values if value is not None), None))
-    if isinstance(first, list) and len(values) == 1 and len(first) > 1:
+    first_value = _parse_json_text(next((value for value in values if value is not None), None))
+    if isinstance(first_value, list) and len(values) == 1 and len(first_value) > 1:
         return (
-            f"an object holds one record, which is a JSON array of {len(first):,} elements, and is sent as one. If "
-            f"each element is a record, read it with a file of Aiven's class: format.output.type=json and "
+            f"an object holds one record, which is a JSON array of {len(first_value):,} elements, and is sent as one. "
+            f"If each element is a record, read it with a file of Aiven's class: format.output.type=json and "
             f"format.output.envelope=false"
         )
-    names = set(first) if isinstance(first, Mapping) else set[str]()
-    metadata = first.get("metadata") if isinstance(first, Mapping) else None
+    names = set(first_value) if isinstance(first_value, Mapping) else set[str]()
+    metadata = first_value.get("metadata") if isinstance(first_value, Mapping) else None
     if names <= _LENSES and isinstance(metadata, Mapping) and {"topic", "partition", "offset"} <= set(metadata):
-        how = "Lenses' ('store.envelope'=true in the KCQL, or input.format=lenses.*)"
+        remedy = "Lenses' ('store.envelope'=true in the KCQL, or input.format=lenses.*)"
     elif names <= _AIVEN and "value" in names and len(names) > 1:
-        how = "Aiven's (format.output.envelope=true and format.output.fields)"
+        remedy = "Aiven's (format.output.envelope=true and format.output.fields)"
     elif names & _CONTENT and len({str(name).removeprefix("kafka_") for name in names} & _PLACE) > 1:
-        how = "another tool's: copy its objects as values alone, or as one of the envelopes that are read"
+        remedy = "another tool's: copy its objects as values alone, or as one of the envelopes that are read"
     else:
         return ""
     return (
         f"values have the fields {', '.join(sorted(names))}, as whole records in an envelope have, and by the "
-        f"connector's file they are sent as values alone. If it is an envelope, it is {how}"
+        f"connector's file they are sent as values alone. If it is an envelope, it is {remedy}"
     )
 
 
-def _look_into(value: object) -> object:
+def _parse_json_text(value: object) -> object:
     """Parse a text of JSON, whatever its converter. Return all else as it is."""
     if not isinstance(value, str | bytes) or len(value) > _MOST_BYTES:
         return value
@@ -181,15 +181,20 @@ class ReadReport:
     skipped_record_count: int = 0
     bad_objects: dict[str, BadObject] = field(default_factory=dict)
 
-    def notes(self, config: ConnectorConfig) -> list[str]:
+    def list_notes(self, config: ConnectorConfig) -> list[str]:
         """Return the sentences for the restore's report, some of them doubts."""
         how = explain_reading(
             config.layout, self.record_count, self.position_count, self.unnamed_count, self.timeless_count
         )
-        notes = (self._order(), self._counts(), self._of_layout(config.layout), self._pieces(config))
-        return [*how, *chain.from_iterable(notes), *self._times(config)]
+        notes = (
+            self._describe_order(),
+            self._describe_counts(),
+            self._describe_layout(config.layout),
+            self._describe_pieces(config),
+        )
+        return [*how, *chain.from_iterable(notes), *self._describe_times(config)]
 
-    def _order(self) -> Iterator[DoubtNote]:
+    def _describe_order(self) -> Iterator[DoubtNote]:
         if self.unnamed_count and self.unnamed_object_count > 1:
             yield DoubtNote(
                 f"order is by file: neither {self.unnamed_count} records nor the names of their objects have offsets;"
@@ -207,7 +212,7 @@ class ReadReport:
                 f" lay between those of another"
             )
 
-    def _pieces(self, config: ConnectorConfig) -> Iterator[str]:
+    def _describe_pieces(self, config: ConnectorConfig) -> Iterator[str]:
         if config.layout.format != "bytes" or config.layout.bytes_separator == "length":
             return
         is_sure = not self.unnamed_count or (config.source or SourceSettings()).separator_is_named
@@ -216,14 +221,15 @@ class ReadReport:
             " without one at its end is complete, cannot be proven; if no value holds one, set"
             " format.bytearray.separator"
         )
-        closed = sum(not is_open for is_open in self.ends_open.values())
-        if 0 < closed < len(self.ends_open):
+        closed_count = sum(not is_open for is_open in self.ends_open.values())
+        if 0 < closed_count < len(self.ends_open):
             yield DoubtNote(
-                f"{closed} objects end with a separator, and {len(self.ends_open) - closed} do not: if no separator was"
-                f" written behind the last record, that of each of the {closed} is empty, and was not restored"
+                f"{closed_count} objects end with a separator, and {len(self.ends_open) - closed_count} do not: if no "
+                f"separator was"
+                f" written behind the last record, that of each of the {closed_count} is empty, and was not restored"
             )
 
-    def _times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:
+    def _describe_times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:
         name = (config.source or SourceSettings()).timestamp_field
         if name and NO_TIMESTAMP < self.newest < _YEAR_MS:
             yield DoubtNote(
@@ -231,7 +237,7 @@ class ReadReport:
                 f" (archive.source.timestamp.field) holds seconds, or no time: it has to hold milliseconds"
             )
 
-    def _counts(self) -> Iterator[str]:
+    def _describe_counts(self) -> Iterator[str]:
         if self.timeless_count:
             yield (
                 f"{self.timeless_count} records: no object has their timestamp; the target's is the time of the"
@@ -242,7 +248,7 @@ class ReadReport:
         if self.skipped_records:
             yield f"{self.skipped_record_count} records were skipped: {'; '.join(self.skipped_records[:_NAMED])}"
 
-    def _of_layout(self, layout: LayoutSettings) -> Iterator[str]:
+    def _describe_layout(self, layout: LayoutSettings) -> Iterator[str]:
         if layout.partitioner in {"Hourly", "Daily", "TimeBased"} and layout.timestamp_extractor == "Wallclock":
             yield "times of folders are those of archiving, not the records' own timestamps"
         if self.empty_count:
@@ -313,8 +319,8 @@ class Tolerance:
         Raises:
             IntegrityError: nothing is tolerated.
         """
-        shown = f"offset {offsets[0]}" + (f" and {len(offsets) - 1} others" if len(offsets) > 1 else "")
-        line = f"object {key}: it holds {shown} again, as it did before, or an object before it"
+        offset_text = f"offset {offsets[0]}" + (f" and {len(offsets) - 1} others" if len(offsets) > 1 else "")
+        line = f"object {key}: it holds {offset_text} again, as it did before, or an object before it"
         if self.fails:
             where = f"{self._group.topic}-{self._group.kafka_partition}"
             raise IntegrityError(f"{where}: {line}: records would come twice")

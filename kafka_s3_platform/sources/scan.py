@@ -29,13 +29,13 @@ _FOLDERS = ("index_dir", "restore_dir")
 
 logger = logging.getLogger(__name__)
 
-_WRONG: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
+_WRONG_KEY_PROBLEMS: tuple[Problem, ...] = ("unparsable", "misplaced", "topic")
 """Problems of a key for `behavior.on.error` to decide."""
 
 LISTED_OUTSIDE = 100_000
 """Most keys of the bucket to list for the count outside of `topics.dir`: a bucket may hold millions."""
 
-_INSTEAD: Mapping[Problem, str] = {
+_PROBLEM_TEXTS: Mapping[Problem, str] = {
     "outside": "lie outside of that folder",
     "extension": "end otherwise",
     "other_format": "are named as objects of the topic, but for their endings",
@@ -72,7 +72,7 @@ def is_own_document(key: str, config: ConnectorConfig) -> bool:
 
 
 class KeyJudge:
-    """Judges keys one by one. `report` counts odd keys, `wrong` has a line for each wrong key.
+    """Decides for each key whether it is an object of the source. `report` counts odd keys, `wrong` lists wrong ones.
 
     Raises ConfigError as `new_key_reader` does.
     """
@@ -104,11 +104,11 @@ class KeyJudge:
         is_folder = info.key.endswith("/") and not info.size
         if is_folder or is_own_document(info.key, self._config):
             return None  # a folder's own marker, or a document of ours
-        read = self.reader.read(info.key)
-        if (isinstance(read, Refusal) or not info.size) and is_marker(info.key.rpartition("/")[2]):
+        result = self.reader.read(info.key)
+        if (isinstance(result, Refusal) or not info.size) and is_marker(info.key.rpartition("/")[2]):
             self.report.add("marker")
             return None
-        read_key = self._refused(read, info.key) if isinstance(read, Refusal) else read
+        read_key = self._report_refusal(result, info.key) if isinstance(result, Refusal) else result
         if read_key is None:
             return None
         if not self.is_wanted(read_key.segment.topic):
@@ -126,26 +126,26 @@ class KeyJudge:
         if self.behavior == "log":
             logger.warning("%s", line)
 
-    def _refused(self, refusal: Refusal, key: str) -> ReadKey | None:
+    def _report_refusal(self, refusal: Refusal, key: str) -> ReadKey | None:
         """Report a refused key. Return its facts if it is read anyway: it lies in another topic's folder."""
         line = f"object {key}: {refusal.reason}"
-        if refusal.problem in _WRONG:
+        if refusal.problem in _WRONG_KEY_PROBLEMS:
             self.refuse(refusal.problem, line)
         elif refusal.problem == "extension" and names_part(key):
             self.report.add("unread_part")
-        elif refusal.problem == "extension" and self._is_of_other_format(key, refusal.endings):
+        elif refusal.problem == "extension" and self._has_other_format(key, refusal.endings):
             self.report.add("other_format", f"{line}, by which it would be read: a file of its format restores it")
         else:
             self.report.add(refusal.problem, "" if refusal.problem == "index" else line)
         return refusal.read
 
-    def _is_of_other_format(self, key: str, endings: Sequence[str]) -> bool:
+    def _has_other_format(self, key: str, endings: Sequence[str]) -> bool:
         """Return True if a key with the file's ending in place of its own would be a selected object's."""
         folder, delimiter, name = key.rpartition(self.reader.delimiter)
         parts = name.split(".")
         stems = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-        reads = (self.reader.read(f"{folder}{delimiter}{stem}{endings[0]}") for stem in stems)
-        return any(isinstance(read, ReadKey) and self.is_wanted(read.segment.topic) for read in reads)
+        results = (self.reader.read(f"{folder}{delimiter}{stem}{endings[0]}") for stem in stems)
+        return any(isinstance(read, ReadKey) and self.is_wanted(read.segment.topic) for read in results)
 
 
 def compile_topic_filter(config: ConnectorConfig, topics: tuple[str, ...]) -> Callable[[str], bool]:
@@ -210,21 +210,21 @@ class SourceListing:
         """The topics named by the caller or the connector file. Empty: every topic in the bucket."""
         return self._topics or self._config.topics
 
-    def searched(self) -> str:
+    def describe_search(self) -> str:
         """Describe the topics and the folder of the search, and the other objects there."""
         layout = self._config.layout
         root = new_key_reader(self._config).root
         pattern = f"topics.regex {self._config.topics_regex}" if self._config.topics_regex else "any topic"
         topic = self.named[0] if self.named else "<topic>"
-        how = f"layout {layout.key_layout}, partitioner {layout.partitioner}, format {layout.format}"
-        there = "".join(f"; {count:,} others {_INSTEAD[kind]}" for kind, count in self.report.counts.items())
+        settings = f"layout {layout.key_layout}, partitioner {layout.partitioner}, format {layout.format}"
+        others = "".join(f"; {count:,} others {_PROBLEM_TEXTS[kind]}" for kind, count in self.report.counts.items())
         lines = "".join(f"; {line}" for line in self.report.lines[:_NAMED] if line.startswith("object "))
         return (
-            f"{', '.join(self.named) or pattern} was looked for below {self._store.uri(root)} ({how}"
-            f"{self._example(topic)}){there}{lines}"
+            f"{', '.join(self.named) or pattern} was looked for below {self._store.uri(root)} ({settings}"
+            f"{self._make_example(topic)}){others}{lines}"
         )
 
-    def _example(self, topic: str) -> str:
+    def _make_example(self, topic: str) -> str:
         try:
             keys = make_sample_keys(self._config, Sample(topic, self._config.archive.start_hour))
         except ConfigError:
@@ -241,15 +241,15 @@ class SourceListing:
             if item is not None:
                 by_key[item.key] = item
         # Of objects at the same offset, the first one is kept: preferred keys come first.
-        in_order = sorted(
+        ordered = sorted(
             by_key.values(), key=lambda o: (*o.order, o.key not in self._preferred, order_by_name(o.key, o.place))
         )
-        objects = self._complete(self._distinct(in_order, judge), judge)
+        objects = self._drop_incomplete(self._drop_duplicates(ordered, judge), judge)
         wrong = judge.wrong
         if wrong and judge.behavior == "fail":
-            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            more_text = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
             raise IntegrityError(
-                f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more}. Correct the folder, the"
+                f"{self._store.uri(reader.root)}: {'; '.join(wrong[:_NAMED])}{more_text}. Correct the folder, the"
                 f" layout and the format of the source's file; or set behavior.on.error to ignore or log, which leaves"
                 f" them out"
             )
@@ -260,7 +260,7 @@ class SourceListing:
         self._count_outside(reader.root)
         yield from objects
 
-    def _distinct(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
+    def _drop_duplicates(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
         """Leave out the objects that begin at the offset of another one: both hold its record, whatever their folders.
 
         If records have their own offsets, repeated ones in two folders are found later, when they are read.
@@ -272,19 +272,19 @@ class SourceListing:
             folder = item.encoded_partition if by_folder else None
             name = (item.topic, item.kafka_partition, item.place, folder, item.part)
             if item.place is not None and name in first_keys:
-                does = "ends" if item.first_offset is None else "begins"
-                line = f"object {item.key}: it {does} where {first_keys[name]} does, so records would come twice"
+                verb = "ends" if item.first_offset is None else "begins"
+                line = f"object {item.key}: it {verb} where {first_keys[name]} does, so records would come twice"
                 judge.refuse("duplicate", line)
                 continue
             first_keys[name] = item.key
             distinct.append(item)
         return distinct
 
-    def _complete(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
+    def _drop_incomplete(self, objects: Sequence[ForeignObject], judge: KeyJudge) -> list[ForeignObject]:
         """Leave out the objects without the values, keys or headers of the same records."""
         left_out: set[str] = set()
         for objects_of_records in (s for group in group_objects(objects) for s in group.sets):
-            if line := objects_of_records.lacks(self._config.layout):
+            if line := objects_of_records.explain_missing_parts(self._config.layout):
                 judge.refuse("incomplete", line)
                 left_out.update(o.key for o in objects_of_records.objects)
         return [o for o in objects if o.key not in left_out]

@@ -1,4 +1,4 @@
-"""Tells the progress of long work: tasks, records, rate and time left. In the log, and to who watches the process."""
+"""Reports the progress of long work: tasks, records, rate and time left. In the log, and to watchers in the process."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ _MARK = "kafka_s3_progress"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How far a piece of work is: `done` of `expected`, in whatever unit, and in words."""
+    """The progress of a piece of work: `done` of `expected`, in any unit, and as a text."""
 
     what: str
     done: float
@@ -25,7 +25,7 @@ _watchers: list[Watcher] = []
 
 
 @contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
+def call_with_progress(watcher: Watcher) -> Iterator[None]:
     """Call `watcher` with the progress of this process's work until the block ends. Any thread may call it."""
     _watchers.append(watcher)
     try:
@@ -34,8 +34,8 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         _watchers.remove(watcher)
 
 
-def tell_watchers(snapshot: Snapshot) -> None:
-    """Tell those that watch how far the work is."""
+def call_watchers(snapshot: Snapshot) -> None:
+    """Call each watcher with the progress of the work."""
     for watcher in tuple(_watchers):
         watcher(snapshot)
 
@@ -46,7 +46,7 @@ def log_progress(logger: logging.Logger, line: str) -> None:
 
 
 def is_progress(record: logging.LogRecord) -> bool:
-    """Whether `log_progress` made the record."""
+    """Return True if `log_progress` made the record."""
     return hasattr(record, _MARK)
 
 
@@ -64,21 +64,21 @@ class Progress:
         self._every = every
         self._started = self._logged = time.monotonic()
         self._done = self._size = self.records = self.record_bytes = 0
-        self._counted: str | None = None
+        self._unit_text: str | None = None
         if tasks:
-            tell_watchers(self._snapshot())
+            call_watchers(self._take_snapshot())
 
-    def advance(self, size: int, records: int, record_bytes: int, counted: str | None = None) -> None:
-        """Count one more finished task: `size` of the expected total, in which `records` were found.
+    def advance(self, size: int, records: int, record_bytes: int, unit_text: str | None = None) -> None:
+        """Count one more finished task: `size` of the expected total, with `records` in it.
 
-        `counted` tells how much is done in what a person counts, such as days. Without it, tasks are counted.
+        `unit_text` is the progress in a unit for people, such as `3 of 9 days`. Without it, the line counts tasks.
         """
         self._done += 1
-        self._counted = counted
+        self._unit_text = unit_text
         self._size += size
         self.records += records
         self.record_bytes += record_bytes
-        tell_watchers(self._snapshot())
+        call_watchers(self._take_snapshot())
         if time.monotonic() - self._logged >= self._every or self._done == self._tasks:
             self._logged = time.monotonic()
             log_progress(self._logger, self.line())
@@ -95,7 +95,7 @@ class Progress:
         """
         return f"{self._what}: {self._describe()}"
 
-    def _snapshot(self) -> Snapshot:
+    def _take_snapshot(self) -> Snapshot:
         return Snapshot(self._what, self._size, self._expected, self._describe())
 
     def _describe(self) -> str:
@@ -104,5 +104,5 @@ class Progress:
         if self._size:
             remaining = f"about {seconds * (self._expected - self._size) / self._size:,.0f} s left"
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
-        done = f"{self._done}/{self._tasks} tasks" if self._counted is None else self._counted
+        done = f"{self._done}/{self._tasks} tasks" if self._unit_text is None else self._unit_text
         return f"{done}, {self.records:,} records, {rates}, {remaining}"

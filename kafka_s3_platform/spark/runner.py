@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GROUPS_PER_SLOT = 4
-"""Into how many groups the tasks of one place of work are dealt: a slow one then leaves the others work to do."""
+"""Number of groups for each task that can run at once: while a slow group runs, the others still have work to do."""
 
 GROUP_COST = 1_000_000
-"""Below this cost, in records, there are fewer groups, but one for each place of work: a group itself costs a tenth."""
+"""The least cost of a group, in records, unless there are fewer groups than can run at once.
+
+The group itself costs a tenth of that.
+"""
 
 
 def deal_out(tasks: Sequence[T], count_cost: Callable[[T], int], at_once: int) -> list[tuple[T, ...]]:
@@ -35,14 +38,14 @@ def deal_out(tasks: Sequence[T], count_cost: Callable[[T], int], at_once: int) -
     total = sum(map(count_cost, tasks))
     share = total / max(1, at_once, min(total // GROUP_COST, at_once * GROUPS_PER_SLOT))
     groups: list[list[T]] = []
-    filled = share
+    group_cost = share
     for task in tasks:
         cost = count_cost(task)
-        if filled + cost > share:
+        if group_cost + cost > share:
             groups.append([])
-            filled = 0
+            group_cost = 0
         groups[-1].append(task)
-        filled += cost
+        group_cost += cost
     return [tuple(group) for group in groups]
 
 
@@ -51,10 +54,10 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 _RAISED_BY_TASK = "org.apache.spark.api.python.PythonException"
-"""Spark's name for what a task's own code raised. Transient errors come back as they were: this one is a defect."""
+"""Spark's name for an error that a task's own code raised. Transient errors keep their class: this one is a defect."""
 
 STREAM_COST = 20_000
-"""What a stream of a topic costs besides its size, in records: connections, questions, a transaction."""
+"""Fixed cost of a stream of a topic, in records: connections, requests, a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Attempt:
 
     @property
     def is_last(self) -> bool:
-        """Whether Spark does not retry the task after this attempt."""
+        """True if Spark does not retry the task after this attempt."""
         return self.number + 1 >= MAX_TASK_ATTEMPTS
 
 
@@ -96,13 +99,13 @@ class TaskRunner(Protocol):
     ) -> Iterator[R]:
         """Do what `run` does. Many small tasks may be one task of Spark, which does them one after the other.
 
-        It yields their results when all are done. If it is tried again, it begins with the first: each must find what
-        it has done before. `count_size` returns how many records a task has, or bytes.
+        It yields their results when all are done. If it is tried again, it begins with the first task: so each must
+        find its own earlier results. `count_size` returns the number of records, or of bytes, of a task.
         """
         return self.run(function, tasks, max_concurrent)
 
     def at_once(self, max_concurrent: int) -> int:
-        """Return how many tasks run at once at most. Limits of a run are divided by this number."""
+        """Return the greatest number of tasks that run at once. Limits of a run are divided by this number."""
         ...
 
 
@@ -152,7 +155,7 @@ class SparkRunner(GroupingRunner):
         context: Any = self._session().sparkContext
         # Python workers of a cluster have their own environment, but this process decides which classes they may load.
         context.environment[plugins.VARIABLE] = ",".join(plugins.read_allowance())
-        yield from run_in_threads(lambda task: self._one(context, function, task), tasks, max_concurrent)
+        yield from run_in_threads(lambda task: self._run_one(context, function, task), tasks, max_concurrent)
 
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most if Spark is local. A cluster may run as many as requested."""
@@ -162,7 +165,7 @@ class SparkRunner(GroupingRunner):
                 return min(max_concurrent, context.defaultParallelism)
         return max_concurrent
 
-    def _one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
+    def _run_one(self, context: Any, function: Callable[[T, Attempt], R], task: T) -> R:
         with _explain_loss(context):
             outcome: TaskOutcome[R] = context.parallelize([task], 1).map(guard_task(function)).collect()[0]
         return outcome.unwrap()
@@ -170,7 +173,7 @@ class SparkRunner(GroupingRunner):
 
 @contextmanager
 def _explain_loss(context: Any) -> Iterator[None]:
-    """Raise SparkUnavailableError where Spark gives a task up, or its Java process has died."""
+    """Raise SparkUnavailableError if Spark gives a task up, or if its Java process has died."""
     from py4j.protocol import Py4JError
 
     try:
@@ -188,7 +191,7 @@ def _explain_loss(context: Any) -> Iterator[None]:
 
 
 class ChosenRunner(GroupingRunner):
-    """The runner that is chosen for the first task. A run without tasks chooses none."""
+    """Chooses a runner for the first task, and passes all calls to it. A run without tasks chooses none."""
 
     def __init__(self, choose: Callable[[], TaskRunner]) -> None:
         self._choose = choose
@@ -222,8 +225,8 @@ def run_in_threads(
         pending = {pool.submit(run_task, task) for task in tasks}
         try:
             while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in finished:
                     yield future.result()
         except BaseException as err:
             _cancel_pending(pending)
@@ -237,13 +240,13 @@ def _call_for_each(function: Callable[[T, Attempt], R], group: Sequence[T], atte
 
 
 def _cancel_pending(pending: "set[Future[Any]]") -> None:
-    """Cancel the jobs that have not started. The pool waits for those that run, so no job outlives its run."""
+    """Cancel the jobs that have not started. The pool waits for the running ones, so no job outlives its run."""
     for future in pending:
         future.cancel()
 
 
 def _call_on_disk(function: Callable[[T, Attempt], R], task: T, attempt: Attempt) -> R:
-    """Call a task. That the disk of its machine is full is an error that may pass."""
+    """Call a task. Raise FullDiskError, which is transient, if the disk of its machine is full."""
     try:
         return function(task, attempt)
     except OSError as err:
@@ -253,7 +256,7 @@ def _call_on_disk(function: Callable[[T, Attempt], R], task: T, attempt: Attempt
 
 
 def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome[R]]:
-    """Return what an executor calls with a task: the function, whose errors become values."""
+    """Return a function for an executor: it calls `function` with a task, and returns errors as values."""
 
     def call(task: T) -> TaskOutcome[R]:
         from pyspark import TaskContext
@@ -274,7 +277,7 @@ def guard_task(function: Callable[[T, Attempt], R]) -> Callable[[T], TaskOutcome
 
 
 def pickle_task(function: Callable[[T, Attempt], R], task: T) -> bytes:
-    """Pickle a task with its function: by name, as all of the platform's are, or else by value, as Spark does."""
+    """Pickle a task with its function: by name if it is in a module, else by value, as Spark does."""
     if all(inner.__module__ != "__main__" and "<" not in inner.__qualname__ for inner in _list_functions(function)):
         return pickle.dumps((function, task))
     # imports all of PySpark, which takes longer than most tasks
@@ -285,7 +288,7 @@ def pickle_task(function: Callable[[T, Attempt], R], task: T) -> bytes:
 
 
 def _list_functions(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the function, or those that a partial one is made of: a group of tasks is one that calls another."""
+    """Yield the function, or the functions inside a partial one: that of a group of tasks calls another."""
     if not isinstance(function, partial):
         yield function
         return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ANOTHERS = (
+OTHER_SPARK_VARIABLES = (
     "SPARK_REMOTE",
     "SPARK_LOCAL_REMOTE",
     "SPARK_LOCAL_CONNECT_REUSE",
@@ -29,7 +29,7 @@ ANOTHERS = (
     "SPARK_CONNECT_MODE_ENABLED",
     "SPARK_API_MODE",
 )
-"""Variables with which PySpark would not start Spark, but be the client of another one."""
+"""Environment variables with which PySpark would not start Spark, but be the client of another one."""
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").absolute()
 JAVA_VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -89,13 +89,13 @@ _JAVA_FILES = ("spark-defaults.conf", "spark-env.sh", "java-opts")
 
 
 def find_class_data() -> Path:
-    """Return where the class data of Spark's driver is, if it was made for this Java and these jars."""
+    """Return the path of the class data of Spark's driver for this Java and these jars. It may not exist."""
     return name_class_data(find_java(), find_pyspark_jars().iterdir())
 
 
 @contextmanager
 def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> Iterator[None]:
-    """Let a Spark that is started in this block start quickly, as far as nobody has chosen otherwise."""
+    """Set Java options in this block that make Spark start quickly, except those that somebody has set otherwise."""
     options = "\n".join(
         [*(env.get(name, "") for name in _JAVA_VARIABLES), *(conf.get(n, "") for n in _JAVA_PROPERTIES)]
     )
@@ -114,12 +114,12 @@ def set_java_options(conf: Mapping[str, str], env: MutableMapping[str, str]) -> 
 @contextmanager
 def _set_variables(env: MutableMapping[str, str], variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables in this block."""
-    before = {name: env.get(name) for name in variables}
+    earlier_values = {name: env.get(name) for name in variables}
     env.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in earlier_values.items():
             env.pop(name, None)
             if value is not None:
                 env[name] = value
@@ -130,31 +130,33 @@ def _read_text(path: Path) -> str:
 
 
 def is_started(env: Mapping[str, str]) -> bool:
-    """Whether this process has started Spark's JVM already, or was started by it. Its options cannot change then."""
+    """Return True if this process has started Spark's JVM, or was started by it. Its options cannot change any more."""
     from pyspark import SparkContext
 
     return "PYSPARK_GATEWAY_PORT" in env or SparkContext._gateway is not None  # noqa: SLF001 - nothing else tells
 
 
-def leave_out_anothers(env: MutableMapping[str, str]) -> None:
-    """Change the environment so that PySpark starts the Spark that it came with, whatever else is set up here."""
+def ignore_other_spark(env: MutableMapping[str, str]) -> None:
+    """Change the environment so that PySpark starts the Spark of its own package, and no other one set up here."""
     home = str(find_pyspark_jars().parent)
-    others = [name for name in ANOTHERS if name in env]
+    ignored_names = [name for name in OTHER_SPARK_VARIABLES if name in env]
     if env.get("SPARK_HOME", home) != home:
-        others.append("SPARK_HOME")
-    if others:
-        logger.warning("not used: %s in the environment. Spark is the one of this Python's PySpark", ", ".join(others))
+        ignored_names.append("SPARK_HOME")
+    if ignored_names:
+        logger.warning(
+            "not used: %s in the environment. Spark is the one of this Python's PySpark", ", ".join(ignored_names)
+        )
     defaults = Path(env.get("SPARK_CONF_DIR") or find_pyspark_jars().with_name("conf"), "spark-defaults.conf")
-    if ignored := [f"{name}={value}" for name, value in _CLUSTER.findall(_read_text(defaults))]:
+    if ignored_settings := [f"{name}={value}" for name, value in _CLUSTER.findall(_read_text(defaults))]:
         where = "the file that KAFKA_S3_SPARK_CONF names can choose a master"
-        logger.warning("not used: %s in %s. Only %s", ", ".join(ignored), defaults, where)
-    for name in ANOTHERS:
+        logger.warning("not used: %s in %s. Only %s", ", ".join(ignored_settings), defaults, where)
+    for name in OTHER_SPARK_VARIABLES:
         env.pop(name, None)
     env["SPARK_HOME"] = home
 
 
-def is_named() -> bool:
-    """Whether this user is in the user database. Containers run under any user id."""
+def has_user_name() -> bool:
+    """Return True if this user is in the user database. Containers run under any user id."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -162,8 +164,8 @@ def is_named() -> bool:
     return True
 
 
-def start_unnamed(conf: Mapping[str, str], env: MutableMapping[str, str]) -> None:
-    """Start Spark's JVM with what it else asks the user database for: a name, a folder, and who has logged in."""
+def start_java_without_user(conf: Mapping[str, str], env: MutableMapping[str, str]) -> None:
+    """Start Spark's JVM with a made-up user name, a folder and a login, for a user id that is in no user database."""
     from pyspark import SparkConf, SparkContext
 
     name = f"user-{os.getuid()}"
@@ -190,12 +192,12 @@ def end_java(session: "SparkSession") -> None:
 
 @contextmanager
 def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
-    """Make a JVM that is started in this block log errors only, unless somebody chose what Spark logs."""
-    chosen = env.get(JAVA_VARIABLE, "")
-    is_chosen = "log4j" in chosen or "SPARK_CONF_DIR" in env
+    """Make a JVM started in this block log errors only, unless somebody has configured Spark's log."""
+    java_options = env.get(JAVA_VARIABLE, "")
+    is_chosen = "log4j" in java_options or "SPARK_CONF_DIR" in env
     # The root logger lets through what libraries tell if it is wanted: then Spark's is too.
     is_wanted = logging.getLogger().isEnabledFor(logging.INFO)
-    options = f"{chosen} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
+    options = f"{java_options} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
     with _set_variables(env, {} if is_chosen or is_wanted else {JAVA_VARIABLE: options}):
         yield
 
@@ -203,8 +205,8 @@ def log_errors_only(env: MutableMapping[str, str]) -> Iterator[None]:
 @contextmanager
 def make_private_files() -> Iterator[None]:
     """Make processes started in this block write files for this user only: tasks hold secrets, and may spill."""
-    before = os.umask(0o077)
+    earlier_mask = os.umask(0o077)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(earlier_mask)

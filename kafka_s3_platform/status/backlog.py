@@ -34,7 +34,7 @@ class UnansweredError(PlatformError):
 
 
 MAX_HOURS = 48
-"""A tick requests at most so many hours of a topic."""
+"""Most hours of a topic that a tick requests."""
 
 T = TypeVar("T", date, datetime)
 
@@ -46,7 +46,7 @@ OldestSearch = Generator[
 
 @dataclass(frozen=True)
 class Archived:
-    """What the index holds of a topic: its state, and hours of which it has segments."""
+    """The index of a topic: its state, and the hours with segments."""
 
     state: IndexState = field(default_factory=IndexState)
     stored_hours: frozenset[datetime] = frozenset()
@@ -67,38 +67,37 @@ class Backlog:
     """Returns the topic's configs in force, the broker's defaults among them. Most ticks do not need them."""
 
     read_timestamp: Callable[[int, OffsetRange], int | None]
-    """Reads the timestamp, in epoch ms, of the first record in offsets of a kafka partition. None if none is told."""
+    """Reads the timestamp (epoch ms) of the first record in a range of a kafka partition. None if there is none."""
 
     failures: Mapping[int, PlatformError] = field(default_factory=dict)
-    """Errors of kafka partitions that do not answer. No other field says anything about these."""
+    """Errors of kafka partitions that do not answer. They are in no other field."""
 
     undecided: Mapping[int, PlatformError] = field(default_factory=dict)
-    """Kafka partitions whose log is not the archived one: why nothing of them is archived until somebody decides.
-
-    How far behind they are nobody knows. No other field says anything about these.
+    """Kafka partitions whose log is not the archived one, with the error: nothing of them is archived until somebody
+    decides. Their lag is unknown, and they are in no other field.
     """
 
     clock_error: ClockError | None = None
-    """Why `now` is not to be relied on."""
+    """The reason not to rely on `now`, None if there is none."""
 
     silent_store: StoreUnavailableError | None = None
-    """Why the index was not read this time. What it holds is then as it was read last, and may be more by now."""
+    """The reason why the index was not read this time. `state` is then an earlier one, and may lack rows."""
 
     @property
     def reasons_to_decide(self) -> list[str]:
-        """Why kafka partitions are `undecided`, each reason once."""
+        """The reasons why kafka partitions are `undecided`, without repetition."""
         return [*dict.fromkeys(map(str, self.undecided.values()))]
 
     @cached_property
     def uncovered(self) -> dict[int, RangeSet]:
         """Readable offsets that are neither archived nor unresolved, for each kafka partition that has any."""
-        return self._left_by(self.state.as_if_resolved) if self.state.unresolved else self._left
+        return self._find_uncovered(self.state.as_if_resolved) if self.state.unresolved else self._unarchived
 
     @cached_property
-    def _left(self) -> dict[int, RangeSet]:
-        return self._left_by(self.state)
+    def _unarchived(self) -> dict[int, RangeSet]:
+        return self._find_uncovered(self.state)
 
-    def _left_by(self, state: IndexState) -> dict[int, RangeSet]:
+    def _find_uncovered(self, state: IndexState) -> dict[int, RangeSet]:
         # The index may record offsets as deleted that the log still has. A run would read these, so they count here.
         by_kafka_partition = {
             p: _find_readable(f) - (state.coverage(p) - state.deleted(p)) for p, f in self.frontiers.items()
@@ -107,12 +106,12 @@ class Backlog:
 
     @cached_property
     def lag(self) -> dict[int, int]:
-        """Number of offsets behind, by kafka partition, where it is known. Offsets have holes: records may be fewer."""
-        return {p: sum(map(len, self._left.get(p, ()))) for p in self.frontiers}
+        """Number of unarchived offsets by kafka partition, where known. Offsets have holes: records may be fewer."""
+        return {p: sum(map(len, self._unarchived.get(p, ()))) for p in self.frontiers}
 
     @cached_property
     def digest(self) -> str:
-        """Changes with the lag, with what is archived, and with the kafka partitions of which nothing is known."""
+        """A digest of the lag, the archived offsets, and the kafka partitions of which nothing is known."""
         ends = {p: self.state.coverage(p).end_offset for p in self.frontiers}
         unknown = sorted({*self.failures, *self.undecided})
         return fingerprint_inputs([sorted(self.lag.items()), sorted(ends.items()), unknown])
@@ -127,37 +126,37 @@ class Backlog:
 
         None if everything is archived, or if an uncovered record lies before the first hour.
         """
-        return self._oldest(self.uncovered)
+        return self._find_oldest_hour(self.uncovered)
 
-    def _oldest(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
+    def _find_oldest_hour(self, uncovered: Mapping[int, RangeSet]) -> datetime | None:
         search = self.search_oldest(uncovered)
         try:
-            at = next(search)
+            timestamp_ms = next(search)
             while True:
-                at = search.send(self._offsets([at]))
+                timestamp_ms = search.send(self._look_up_offsets([timestamp_ms]))
         except StopIteration as end:
-            return None if end.value is None else self._find_hidden(uncovered, *end.value)
+            return None if end.value is None else self._find_older_hour(uncovered, *end.value)
 
-    def _find_hidden(
+    def _find_older_hour(
         self, uncovered: Mapping[int, RangeSet], latest: datetime, offsets: Mapping[int, OffsetAtTime]
     ) -> datetime | None:
-        """Return the hour of an uncovered record that is older than `latest`, else that. `offsets` are its o(t).
+        """Return the hour of an uncovered record that is older than `latest`, else `latest`. `offsets` are its o(t).
 
-        o(t) may be an archived record, of a time far ahead. Then the first uncovered one is read itself, unless a look
-        shows that it was not there before that hour: a topic that is archived in time costs no question. None if it
-        lies before the first hour.
+        o(t) may be an archived record, of a time far ahead. Then the first uncovered record is read itself, unless an
+        observation shows that it did not exist before that hour: a topic that is archived in time costs no request.
+        None if it lies before the first hour.
         """
-        oldest = at = to_epoch_ms(latest)
+        oldest = latest_ms = to_epoch_ms(latest)
         for kafka_partition, ranges in uncovered.items():
             start = ranges.ranges[0].start_offset
-            looks = (f for f in self.state.looks.of(kafka_partition) if f.high_watermark <= start)
-            since = max((to_epoch_ms(frontier.observed_at) for frontier in looks), default=None)
-            if offsets[kafka_partition] == start or (since is not None and at <= since):
+            frontiers = (f for f in self.state.observations.of(kafka_partition) if f.high_watermark <= start)
+            since = max((to_epoch_ms(frontier.observed_at) for frontier in frontiers), default=None)
+            if offsets[kafka_partition] == start or (since is not None and latest_ms <= since):
                 continue
             timestamp_ms = self._read_timestamp(kafka_partition, ranges.ranges[0])
-            # where nobody can tell, it may have come right after that look
-            oldest = min(oldest, since or at) if timestamp_ms is None else min(oldest, timestamp_ms)
-        if oldest == at:
+            # where nobody can tell, it may have come right after that observation
+            oldest = min(oldest, since or latest_ms) if timestamp_ms is None else min(oldest, timestamp_ms)
+        if oldest == latest_ms:
             return latest
         hours = (oldest - to_epoch_ms(self.topic.start_hour)) // HOUR_MS
         return self.topic.start_hour + hours * HOUR if hours >= 0 else None
@@ -169,7 +168,7 @@ class Backlog:
             raise UnansweredError({kafka_partition: err}) from err
 
     def search_oldest(self, uncovered: Mapping[int, RangeSet]) -> OldestSearch:
-        """Search the last hour whose o(t) lies at or before the first uncovered offsets. Return it and its o(t).
+        """Search the last hour whose o(t) lies at or before the first uncovered offsets. Return the hour and its o(t).
 
         The search begins at the newest hour, since most topics are archived up to there, and doubles its steps back.
         """
@@ -181,47 +180,47 @@ class Backlog:
         reached: Mapping[int, OffsetAtTime] = {}
         while low < high:
             middle = max(low, high - step) if step else (low + high) // 2
-            at = to_epoch_ms(first + middle * HOUR)
-            answers = yield at
-            if any(_is_after(answers[p][at], offset) for p, offset in starts.items()):
+            middle_ms = to_epoch_ms(first + middle * HOUR)
+            answers = yield middle_ms
+            if any(_is_after(answers[p][middle_ms], offset) for p, offset in starts.items()):
                 high = middle
                 step *= 2
             else:
                 low = middle + 1
                 step = 0
-                reached = {p: answers[p][at] for p in starts}
+                reached = {p: answers[p][middle_ms] for p in starts}
         return (first + (high - 1) * HOUR, reached) if high else None
 
     @property
     def precedes_hours(self) -> bool:
-        """Whether an uncovered record lies before the first hour. Only a run up to now reads it."""
+        """True if an uncovered record lies before the first hour. Only a run up to now reads it."""
         return bool(self.uncovered) and self.oldest_uncovered is None
 
     @property
     def has_hole(self) -> bool:
-        """Whether uncovered records lie before covered ones. Runs of later hours do not read these."""
+        """True if uncovered records lie before covered ones. Runs of later hours do not read these."""
         ends = {p: self.state.as_if_resolved.coverage(p).end_offset or 0 for p in self.uncovered}
         return any(r.end_offset <= ends[p] for p, ranges in self.uncovered.items() for r in ranges)
 
     @property
     def is_rotation_due(self) -> bool:
-        """Whether records wait, and the last run is at least `rotate.schedule.interval.ms` ago.
+        """True if records wait, and the last run is at least `rotate.schedule.interval.ms` ago.
 
         Any run counts: each records when it observed the log.
         """
         interval = self.topic.config.layout.rotate_schedule_interval_ms
         if interval is None or not self.uncovered:
             return False
-        last = max((f.observed_at for f in self.state.all_looks), default=None)
+        last = max((f.observed_at for f in self.state.all_frontiers), default=None)
         return last is None or self.now - last >= timedelta(milliseconds=interval)
 
     @property
     def seconds_to_retention_loss(self) -> float | None:
-        """How long Kafka keeps the oldest records that are not archived, at least. None if none can be lost."""
+        """The least time in seconds that Kafka keeps the oldest unarchived records. None if none can be lost."""
         retention_ms = parse_retention_ms(self.read_configs())
         if retention_ms == FOR_EVER:
             return None
-        oldest = self._oldest(self._left) if self.state.unresolved else self.oldest_uncovered
+        oldest = self._find_oldest_hour(self._unarchived) if self.state.unresolved else self.oldest_uncovered
         if oldest is not None:
             return (oldest + timedelta(milliseconds=retention_ms) - self.now).total_seconds()
         return None
@@ -238,34 +237,34 @@ class Backlog:
         if newest is None:
             return []
         resolved = self.state.as_if_resolved
-        due = {h for h in self._reachable(newest) if not resolved.is_scanned(h)}
+        due = {h for h in self._list_reachable(newest) if not resolved.is_scanned(h)}
         asked_hours = {row.hour for row in self.state.hours if self.topic.start_hour <= row.hour <= newest}
         due |= {h for h in asked_hours if not resolved.is_scanned(h)}
-        due |= {h for h in self._archived() if h not in materialized and h <= newest}
+        due |= {h for h in self._list_archived() if h not in materialized and h <= newest}
         if not resolved.judge.is_complete(newest, self.topic.lateness):
             due.add(newest)
         return sorted(due)
 
     @cached_property
     def hours_left(self) -> list[datetime]:
-        """The hours that are due whatever Dagster shows."""
-        return self.hours_due(self._archived())
+        """The hours that are due even if Dagster shows all archived hours."""
+        return self.hours_due(self._list_archived())
 
-    def within_reach(self, due: list[datetime]) -> tuple[list[datetime], set[datetime]]:
-        """Return the `due` hours that a tick looks at, and those of them that are `lost`.
+    def select_due_hours(self, due: list[datetime]) -> tuple[list[datetime], set[datetime]]:
+        """Return the `due` hours that a tick evaluates, and those of them that are `lost`.
 
-        A tick looks at the oldest due hours. If all of these are lost, it looks further, to about the first hour that
-        is not. Retention deletes the oldest records of a kafka partition first, so lost hours come first.
+        A tick evaluates the oldest due hours. If all of these are lost, it goes on to about the first hour that is not.
+        Retention deletes the oldest records of a kafka partition first, so lost hours come first.
         """
         hours = due[: 2 * MAX_HOURS]
-        lost = self.lost(hours)
+        lost = self.find_lost_hours(hours)
         if len(lost) < len(hours) or len(hours) == len(due):
             return hours, lost
-        first = bisect_left(due, 1, lo=len(hours), key=lambda hour: not self.lost([hour]))
+        first = bisect_left(due, 1, lo=len(hours), key=lambda hour: not self.find_lost_hours([hour]))
         hours = due[first : first + 2 * MAX_HOURS]
-        return due[: first + 2 * MAX_HOURS], {*due[:first], *self.lost(hours)}
+        return due[: first + 2 * MAX_HOURS], {*due[:first], *self.find_lost_hours(hours)}
 
-    def lost(self, hours: Sequence[datetime]) -> set[datetime]:
+    def find_lost_hours(self, hours: Sequence[datetime]) -> set[datetime]:
         """Return the `hours` that may have lost records by retention. Their runs fail unless gaps are allowed."""
         if not hours or not self.can_lose:
             return set()
@@ -278,45 +277,45 @@ class Backlog:
 
     @property
     def can_lose(self) -> bool:
-        """Whether retention may have taken offsets that are not recorded, and whose runs would fail by that."""
+        """True if retention may have deleted offsets that are in no gap: runs of their hours would fail."""
         if self.topic.config.archive.allow_gaps:
             return False
         return any(find_deleted_offsets(self.state, frontier) for frontier in self.frontiers.values())
 
     def list_times(self) -> list[int]:
-        """List timestamps that will be asked about, if the hours that are not archived are due. More may be asked."""
+        """List the timestamps whose o(t) a tick needs if all unarchived hours are due. It may need more."""
         due = self.hours_left
-        times = [(hours[0], self._over(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
+        times = [(hours[0], self._find_lateness_end(hours[-1])) for hours in split_contiguous(due[:MAX_HOURS])]
         return sorted({to_epoch_ms(edge) for pair in times for edge in pair})
 
     def has_left(self, hours: Collection[datetime]) -> bool:
-        """Return whether the log holds records of `hours` that are not archived."""
+        """Return True if the log holds records of `hours` that are not archived."""
         times = [to_epoch_ms(hour) for hour in hours]
-        times += [to_epoch_ms(self._over(hour)) for hour in hours]
-        answers = self._offsets(times)
+        times += [to_epoch_ms(self._find_lateness_end(hour)) for hour in hours]
+        answers = self._look_up_offsets(times)
         for kafka_partition, frontier in self.frontiers.items():
-            if any(self._left_of(hour, frontier, answers[kafka_partition]) for hour in hours):
+            if any(self._has_unarchived(hour, frontier, answers[kafka_partition]) for hour in hours):
                 return True
         return False
 
     def fingerprint(self, hours: Sequence[datetime]) -> str:
         """Return a digest of everything that decides how archiving `hours` ends. The same digest means the same end."""
         start = to_epoch_ms(hours[0])
-        end = to_epoch_ms(self._over(hours[-1]))
-        answers = self._offsets([start, end])
-        parts = {p: self._inputs(f, answers[p][start], answers[p][end]) for p, f in sorted(self.frontiers.items())}
+        end = to_epoch_ms(self._find_lateness_end(hours[-1]))
+        answers = self._look_up_offsets([start, end])
+        parts = {p: self._list_inputs(f, answers[p][start], answers[p][end]) for p, f in sorted(self.frontiers.items())}
         inputs = [self.topic_id, self.topic.config_digest, hours[0].isoformat(), parts]
         return fingerprint_inputs(inputs)
 
-    def _reachable(self, newest: datetime) -> Sequence[datetime]:
+    def _list_reachable(self, newest: datetime) -> Sequence[datetime]:
         """Return the closed hours that may have uncovered records, and those since the last requested hour if few.
 
-        Also all since the last look at a log that is not archived until somebody decides.
+        Also all since the last observation of a log that is not archived until somebody decides.
         """
         starts = [newest]
-        looks = [f.observed_at for p in self.undecided for f in self.state.looks.of(p)[-1:]]
-        if looks:
-            closed = find_newest_closed_hour(min(looks), self.topic.lateness, self.topic.start_hour)
+        times = [f.observed_at for p in self.undecided for f in self.state.observations.of(p)[-1:]]
+        if times:
+            closed = find_newest_closed_hour(min(times), self.topic.lateness, self.topic.start_hour)
             starts.append(self.topic.start_hour if closed is None else closed + HOUR)
         last = max(self.state.asked_hours, default=None)
         if self.oldest_uncovered is not None:
@@ -326,31 +325,31 @@ class Backlog:
         count = int((newest - min(starts)) // HOUR) + 1
         return [min(starts) + n * HOUR for n in range(count)]
 
-    def _archived(self) -> set[datetime]:
+    def _list_archived(self) -> set[datetime]:
         first = self.topic.start_hour
         young = {row.hour for row in self.state.hours}
         scanned = (self.state.folded_hours - young) | {h for h in young if self.state.is_scanned(h)}
-        others = self.stored_hours - self.state.asked_hours
-        complete_hours = {h for h in others if self.state.judge.is_complete(h, self.topic.lateness)}
+        other_hours = self.stored_hours - self.state.asked_hours
+        complete_hours = {h for h in other_hours if self.state.judge.is_complete(h, self.topic.lateness)}
         return {h for h in scanned | complete_hours if h >= first}
 
-    def _offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
+    def _look_up_offsets(self, times: Sequence[int]) -> Mapping[int, Mapping[int, OffsetAtTime]]:
         """Return o(t) by kafka partition and timestamp. UnansweredError if a kafka partition does not answer."""
         answers = self.lookup(self.frontiers, times)
         if answers.failures:
             raise UnansweredError(answers.failures)
         return answers.results
 
-    def _over(self, hour: datetime) -> datetime:
+    def _find_lateness_end(self, hour: datetime) -> datetime:
         return hour + HOUR + self.topic.lateness
 
-    def _left_of(self, hour: datetime, frontier: Frontier, answers: Mapping[int, OffsetAtTime]) -> bool:
+    def _has_unarchived(self, hour: datetime, frontier: Frontier, answers: Mapping[int, OffsetAtTime]) -> bool:
         start = find_hour_start(self.state, frontier, answers[to_epoch_ms(hour)])
-        end = find_readable_offset(frontier, answers[to_epoch_ms(self._over(hour))])
+        end = find_readable_offset(frontier, answers[to_epoch_ms(self._find_lateness_end(hour))])
         uncovered = self.uncovered.get(frontier.kafka_partition, RangeSet())
         return bool(uncovered & make_span(start, max(start, end)))
 
-    def _inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
+    def _list_inputs(self, frontier: Frontier, start: OffsetAtTime, end: OffsetAtTime) -> list[int]:
         bounds = [find_hour_start(self.state, frontier, start), find_readable_offset(frontier, end)]
         covered = self.state.coverage(frontier.kafka_partition) & make_span(*bounds)
         edges = [edge for r in covered for edge in (r.start_offset, r.end_offset)]

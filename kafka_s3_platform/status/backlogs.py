@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from kafka_s3_platform.archive.clock import refuse_wrong_clock
-from kafka_s3_platform.archive.observation import ArchivedLogs, asking_leaders, refuse_another_topic
+from kafka_s3_platform.archive.observation import ArchivedLogs, open_divergence_finder, refuse_another_topic
 from kafka_s3_platform.errors import (
     ClockError,
     LogTruncatedError,
@@ -38,28 +38,28 @@ from kafka_s3_platform.store.row_filter import SegmentFilter
 R = TypeVar("R")
 
 UNDECIDED = (LogTruncatedError, TopicRecreatedError)
-"""Errors that last until somebody decides."""
+"""Errors that come again until somebody decides with `kafka-s3 resolve`."""
 
 SEARCHED = 1_000
-"""Among so many offsets a first record is looked for: compaction leaves holes."""
+"""Number of offsets in which a first record is searched: compaction leaves holes."""
 
 TOPICS_AT_ONCE = 100
-"""Topics that a tick looks at together. When its time is over, what it has found of earlier topics is not lost."""
+"""Number of topics that are read together. When a tick's time is over, the results of earlier topics are not lost."""
 
 CONFIGS_SECONDS = 600.0
-"""For so long a topic's configs are not asked for again: each tick needs those of every topic that is behind."""
+"""Age of a topic's cached configs at which they are read again: each tick needs those of every topic that is behind."""
 
 _configs: dict[tuple[str, str], tuple[float, Mapping[str, str]]] = {}
-"""What brokers said of topics' configs, and when, by bootstrap servers and topic id."""
+"""Cached configs of topics, and the time of reading them, by bootstrap servers and topic id."""
 
 REMEMBERED = 100_000
-"""Answers of logs that a process remembers at most: each holds as long as the log's leader epoch, or for ever."""
+"""Most cached answers about logs: each holds as long as the log's leader epoch, or for ever."""
 
 _answers: dict[tuple[object, ...], Any] = {}
-"""What logs answered, by bootstrap servers, topic id, kafka partition and the question."""
+"""Cached answers about logs, by bootstrap servers, topic id, kafka partition and the question."""
 
 _archived: dict[tuple[str, str, str], Archived] = {}
-"""What the indexes held when they were read last, by endpoint, place of the index and topic."""
+"""The indexes as they were read last, by endpoint, place of the index and topic."""
 
 
 class Backlogs:
@@ -82,64 +82,72 @@ class Backlogs:
         self._offsets = KnownOffsets(deadline.limit_broker(admin.offsets_for_times_of))
         self._config = topics[0].config
         self._servers = self._config.kafka.bootstrap_servers
-        self._found: dict[str, Backlog] = {}
+        self._backlogs: dict[str, Backlog] = {}
         self._failures: dict[str, Exception] = {}
         self._silent_store: dict[str, StoreUnavailableError] = {}
 
     def read(self, topic: ArchivedTopic) -> Backlog:
-        """Return the topic's backlog, of the kafka partitions that answer. Raises why nothing is known of the topic."""
-        if topic.topic not in self._found and topic.topic not in self._failures:
+        """Return the topic's backlog, of the kafka partitions that answer. Raises the error if none of it is known."""
+        if topic.topic not in self._backlogs and topic.topic not in self._failures:
             self._read_next(topic)
         if topic.topic in self._failures:
             raise self._failures[topic.topic]
-        return self._found[topic.topic]
+        return self._backlogs[topic.topic]
 
     def _read_next(self, topic: ArchivedTopic) -> None:
-        at = self._topics.index(topic)
-        read_before = self._found.keys() | self._failures.keys()
+        first = self._topics.index(topic)
+        known_topics = self._backlogs.keys() | self._failures.keys()
         topics = [
-            next_topic for next_topic in (*self._topics[at:], *self._topics[:at]) if next_topic.topic not in read_before
+            next_topic
+            for next_topic in (*self._topics[first:], *self._topics[:first])
+            if next_topic.topic not in known_topics
         ]
         archived = self._read_indexes(topics[:TOPICS_AT_ONCE])
-        described = self._admin.find_topics(archived)
-        looked = self._admin.frontiers_of({name: topic.kafka_partitions for name, topic in described.results.items()})
-        self._failures |= {**described.failures, **looked.failures}
-        read: list[Backlog] = []
+        descriptions = self._admin.find_topics(archived)
+        frontiers_by_topic = self._admin.frontiers_of(
+            {name: topic.kafka_partitions for name, topic in descriptions.results.items()}
+        )
+        self._failures |= {**descriptions.failures, **frontiers_by_topic.failures}
+        backlogs: list[Backlog] = []
         for next_topic in topics:
-            if next_topic.topic not in looked.results:
+            if next_topic.topic not in frontiers_by_topic.results:
                 continue
             try:
-                frontiers = looked.results[next_topic.topic]
-                read.append(
-                    self._build(next_topic, archived[next_topic.topic], described.results[next_topic.topic], frontiers)
+                frontiers = frontiers_by_topic.results[next_topic.topic]
+                backlogs.append(
+                    self._build(
+                        next_topic, archived[next_topic.topic], descriptions.results[next_topic.topic], frontiers
+                    )
                 )
             except PlatformError as err:
                 self._failures[next_topic.topic] = err
-        # The tick may be over. Then whoever needs an answer is told so.
+        # The tick's time may be over. Then the error comes to the caller that needs an answer.
         with suppress(TransientError):
-            self._search_oldest([backlog for backlog in read if backlog.uncovered])
-        for backlog in read:
+            self._search_oldest([backlog for backlog in backlogs if backlog.uncovered])
+        for backlog in backlogs:
             try:
-                self._found[backlog.topic.topic] = read_answering_backlog(backlog)
+                self._backlogs[backlog.topic.topic] = read_answering_backlog(backlog)
             except PlatformError as err:
                 self._failures[backlog.topic.topic] = err
         with suppress(TransientError):
-            self._ask_ahead([self._found[next_topic.topic] for next_topic in topics if next_topic.topic in self._found])
+            self._ask_ahead(
+                [self._backlogs[next_topic.topic] for next_topic in topics if next_topic.topic in self._backlogs]
+            )
 
     def _read_indexes(self, topics: Sequence[ArchivedTopic]) -> dict[str, Archived]:
-        """Read what the index holds of the topics, as long as the store answers and the tick has time.
+        """Read the index of the topics, as long as the store answers and the tick has time.
 
-        Of topics for which it does not answer, return what was known last: how far they are behind can still be told.
+        For topics without an answer, return what was read last: their lag can still be computed.
         """
         archived: dict[str, Archived] = {}
         silence = Silence()
         for topic in topics:
-            what = f"the index of topic {topic.topic}"
+            index_name = f"the index of topic {topic.topic}"
             try:
-                # where something is known, half of the time is for Kafka, which is asked afterwards
+                # with a cached index, half of the time is for Kafka, which is asked afterwards
                 share = 0.5 if _name_place(topic) in _archived else 1.0
                 archived[topic.topic] = self._deadline.read_store(
-                    what, partial(self._read_archived, topic), share=share
+                    index_name, partial(self._read_archived, topic), share=share
                 )
             except Exception as err:  # noqa: BLE001 - raised when it is the topic's turn
                 self._failures[topic.topic] = err
@@ -150,11 +158,11 @@ class Backlogs:
         _archived.update({_name_place(topic): archived[topic.topic] for topic in topics if topic.topic in archived})
         if isinstance(failure, StoreUnavailableError):
             for topic in topics:
-                archived_before = _archived.get(_name_place(topic))
-                # another failure, such as a damaged index, is told as what it is
+                cached = _archived.get(_name_place(topic))
+                # another failure, such as a damaged index, is reported as it is
                 is_silent = isinstance(self._failures.get(topic.topic, failure), StoreUnavailableError)
-                if topic.topic not in archived and archived_before is not None and is_silent:
-                    archived[topic.topic] = archived_before
+                if topic.topic not in archived and cached is not None and is_silent:
+                    archived[topic.topic] = cached
                     self._silent_store[topic.topic] = failure
                     self._failures.pop(topic.topic, None)
         return archived
@@ -199,23 +207,25 @@ class Backlogs:
 
     def _find_divergence(self, described: FoundTopic, frontier: Frontier, mark: EpochMark) -> EpochEnd | None:
         def ask() -> EpochEnd | None:
-            with asking_leaders(self._config.kafka, described.topic) as find_divergence:
+            with open_divergence_finder(self._config.kafka, described.topic) as find_divergence:
                 return find_divergence(frontier, mark)
 
         return self._ask_log(described, (frontier.kafka_partition, frontier.leader_epoch, mark), ask)
 
     def _read_timestamp(self, described: FoundTopic, kafka_partition: int, offsets: OffsetRange) -> int | None:
-        some = OffsetRange(offsets.start_offset, min(offsets.end_offset, offsets.start_offset + SEARCHED))
+        search_range = OffsetRange(offsets.start_offset, min(offsets.end_offset, offsets.start_offset + SEARCHED))
 
         def ask() -> int | None:
             with new_reader(self._config.kafka, described.topic, allow_gaps=True, skip_unreadable=True) as reader:
-                read = (batch.column("timestamp") for batch in reader.read(kafka_partition, some) if len(batch))
-                return next((int(times.cast("int64")[0].as_py()) for times in read), None)
+                columns = (
+                    batch.column("timestamp") for batch in reader.read(kafka_partition, search_range) if len(batch)
+                )
+                return next((int(times.cast("int64")[0].as_py()) for times in columns), None)
 
         return self._ask_log(described, (kafka_partition, offsets.start_offset), ask)
 
     def _ask_log(self, described: FoundTopic, question: tuple[object, ...], ask: Callable[[], R]) -> R:
-        """Ask a log once, as long as the tick has time. What it answers holds on, so most ticks ask nothing."""
+        """Return the cached answer of a log, or ask it, if the tick has time. Most ticks ask nothing."""
         key = (self._servers, described.topic_id, *question)
         if key not in _answers:
             if len(_answers) >= REMEMBERED:
@@ -226,7 +236,7 @@ class Backlogs:
 
     @cached_property
     def _clock_error(self) -> ClockError | None:
-        """Compare this machine's clock with the store's. None also where the store does not tell the time."""
+        """The error if this machine's clock and the store's differ. None also if the store's time is unknown."""
         if self._silent_store:
             return None
         compare = partial(refuse_wrong_clock, self._config, ObjectStore(self._config.store))
@@ -235,24 +245,26 @@ class Backlogs:
         except ClockError as err:
             return err
         except PlatformError:
-            # told where the index is read
+            # reported where the index is read
             return None
         return None
 
     def _read_configs(self, topic: str, topic_id: str) -> Mapping[str, str]:
-        if not self._has_configs(topic_id):
+        if not self._has_fresh_configs(topic_id):
             configs = self._deadline.limit_broker(self._admin.topic_configs)(topic)
             _configs[self._servers, topic_id] = time.monotonic(), configs
         return _configs[self._servers, topic_id][1]
 
-    def _has_configs(self, topic_id: str) -> bool:
+    def _has_fresh_configs(self, topic_id: str) -> bool:
         at, _ = _configs.get((self._servers, topic_id), (float("-inf"), {}))
         return time.monotonic() - at < CONFIGS_SECONDS
 
     def _ask_ahead(self, backlogs: Sequence[Backlog]) -> None:
-        """Ask together what each topic would ask alone, to report its lag and to request its hours."""
+        """Make the requests of all topics for lag and hours together, so that each finds its answer in the cache."""
         topic_ids = {
-            b.topic.topic: b.topic_id for b in backlogs if any(b.lag.values()) and not self._has_configs(b.topic_id)
+            b.topic.topic: b.topic_id
+            for b in backlogs
+            if any(b.lag.values()) and not self._has_fresh_configs(b.topic_id)
         }
         if topic_ids:
             configs = self._deadline.limit_broker(self._admin.topic_configs_of)(topic_ids).results
@@ -271,7 +283,7 @@ class Backlogs:
         self._offsets.ask_ahead({name: question for name, question in questions.items() if question[1]})
 
     def _search_oldest(self, backlogs: Sequence[Backlog]) -> None:
-        """Take the steps of all searches together. Each is then repeated with the answers that are known."""
+        """Make the requests of all searches together. Each search is then repeated with the cached answers."""
         searches = {backlog.topic.topic: backlog.search_oldest(backlog.uncovered) for backlog in backlogs}
         frontiers = {backlog.topic.topic: backlog.frontiers for backlog in backlogs}
         steps: dict[str, int] = {}
@@ -290,7 +302,7 @@ class Backlogs:
 
 
 def read_archived(topic: ArchivedTopic, index_look: IndexLook, *, is_known: bool) -> Archived:
-    """Read what the index holds of the topic. What is known already is not looked at from the beginning."""
+    """Read the index of the topic. If `is_known`, list only hours of commits in the last days (`SHOWN_WITHIN`)."""
     hourly = SegmentFilter(chunk="hourly", committed_since=index_look.since if is_known else None)
 
     def read(snapshot: IndexSnapshot) -> Archived:

@@ -1,4 +1,4 @@
-"""One look at the topics of a connector: Kafka is asked about many topics at once, and the index is read once."""
+"""Finds the health of a connector's topics: Kafka is asked about many topics at once, and the index is read once."""
 
 import logging
 import os
@@ -36,21 +36,20 @@ from kafka_s3_platform.store.index_reads import SegmentSums
 logger = logging.getLogger(__name__)
 
 BROKER_SECONDS = 5.0
-"""How long a look waits for one answer of the broker."""
+"""The longest wait for one answer of the broker."""
 
 AT_ONCE = 8
-"""Connectors that are looked at at a time."""
+"""Number of connectors whose health is found at the same time."""
 
 
 FirstLooks = Mapping[tuple[str, str], datetime]
-"""When somebody who looks again and again looked at a topic for the first time, now at the latest, by connector and
-topic."""
+"""The time of a process's first look at each topic, by connector and topic. A topic without one gets the time now."""
 
 
 def look_at_connectors(
     configs: Sequence[ConnectorConfig], seconds: float, first_looks: FirstLooks | None = None
 ) -> list[ConnectorHealth]:
-    """Look at connectors, some at a time: one whose cluster does not answer holds up no other."""
+    """Find the health of connectors, AT_ONCE at a time: one whose cluster does not answer holds up no other."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="look") as pool:
         return [*pool.map(lambda config: look_at_connector(config, seconds, first_looks), configs)]
 
@@ -58,10 +57,10 @@ def look_at_connectors(
 def look_at_connector(
     config: ConnectorConfig, seconds: float, first_looks: FirstLooks | None = None
 ) -> ConnectorHealth:
-    """Look at all topics of a connector, for about so many seconds. What does not answer is told as unknown.
+    """Find the health of all topics of a connector, in about `seconds`. What does not answer is reported as unknown.
 
-    Of a source connector nothing is to be found. Whoever looks again and again gives `first_looks`. Then what is
-    archived is counted, too.
+    A source connector has no topics here. A process that looks again and again passes `first_looks`. Then the archived
+    records are counted, too.
     """
     health = ConnectorHealth(config.name, datetime.now(timezone.utc))
     if config.source is not None:
@@ -69,9 +68,9 @@ def look_at_connector(
     try:
         folder = find_topics_folder(os.environ)
         deadline = Deadline(seconds)
-        resolved = _give_topics(config, folder, deadline)
-        gone = find_gone_topics(resolved, folder)
-        topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone]
+        resolved = _resolve_topics(config, folder, deadline)
+        gone_topics = find_gone_topics(resolved, folder)
+        topics = [ArchivedTopic(resolved, name) for name in resolved.topics if name not in gone_topics]
         return _look_at_topics(health, topics, deadline, first_looks) if topics else health
     except (PlatformError, OSError) as err:
         is_kafka_up = False if isinstance(err, BrokerUnavailableError) else None
@@ -82,8 +81,8 @@ def look_at_connector(
         return replace(health, error=f"{type(err).__name__}: {err}")
 
 
-def _give_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
-    """Give the connector the topics that match now. If its store is too slow to list them: the remembered ones."""
+def _resolve_topics(config: ConnectorConfig, folder: Path, deadline: Deadline) -> ConnectorConfig:
+    """Return the connector with the topics that match now, or with the remembered ones if the store is too slow."""
     try:
         return deadline.read_store("the list of topics", partial(resolve_now, config, folder), share=0.5)
     except StoreUnavailableError:
@@ -100,15 +99,15 @@ def _look_at_topics(
         closing(IndexLook("health", topics)) as index,
         ClusterAdmin(topics[0].config.kafka, BROKER_SECONDS) as admin,
     ):
-        topics_look = _Look(topics, index, admin, deadline, first_looks)
-        looked = tuple(topics_look.find(topic) for topic in topics)
-    return replace(health, topics=looked, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
+        topics_look = _TopicsLook(topics, index, admin, deadline, first_looks)
+        healths = tuple(topics_look.find_health(topic) for topic in topics)
+    return replace(health, topics=healths, is_kafka_up=topics_look.is_kafka_up, is_store_up=topics_look.is_store_up)
 
 
-class _Look:
-    """The topics of a connector, as one look sees them.
+class _TopicsLook:
+    """Finds the health of one topic of a connector after the other.
 
-    They share a cluster and a store: after some in a row without an answer, the others are not asked about.
+    The topics share a cluster and a store: after some in a row without an answer, the others are not asked about.
     """
 
     def __init__(
@@ -131,15 +130,15 @@ class _Look:
         self.is_kafka_up = self._silent_kafka is None
         self._silent_store = ""
 
-    def find(self, topic: ArchivedTopic) -> TopicHealth:
+    def find_health(self, topic: ArchivedTopic) -> TopicHealth:
         kafka_error, store_error = str(self._silent_kafka or ""), ""
         backlog = None
         try:
             backlog = self._read(topic)
             if backlog is not None and backlog.silent_store is not None:
-                store_error = self._tell_silent_store(backlog.silent_store)
+                store_error = self._note_silent_store(backlog.silent_store)
         except StoreUnavailableError as err:
-            store_error = self._tell_silent_store(err)
+            store_error = self._note_silent_store(err)
         except PlatformError as err:
             if topic.topic in self._store_errors:
                 store_error = str(err)
@@ -155,20 +154,20 @@ class _Look:
         first_look = None if self._first_looks is None else self._first_looks[topic.config.name, topic.topic]
         return _add_backlog(health, backlog, first_look)
 
-    def _tell_silent_store(self, err: StoreUnavailableError) -> str:
+    def _note_silent_store(self, err: StoreUnavailableError) -> str:
         """Return the first such error of the look for all topics: they share the index, and one reason is enough."""
         self._silent_store = self._silent_store or str(err)
         return self._silent_store
 
     @property
     def is_store_up(self) -> bool | None:
-        """Whether the store answers. None if nothing was asked of it."""
+        """True if the store answers. None if it was not asked."""
         if self._silent_store:
             return False
         return True if self._archived or self._store_errors else None
 
     def _read(self, topic: ArchivedTopic) -> Backlog | None:
-        """Read what is archived of the topic and, if the cluster answers at all, what is not."""
+        """Return the topic's backlog. None if the cluster does not answer: then only its index is read."""
         if self._silence.error is not None:
             raise self._silence.error
         backlog = None
@@ -215,7 +214,7 @@ def _count_totals(snapshot: IndexSnapshot) -> ArchivedTotals:
 
 
 def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
-    """Return the error of a cluster that does not answer at all. Other errors are told of each topic."""
+    """Return the error of a cluster that does not answer at all. Other errors are reported for each topic."""
     try:
         admin.describe_cluster()
     except BrokerUnavailableError as err:
@@ -226,7 +225,7 @@ def _find_silence(admin: ClusterAdmin) -> BrokerUnavailableError | None:
 
 
 def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived) -> TopicHealth:
-    """Add what the index says by itself."""
+    """Add the facts that the index alone shows: the newest complete hour, and the number of unresolved offsets."""
     first = topic.start_hour
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, first)
     complete = None if newest is None else archived.state.judge.find_newest_complete(first, newest, topic.lateness)
@@ -235,7 +234,7 @@ def _add_archived(health: TopicHealth, topic: ArchivedTopic, archived: Archived)
 
 
 def _add_backlog(health: TopicHealth, backlog: Backlog, first_look: datetime | None) -> TopicHealth:
-    """Add what is not archived. Where something does not answer, nothing is said that it could change."""
+    """Add lag, risk and the oldest incomplete hour. If something does not answer, leave out what it could change."""
     try:
         risk = find_risk(backlog, first_look)
         retention_left = find_retention_left(backlog)
@@ -265,9 +264,9 @@ def _find_oldest_incomplete(backlog: Backlog) -> datetime | None:
     An hour without records may be due, since nobody asked for it, and complete.
     """
     state = backlog.state
-    due = (hour for hour in backlog.hours_left if not state.judge.is_complete(hour, backlog.topic.lateness))
-    first: dict[int, int] = {}
+    due_hours = (hour for hour in backlog.hours_left if not state.judge.is_complete(hour, backlog.topic.lateness))
+    first_offsets: dict[int, int] = {}
     for item in state.unresolved:
-        first.setdefault(item.kafka_partition, item.start_offset)
-    hours = [hour for place in first.items() if (hour := state.hour_of(*place)) is not None]
-    return min([*islice(due, 1), *hours], default=None)
+        first_offsets.setdefault(item.kafka_partition, item.start_offset)
+    hours = [hour for place in first_offsets.items() if (hour := state.hour_of(*place)) is not None]
+    return min([*islice(due_hours, 1), *hours], default=None)

@@ -1,4 +1,4 @@
-"""A time limit for a look at topics that share a cluster and a store, either of which may be slow."""
+"""A time limit for requests about topics that share a cluster and a store, either of which may be slow."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class Deadline:
-    """So many `seconds` from now on, for questions to the brokers and the store."""
+    """A limit of `seconds` from now on, for requests to the brokers and the store."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -34,21 +34,21 @@ class Deadline:
 
         return ask_in_time
 
-    def read_store(self, what: str, ask: Callable[[], R], *, share: float = 1.0) -> R:
+    def read_store(self, subject: str, ask: Callable[[], R], *, share: float = 1.0) -> R:
         """Return the store's answer to `ask`. Stop waiting when the store has used that share of the time.
 
         `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, and
         errors of `ask`.
         """
         answers: list[R] = []
-        begun = time.monotonic()
+        started_at = time.monotonic()
         try:
-            seconds = min(self._ends_at - begun, share * self.seconds - self._store_seconds)
+            seconds = min(self._ends_at - started_at, share * self.seconds - self._store_seconds)
             if not Waiting(lambda: answers.append(ask()), ()).ended_within(max(0.0, seconds)):
-                waited = time.monotonic() - begun
-                raise StoreUnavailableError(f"the store answers slowly: {what} was not read in {waited:.0f} s")
+                waited = time.monotonic() - started_at
+                raise StoreUnavailableError(f"the store answers slowly: {subject} was not read in {waited:.0f} s")
         finally:
-            self._store_seconds += time.monotonic() - begun
+            self._store_seconds += time.monotonic() - started_at
         return answers[0]
 
     def describe_slow_store(self) -> str:

@@ -24,7 +24,7 @@ from kafka_s3_platform.store.index import ConnectorIndex
 
 
 def find_memory(name: str, env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder `name` of remembered files. It is in Dagster's home, or without one in `.dagster` here."""
+    """Return the folder `name` of remembered files, in Dagster's home, or in `.dagster` of the working directory."""
     return Path(env.get("DAGSTER_HOME") or ".dagster") / name
 
 
@@ -74,11 +74,11 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     Raises the errors of the `kafka` package, and OSError if the answer cannot be written.
     """
     with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
-        listed = admin.topics()
-    present = match_topics(config, listed)
+        all_topics = admin.topics()
+    present = match_topics(config, all_topics)
     topics = match_topics(config, {*present, *recall_topics(config, folder).topics, *_find_archived(config)})
-    gone = tuple(t for t in topics if t not in present)
-    matching = FoundTopics(topics, gone, list_letter_topics(config, listed))
+    gone_topics = tuple(t for t in topics if t not in present)
+    matching = FoundTopics(topics, gone_topics, list_letter_topics(config, all_topics))
     if matching != recall_topics(config, folder):
         write_remembered(_name_file(folder, config), asdict(matching))
     return matching
@@ -119,11 +119,13 @@ def remember_listed_topics(config: ConnectorConfig, topics: Iterable[str], folde
 
 
 def resolve_from_memory(connectors: Sequence[ConnectorConfig], folder: Path) -> tuple[ConnectorConfig, ...]:
-    """Return connectors with their remembered topics. Waits FIRST_LOOK_SECONDS at most, and only for the first look.
+    """Return connectors with their remembered topics. If there is no file of a connector's topics yet, ask Kafka.
 
-    A connector without remembered topics stays without any: the topics sensor goes on looking.
+    That waits FIRST_LOOK_SECONDS at most. Without an answer, the connector has no topics until the sensor finds some.
     """
-    _look_first([c for c in connectors if c.topics_regex is not None and not _name_file(folder, c).exists()], folder)
+    _look_for_first_topics(
+        [c for c in connectors if c.topics_regex is not None and not _name_file(folder, c).exists()], folder
+    )
     return tuple(
         give_topics(c, recall_topics(c, folder).topics) if c.topics_regex is not None else c for c in connectors
     )
@@ -160,16 +162,16 @@ def give_topics(config: ConnectorConfig, topics: Iterable[str]) -> ConnectorConf
     return config.model_copy(update={"topics": tuple(topics)})
 
 
-def _look_first(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
+def _look_for_first_topics(connectors: Sequence[ConnectorConfig], folder: Path) -> None:
     deadline = time.monotonic() + FIRST_LOOK_SECONDS
-    threads = [threading.Thread(target=_try_look, args=(c, folder), daemon=True) for c in connectors]
+    threads = [threading.Thread(target=_try_to_look, args=(c, folder), daemon=True) for c in connectors]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _try_look(config: ConnectorConfig, folder: Path) -> None:
+def _try_to_look(config: ConnectorConfig, folder: Path) -> None:
     try:
         look_for_topics(config, folder)
     except (PlatformError, OSError) as err:

@@ -15,7 +15,7 @@ R = TypeVar("R")
 SHOWN_WITHIN = timedelta(days=7)
 """Age of commits that a tick compares with Dagster's events: a killed run may have committed, and reported nothing.
 
-The first look at a topic, without a cursor, compares all commits.
+The first tick of a topic, without a cursor, compares all commits.
 """
 
 _handles: dict[tuple[str, str, str], tuple[StoreSettings, ConnectorIndex]] = {}
@@ -27,13 +27,13 @@ _lock = threading.Lock()
 class IndexLook:
     """The index of a connector's `topics`, at the moment of the first read.
 
-    Each `user`, a sensor or a schedule, has a handle of its own. A closed look keeps its handle for the next one. A
-    read that outlasts its tick goes on, and keeps the handle when it ends: so a slow store is read at last.
+    Each `user`, a sensor or a schedule, has a handle of its own. `close` caches the handle for the next IndexLook. A
+    read that outlasts its tick goes on, and caches the handle when it ends: so a slow store is read at last.
     """
 
     def __init__(self, user: str, topics: Sequence[ArchivedTopic]) -> None:
         hour = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
-        # A full hour: the next looks at the same version ask for the same, and get it from memory.
+        # A full hour: later ticks with the same version ask for the same, and get it from memory.
         self.since = hour - SHOWN_WITHIN
         """Earlier commits are not compared with Dagster's events again."""
         self._topics = topics
@@ -52,24 +52,24 @@ class IndexLook:
         with _lock:
             self._reading += 1
         try:
-            snapshot = self._find(topic)
+            snapshot = self._find_snapshot(topic)
             return None if snapshot is None else use(snapshot)
         finally:
             with _lock:
                 self._reading -= 1
-                self._keep()
+                self._cache_handle()
 
     def close(self) -> None:
-        """Keep the handle for the next look, as soon as the last read ends."""
+        """Cache the handle for the next IndexLook, as soon as the last read ends."""
         with _lock:
             self._is_closed = True
-            self._keep()
+            self._cache_handle()
 
-    def _keep(self) -> None:
+    def _cache_handle(self) -> None:
         if self._is_closed and not self._reading and self._opened is not None:
             _handles[self._place] = self._config.store, self._opened
 
-    def _find(self, topic: ArchivedTopic) -> IndexSnapshot | None:
+    def _find_snapshot(self, topic: ArchivedTopic) -> IndexSnapshot | None:
         snapshot = self._snapshot.topic(topic.topic) if self._snapshot else None
         if snapshot is None or snapshot.is_empty:
             return None

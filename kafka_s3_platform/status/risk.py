@@ -1,4 +1,4 @@
-"""Finds how near a topic is to losing records that are not archived, and how late its hours are."""
+"""Finds the risk that a topic loses unarchived records by retention, and the lateness of its hours."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from kafka_s3_platform.status.backlog import Backlog
 from kafka_s3_platform.text import count_noun
 
 FIRST_MINUTES = timedelta(minutes=30)
-"""For so long from its first look on, the hours of a topic that were there before are late, and no alarm."""
+"""Time after a topic's first observation in which its old hours are reported as late, but are no alarm."""
 
 
 def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
     """Compare the time until retention, and the age of the oldest hour that is not complete, with the thresholds.
 
-    A topic that is not archived until somebody decides fails at once. Raises PlatformError where Kafka does not answer.
-    A topic is new in the FIRST_MINUTES after the first look at its log that its index has. If it has none, after
-    `first_look`, that of whoever looks again and again. The platform archives the old hours of a new topic by itself.
+    A topic that is not archived until somebody decides fails at once. A topic is new in the FIRST_MINUTES after the
+    first observation in its index, or after `first_look` of this process if there is none. The platform archives the
+    old hours of a new topic by itself. Raises PlatformError if Kafka does not answer.
     """
     retention_left = find_retention_left(backlog)
-    began = min((frontier.observed_at for frontier in backlog.state.all_looks), default=first_look)
-    new_until = None if began is None else began + FIRST_MINUTES
+    first_observed = min((frontier.observed_at for frontier in backlog.state.all_frontiers), default=first_look)
+    new_until = None if first_observed is None else first_observed + FIRST_MINUTES
     risks = [*_find_retention_risk(backlog, retention_left), *_find_age_risk(backlog, new_until)]
     if backlog.failures:
         failures = "; ".join(f"kafka partition {p}: {failure}" for p, failure in sorted(backlog.failures.items()))
         count = count_noun(len(backlog.failures), "kafka partition")
         risks.append(Risk(Level.WARN, f"What waits in {count} is not known: {failures}"))
-    risks += _find_unreliable(backlog)
+    risks += _find_decision_risks(backlog)
     level = max((risk.level for risk in risks), default=Level.FINE)
     hours = _find_hours(backlog, retention_left)
     lost_at = None
@@ -40,24 +40,24 @@ def find_risk(backlog: Backlog, first_look: datetime | None = None) -> Risk:
     return Risk(level, " ".join(risk.text for risk in risks), hours, lost_at)
 
 
-def _find_unreliable(backlog: Backlog) -> Iterator[Risk]:
-    """Find why nothing is archived, or nothing that is said of times is true, until somebody acts.
+def _find_decision_risks(backlog: Backlog) -> Iterator[Risk]:
+    """Yield the risks of a wrong clock and of undecided kafka partitions. Both last until somebody acts.
 
-    It comes last, on lines of its own: it ends with a command.
+    They come last, on lines of their own, since their texts end with a command.
     """
     if backlog.clock_error is not None:
         yield Risk(Level.FAIL, f"How late the archive is, is not known: {backlog.clock_error}.")
     if errors := backlog.reasons_to_decide:
-        more = [f"and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
+        more_lines = [f"and {len(errors) - SHOWN} more"] if len(errors) > SHOWN else []
         opening = f"Until somebody decides, not archived: {count_noun(len(backlog.undecided), 'kafka partition')}."
-        yield Risk(Level.FAIL, "\n".join([opening, *errors[:SHOWN], *more]))
+        yield Risk(Level.FAIL, "\n".join([opening, *errors[:SHOWN], *more_lines]))
 
 
 @dataclass(frozen=True)
 class RetentionLeft:
-    """For how many `seconds` Kafka keeps the oldest record that is not archived, at least, of `kept_ms` in all.
+    """The least time (`seconds`) that Kafka keeps the oldest unarchived record, of the retention `kept_ms`.
 
-    `is_age_known` is False if that record lies before the first hour. Then `seconds` are what it has at most.
+    `is_age_known` is False if that record lies before the first hour. Then `seconds` is the greatest possible time.
     """
 
     seconds: float
@@ -66,9 +66,9 @@ class RetentionLeft:
 
 
 def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
-    """Return how long Kafka keeps what is not archived. None if nothing can be lost by age.
+    """Return the time until Kafka deletes unarchived records. None if none can be lost by age.
 
-    Raises PlatformError where Kafka does not answer.
+    Raises PlatformError if Kafka does not answer.
     """
     if not any(backlog.lag.values()):
         return None
@@ -85,7 +85,7 @@ def find_retention_left(backlog: Backlog) -> RetentionLeft | None:
 
 
 def _find_hours(backlog: Backlog, retention_left: RetentionLeft | None) -> tuple[datetime, datetime] | None:
-    """Return [from, to) of the hours whose records Kafka soon deletes, if they are not archived. None without any."""
+    """Return the times [from, to) of the unarchived records that Kafka deletes soon. None if there are none."""
     settings = backlog.topic.config.archive
     if retention_left is None or not retention_left.is_age_known or _find_level(settings, retention_left) is Level.FINE:
         return None
@@ -99,14 +99,15 @@ def _find_retention_risk(backlog: Backlog, retention_left: RetentionLeft | None)
         return
     level = _find_level(backlog.topic.config.archive, retention_left)
     if not retention_left.is_age_known:
-        keeps = _describe_left(retention_left.seconds, "at most")
-        yield Risk(max(Level.WARN, level), f"Records before the first hour are not archived. Kafka {keeps}.")
+        duration_text = _describe_left(retention_left.seconds, "at most")
+        yield Risk(max(Level.WARN, level), f"Records before the first hour are not archived. Kafka {duration_text}.")
     elif level is not Level.FINE:
         by_size = int(backlog.read_configs().get("retention.bytes", -1))
-        less = f", or less, by retention.bytes={by_size}" if by_size >= 0 else ""
+        size_text = f", or less, by retention.bytes={by_size}" if by_size >= 0 else ""
         yield Risk(
             level,
-            f"Of the records that are not archived, Kafka {_describe_left(retention_left.seconds, 'at least')}{less}: "
+            f"Of the records that are not archived, Kafka "
+            f"{_describe_left(retention_left.seconds, 'at least')}{size_text}: "
             f"retention.ms is {describe_time(retention_left.kept_ms / 1000)}.",
         )
 
@@ -140,7 +141,7 @@ def _describe_left(seconds: float, bound: str) -> str:
 
 
 def describe_time(seconds: float) -> str:
-    """Return `6 days 23 h`, `3 h 5 min` or `12 min`: as much as a person acts upon."""
+    """Return `6 days 23 h`, `3 h 5 min` or `12 min`."""
     minutes = max(0, int(seconds // 60))
     days, hours = minutes // 1440, minutes // 60 % 24
     if days:

@@ -1,4 +1,4 @@
-"""A topic that a connector archives, as everything that looks at its state knows it."""
+"""A topic that a connector archives, for sensors, pages, metrics and commands."""
 
 import hashlib
 import json
@@ -43,12 +43,12 @@ class ArchivedTopic:
 
     @property
     def is_native(self) -> bool:
-        """Whether compaction and restore can read the objects. Objects of other formats stay as they are."""
+        """True if compaction and restore can read the objects. Objects of other formats stay as they are."""
         return self.config.layout.format == NATIVE_FORMAT
 
     @property
     def can_drop(self) -> bool:
-        """Whether a run may leave out records: filtered ones, failed but tolerated ones, or those with a null value."""
+        """True if a run may leave out records: filtered ones, failed but tolerated ones, or those with a null value."""
         records = self.config.records
         ignores_nulls = self.config.layout.null_values == "ignore"
         return bool(records.transforms) or records.errors.tolerance == "all" or ignores_nulls

@@ -68,15 +68,15 @@ os.register_at_fork(after_in_child=_get_client.cache_clear)
 def new_s3_client(settings: StoreSettings) -> Any:
     """Return a new client of the store. Raises ConfigError, and the errors of the credentials' provider."""
     proxy = settings.proxy_url and settings.proxy_url.get_secret_value()
-    # `store.url` is complete. For AWS's own store the environment may choose: these are other ways to the same one.
-    way = False if settings.endpoint_url else None
+    # `store.url` is complete. For AWS's own store the environment may choose among its endpoints.
+    environment_choice = False if settings.endpoint_url else None
     config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
         signature_version="s3v4",
         user_agent=_USER_AGENT,
         # variables and profiles name other stores
         ignore_configured_endpoint_urls=True,
-        use_fips_endpoint=way,
-        use_dualstack_endpoint=way,
+        use_fips_endpoint=environment_choice,
+        use_dualstack_endpoint=environment_choice,
         # repeated by `Backoff`: botocore has no setting for how long to wait
         retries={"mode": "standard", "total_max_attempts": 1},
         s3={
@@ -135,17 +135,18 @@ class Backoff:
 
     def __call__(self, response: Any, attempts: int, caught_exception: Any, **_: Any) -> float | None:
         """Answer botocore's event `needs-retry`: the seconds to wait, None to stop."""
-        if attempts > self._max_retries or not _is_passing(response, caught_exception):
+        if attempts > self._max_retries or not _may_pass(response, caught_exception):
             return None
         longest = min(self._backoff_ms / 1000 * 2.0 ** (attempts - 1), MAX_BACKOFF_SECONDS)
         return random.uniform(longest / 2, longest)  # noqa: S311 - jitter
 
 
-def _is_passing(response: Any, error: Any) -> bool:
+def _may_pass(response: Any, error: Any) -> bool:
+    """Return True if a later try may succeed: no answer, or one that asks to wait. `response` is botocore's pair."""
     if response is None:
         return isinstance(error, UNREACHABLE) and not is_untrusted(error)
-    http, parsed = response
-    return http.status_code in _PASSING_STATUS or parsed.get("Error", {}).get("Code") in _PASSING_CODES
+    http_answer, body = response
+    return http_answer.status_code in _PASSING_STATUS or body.get("Error", {}).get("Code") in _PASSING_CODES
 
 
 def suggest_bucket(err: MissingBucketError, settings: StoreSettings) -> MissingBucketError:
@@ -155,8 +156,8 @@ def suggest_bucket(err: MissingBucketError, settings: StoreSettings) -> MissingB
     except (BotoCoreError, ClientError, ValueError):
         # mostly the right s3:ListAllMyBuckets is missing: no run needs it
         return err
-    near = find_nearest(settings.bucket, [bucket["Name"] for bucket in buckets])
-    return MissingBucketError(f"{err.text}. Did you mean {near}?") if near else err
+    similar = find_nearest(settings.bucket, [bucket["Name"] for bucket in buckets])
+    return MissingBucketError(f"{err.text}. Did you mean {similar}?") if similar else err
 
 
 @lru_cache(_MAX_CLIENTS)

@@ -55,12 +55,12 @@ class StoreClock:
 
         Return this machine's time if no answer of the store had a time.
         """
-        here = datetime.now(timezone.utc)
-        return min(here, self.latest.now()) if self.latest else here
+        local_time = datetime.now(timezone.utc)
+        return min(local_time, self.latest.now()) if self.latest else local_time
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch all answers to this thread in the block, refusals too, from clients of `record_answer_times`."""
+        """Note the time of each answer, refusals too, that this thread gets in the block from clients of ours."""
         token = _WATCHING.set(self)
         try:
             yield
@@ -73,15 +73,15 @@ _WATCHING: ContextVar[StoreClock | None] = ContextVar("_WATCHING", default=None)
 
 def record_answer_times(client: Any) -> None:
     """Have a boto3 client give the time of each answer to the watching clock."""
-    client.meta.events.register("request-created.s3", _note_sent)
-    client.meta.events.register("response-received.s3", _note_received)
+    client.meta.events.register("request-created.s3", _note_sending_time)
+    client.meta.events.register("response-received.s3", _note_answer_time)
 
 
-def _note_sent(request: Any, **_: Any) -> None:
+def _note_sending_time(request: Any, **_: Any) -> None:
     request.context[_SENT] = datetime.now(timezone.utc)
 
 
-def _note_received(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
+def _note_answer_time(context: Mapping[str, Any], parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
     headers = (parsed_response or {}).get("ResponseMetadata", {}).get("HTTPHeaders", {})
     # an answer with an `Age` comes from a cache
     date = None if "age" in headers else _parse_date(headers.get("date", ""))

@@ -122,13 +122,13 @@ def describe_credentials(settings: StoreSettings) -> str:
     """Describe the provider and its access key id, masked. Raises the errors of `find_credentials`."""
     credentials = _require_credentials(settings)
     method = credentials.method
-    how = _provider_chain(method, settings.chain) if _choose_loader(_Method.of(settings)) is None else method
-    return f"{how}; access key id {_mask_key(find_credentials(settings).access_key)}"
+    source = _describe_chain(method, settings.chain) if _build_loader(_Method.of(settings)) is None else method
+    return f"{source}; access key id {_mask_key(find_credentials(settings).access_key)}"
 
 
-def _provider_chain(method: str, only: tuple[str, ...]) -> str:
-    whose = "AWS's default chain" if not only else "s3.credentials.provider.class"
-    return f"{whose}: {_CHAIN.get(method, method)}"
+def _describe_chain(method: str, members: tuple[str, ...]) -> str:
+    setting = "AWS's default chain" if not members else "s3.credentials.provider.class"
+    return f"{setting}: {_CHAIN.get(method, method)}"
 
 
 def _mask_key(access_key: str) -> str:
@@ -203,12 +203,12 @@ _NO_PROFILE: Any = {"profile": (None, None, None, None), "config_file": (None, N
 @cache
 def _get_session(method: _Method) -> Any:
     """Return the process's only session for a method. A new one would read S3's service model again (60 ms)."""
-    load = _choose_loader(method)
+    load = _build_loader(method)
     if load is None:
         session = _build_default_chain(method.region, method.chain)
     else:
         session = botocore.session.Session(session_vars=_NO_PROFILE)
-        session.register_component("credential_provider", CredentialResolver([_Loaded(load)]))
+        session.register_component("credential_provider", CredentialResolver([_OwnProvider(load)]))
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
     return boto3.session.Session(botocore_session=session)
 
@@ -227,8 +227,8 @@ def parse_time(text: Any) -> datetime:
     return parsed
 
 
-def _build_default_chain(region: str, only: tuple[str, ...]) -> botocore.session.Session:
-    """Build AWS's default chain, or a chain of `only` some of its members.
+def _build_default_chain(region: str, members: tuple[str, ...]) -> botocore.session.Session:
+    """Build AWS's default chain of providers, or a chain with some of its `members` alone.
 
     A profile with `credential_source = Environment` assumes its role with the environment's access key. In the default
     chain that key itself would come first and hide the role. The profile comes first if it is named explicitly.
@@ -239,23 +239,24 @@ def _build_default_chain(region: str, only: tuple[str, ...]) -> botocore.session
             session = botocore.session.Session(profile=session.get_config_variable("profile") or "default")
         if session.get_config_variable("region") is None:
             session.set_config_variable("region", region)
-        if only:
-            members = session.get_component("credential_provider").providers
-            members[:] = [member for member in members if member.METHOD in only]
+        if members:
+            providers = session.get_component("credential_provider").providers
+            providers[:] = [provider for provider in providers if provider.METHOD in members]
     return session
 
 
-def _choose_loader(method: _Method) -> Callable[[], Any] | None:
+def _build_loader(method: _Method) -> Callable[[], Any] | None:
+    """Return the function that gets botocore's credentials for a method, None for AWS's default chain."""
     if (provider := method.provider) is not None:
         return lambda: _build_refreshable(
-            f"s3.credentials.provider.class {provider.class_name}", _load_own_provider(provider)
+            f"s3.credentials.provider.class {provider.class_name}", _make_provider_fetcher(provider)
         )
     if (role := method.role) is not None:
         source = _get_session(
             _Method(role.region, method.access_key_id, method.secret_access_key, method.session_token)
         )
         return lambda: _build_refreshable(
-            f"sts.role.arn {role.arn}, session {role.session_name}", _assume_role(role, source)
+            f"sts.role.arn {role.arn}, session {role.session_name}", _make_role_fetcher(role, source)
         )
     if method.access_key_id is None or method.secret_access_key is None:
         return None
@@ -265,7 +266,7 @@ def _choose_loader(method: _Method) -> Callable[[], Any] | None:
     return lambda: botocore.credentials.Credentials(key, secret, token, method="aws.access.key.id")
 
 
-class _Loaded(CredentialProvider):
+class _OwnProvider(CredentialProvider):
     """The only member of a chain: it returns the result of `load`."""
 
     METHOD = CANONICAL_NAME = "kafka-s3-platform"
@@ -303,9 +304,10 @@ def _refuse_expired(credentials: Credentials, method: str) -> Credentials:
     return credentials
 
 
-def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
-    what = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
-    quick = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
+def _make_role_fetcher(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
+    """Return a function that gets the role's credentials from STS. `source` is the session that may assume it."""
+    attempt = f"AssumeRole of {role.arn} at {role.endpoint_url or f'the STS of {role.region}'}"
+    config = Config(  # type: ignore[call-arg]  # the stubs do not know `ignore_configured_endpoint_urls`
         connect_timeout=5,
         read_timeout=20,
         retries={"mode": "standard", "total_max_attempts": 4},
@@ -319,31 +321,32 @@ def _assume_role(role: RoleSettings, source: Any) -> Callable[[], Credentials]:
     }
     if role.external_id is not None:
         request["ExternalId"] = role.external_id.get_secret_value()
-    with _translate_refusals(what):
-        client = source.client("sts", region_name=role.region, endpoint_url=role.endpoint_url, config=quick)
+    with _translate_refusals(attempt):
+        client = source.client("sts", region_name=role.region, endpoint_url=role.endpoint_url, config=config)
 
     def fetch() -> Credentials:
-        with _translate_refusals(what):
+        with _translate_refusals(attempt):
             key = client.assume_role(**request)["Credentials"]
         return Credentials(key["AccessKeyId"], key["SecretAccessKey"], key["SessionToken"], key["Expiration"])
 
     return fetch
 
 
-def _load_own_provider(provider: ProviderSettings) -> Callable[[], Credentials]:
-    what = f"s3.credentials.provider.class {provider.class_name}"
+def _make_provider_fetcher(provider: ProviderSettings) -> Callable[[], Credentials]:
+    """Return a function that gets credentials from a user's class, and refuses what are none."""
+    setting = f"s3.credentials.provider.class {provider.class_name}"
     options: Mapping[str, str] = {name: value.get_secret_value() for name, value in provider.options}
-    with _translate_provider_errors(what, options.values()):
+    with _translate_provider_errors(setting, options.values()):
         source: CredentialsProvider = load_class(provider.class_name, CREDENTIALS_PROVIDER)(options)
 
     def fetch() -> Credentials:
-        with _translate_provider_errors(what, options.values()):
-            raw = source.credentials()
-            credentials = Credentials(raw.access_key, raw.secret_key, raw.token, raw.expiry)
+        with _translate_provider_errors(setting, options.values()):
+            answer = source.credentials()
+            credentials = Credentials(answer.access_key, answer.secret_key, answer.token, answer.expiry)
         if not credentials.access_key or not credentials.secret_key:
-            raise ConfigError(f"{what}: its credentials have no access_key, or no secret_key")
+            raise ConfigError(f"{setting}: its credentials have no access_key, or no secret_key")
         if credentials.expiry is not None and credentials.expiry.tzinfo is None:
-            raise ConfigError(f"{what}: the expiry {credentials.expiry} of its credentials has no timezone")
+            raise ConfigError(f"{setting}: the expiry {credentials.expiry} of its credentials has no timezone")
         return credentials
 
     return fetch

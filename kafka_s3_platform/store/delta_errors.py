@@ -68,26 +68,26 @@ def classify_delta_error(attempt: str, err: Exception) -> PlatformError:
     connection = _NO_CONNECTION.search(text)
     code = ErrorCode.STORE_FAILS if connection is None else ErrorCode.STORE_DOWN
     if connection is not None:
-        why = connection[1] or "no connection"
-        what = f"{attempt}: no answer ({why}). {advise_on_silence(why, attempt.rpartition(' at ')[2])}"
+        reason = connection[1] or "no connection"
+        what = f"{attempt}: no answer ({reason}). {advise_on_silence(reason, attempt.rpartition(' at ')[2])}"
     return StoreUnavailableError(f"{what}; run again when the store answers", code=code)
 
 
 def _find_refusal(attempt: str, text: str) -> PlatformError | None:
     """Return the error for a store's answer that it does not take the request, or cannot now."""
     bucket = attempt.partition("s3://")[2].partition("/")[0]
-    tried = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
+    attempted = Attempted("", bucket, "", attempt.rpartition(" at ")[2])
     if _REDIRECT.search(text):
-        return choose_error(301, "", tried).make_error(f"{attempt}: {text[:_SHOWN]}")
+        return choose_error(301, "", attempted).make_error(f"{attempt}: {text[:_SHOWN]}")
     answer = _ANSWER.search(text)
     if answer is None:
         return None
     status, code = int(answer[1]), answer[2] or ""
     if _NO_LIST.search(text):
-        tried = replace(tried, operation="ListObjectsV2")
+        attempted = replace(attempted, operation="ListObjectsV2")
     elif status not in _SAME_STATUS and status < 500 and code != "NoSuchBucket":
         return None
-    refusal = choose_error(status, code, tried)
+    refusal = choose_error(status, code, attempted)
     return refusal.make_error(f"{attempt}: {describe_answer(refusal.error, status, code, answer[3] or '')}")
 
 

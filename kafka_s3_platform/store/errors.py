@@ -181,32 +181,36 @@ class Attempted:
 
 
 @contextmanager
-def translate_errors(tried: Attempted) -> Iterator[None]:
+def translate_errors(attempted: Attempted) -> Iterator[None]:
     """Raise boto3's exceptions as the platform's. No message holds a credential or a signed URL."""
     try:
         yield
     except ClientError as err:
-        raise translate_response(err, tried) from err
+        raise translate_response(err, attempted) from err
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as err:
         raise AuthorizationError(
-            f"{tried}: {err}. Set aws.access.key.id and aws.secret.access.key", code=ErrorCode.STORE_LOGIN
+            f"{attempted}: {err}. Set aws.access.key.id and aws.secret.access.key", code=ErrorCode.STORE_LOGIN
         ) from err
     except UNREACHABLE as err:
         if is_untrusted(err):
-            raise build_untrusted_error(str(tried), str(err)) from err
-        why = find_silence_reason(err)
-        raise StoreUnavailableError(f"{tried}: no answer ({why}). {advise_on_silence(why, tried.endpoint)}") from err
+            raise build_untrusted_error(str(attempted), str(err)) from err
+        reason = find_silence_reason(err)
+        raise StoreUnavailableError(
+            f"{attempted}: no answer ({reason}). {advise_on_silence(reason, attempted.endpoint)}"
+        ) from err
     except FlexibleChecksumError as err:
         raise IntegrityError(
-            f"{tried}: the bytes do not have the store's checksum of them: they were damaged in the store, or on their "
+            f"{attempted}: the bytes do not have the store's checksum of them: they were damaged in the store, or on "
+            f"their "
             f"way. Run again; if it happens again, put the object back from a copy"
         ) from err
     except BotoCoreError as err:
-        raise ConfigError(f"{tried}: {err}. Correct the bucket's name or the store's settings") from err
+        raise ConfigError(f"{attempted}: {err}. Correct the bucket's name or the store's settings") from err
     except (ValueError, RuntimeError) as err:
         # botocore follows redirects by calling itself, and reads dates and numbers as they come
         raise StoreUnavailableError(
-            f"{tried}: the answer is not S3's ({type(err).__name__}: {str(err)[:200]}). Check that store.url is the "
+            f"{attempted}: the answer is not S3's ({type(err).__name__}: {str(err)[:200]}). Check that store.url is "
+            f"the "
             f"URL of an S3 server",
             code=ErrorCode.STORE_FAILS,
         ) from err
@@ -218,10 +222,10 @@ def find_silence_reason(err: Exception) -> str:
     return next(reasons, type(err).__name__)
 
 
-def advise_on_silence(why: str, endpoint: str) -> str:
+def advise_on_silence(reason: str, endpoint: str) -> str:
     """Advise on a connection to the store that fails, or closes without an answer."""
     advice = "Check that the store is up and store.url is right"
-    if endpoint.startswith("http:") and re.search("closed|reset", why, re.IGNORECASE):
+    if endpoint.startswith("http:") and re.search("closed|reset", reason, re.IGNORECASE):
         return f"{advice}. {_MAYBE_TLS}"
     return advice
 
@@ -254,27 +258,27 @@ def _iterate_causes(err: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__ or inner
 
 
-def translate_response(err: ClientError, tried: Attempted) -> PlatformError:
+def translate_response(err: ClientError, attempted: Attempted) -> PlatformError:
     """Return the platform's error for an error response."""
     status = err.response["ResponseMetadata"]["HTTPStatusCode"]
     code = err.response["Error"].get("Code", "")
-    refusal = choose_error(status, code, tried)
+    refusal = choose_error(status, code, attempted)
     answer = describe_answer(refusal.error, status, code, err.response["Error"].get("Message", ""))
-    return refusal.make_error(f"{tried}: {answer}")
+    return refusal.make_error(f"{attempted}: {answer}")
 
 
-def describe_answer(kind: type[PlatformError], status: int, code: str, message: str) -> str:
-    """Describe the store's answer. Its message is left out if the code is complete."""
-    shown = message if kind in (RefusedRequestError, ConfigError) else ""
+def describe_answer(error_class: type[PlatformError], status: int, code: str, message: str) -> str:
+    """Describe the store's answer. Its message is only shown if the class of error needs it."""
+    shown_message = message if error_class in (RefusedRequestError, ConfigError) else ""
     # the answer to a HEAD has no body, and its status is all that botocore knows
-    return f"answered {' '.join(word for word in dict.fromkeys((str(status), code, shown)) if word)}"
+    return f"answered {' '.join(word for word in dict.fromkeys((str(status), code, shown_message)) if word)}"
 
 
-def choose_error(status: int, code: str, tried: Attempted) -> RefusedAnswer:
+def choose_error(status: int, code: str, attempted: Attempted) -> RefusedAnswer:
     """Return the meaning of an answer. `code` is S3's word for it, if the answer has one."""
     if status == _MOVED:
         return RefusedAnswer(ConfigError, ErrorCode.STORE_REGION, _ELSEWHERE)
-    return _BY_CODE.get(code) or _choose_by_status(status, code, tried)
+    return _BY_CODE.get(code) or _choose_by_status(status, code, attempted)
 
 
 def choose_forbidden(code: str, operation: str) -> RefusedAnswer:
@@ -289,24 +293,24 @@ def choose_forbidden(code: str, operation: str) -> RefusedAnswer:
     return RefusedAnswer(AuthorizationError, ErrorCode.STORE_RIGHTS, advice)
 
 
-def _choose_by_status(status: int, code: str, tried: Attempted) -> RefusedAnswer:
+def _choose_by_status(status: int, code: str, attempted: Attempted) -> RefusedAnswer:
     if code == "NoSuchBucket":
-        advice = f"Create bucket {tried.bucket}, or correct s3.bucket.name"
+        advice = f"Create bucket {attempted.bucket}, or correct s3.bucket.name"
         return RefusedAnswer(MissingBucketError, ErrorCode.STORE_BUCKET, advice)
     if status == _FORBIDDEN or code in _REFUSALS or code == "AccessDenied":
-        return choose_forbidden(code, tried.operation)
-    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and tried.operation == "PutObject"):
+        return choose_forbidden(code, attempted.operation)
+    if status == _PRECONDITION_FAILED or (code == "ConditionalRequestConflict" and attempted.operation == "PutObject"):
         return RefusedAnswer(
             PreconditionError, ErrorCode.STORE_OBJECT, "Somebody else created, replaced or deleted the object"
         )
     if status == _NOT_FOUND:
-        is_no_store = tried.operation == "ListObjectsV2" and code in {"", str(status), "Not Found"}
+        is_no_store = attempted.operation == "ListObjectsV2" and code in {"", str(status), "Not Found"}
         return _NO_STORE if is_no_store else _NO_OBJECT
     if status >= _SERVER_ERROR or status in (_CONFLICT, _TOO_MANY) or code in ("RequestTimeout", "SlowDown"):
         advice = "The store is overloaded, failing, or its disk is full: make sure it is not, run again"
         return RefusedAnswer(StoreUnavailableError, ErrorCode.STORE_FAILS, advice)
     advice = "The store refused the request itself: its key, or a setting of the store's"
     # S3's own answers have a code, but to a HEAD
-    if status == _BAD_REQUEST and code in {"", str(status), "Bad Request"} and tried.endpoint.startswith("http:"):
+    if status == _BAD_REQUEST and code in {"", str(status), "Bad Request"} and attempted.endpoint.startswith("http:"):
         advice = f"{advice}. {_MAYBE_TLS}"
     return RefusedAnswer(RefusedRequestError, ErrorCode.STORE_REFUSED, advice)

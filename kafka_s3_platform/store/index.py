@@ -166,12 +166,12 @@ class ConnectorIndex:
         objects = ObjectStore(self.store.model_copy(update={"canned_acl": None}))
         with suppress(PreconditionError):
             objects.put_new(self.table.name_log_entry(0), commit)
-        if (created := self.peek()) is None:
+        if (snapshot := self.peek()) is None:
             raise StoreUnavailableError(
                 f"the index {self.uri} at {self.store.endpoint_url or 'AWS'} was created just now, and the store does "
                 f"not list it: its answers are behind. Run again"
             )
-        return created
+        return snapshot
 
 
 class ConnectorSnapshot:
@@ -197,7 +197,7 @@ class ConnectorSnapshot:
         It is opened at the same version: a commit remains a compare-and-swap on it.
         """
         if self.index.table.options != self._handle.options:
-            with self._expired_is_a_conflict():
+            with self._translate_expiry():
                 self._handle = self.index.table.open(self._handle.table.version())
         return self._handle
 
@@ -257,9 +257,9 @@ class ConnectorSnapshot:
             self._segments[topic, kind, segment_filter] = rows
 
     def read_out_of_range(self, since: datetime) -> pa.Table:
-        """Return the rows of live segments, of all topics, of records before a start hour from `since` on.
+        """Return the rows of live segments with records out of range, whose start hour is `since` or later.
 
-        There are earlier ones among them after an earlier call for these.
+        They are of all topics. An earlier call with an earlier `since` may have added earlier ones.
         """
         if self._out_of_range is None or since < self._out_of_range[0]:
             terms = [*match_values(kind="segment"), AtLeast("start_hour", since)]
@@ -292,7 +292,7 @@ class ConnectorSnapshot:
     @lazy_property
     def segment_sums(self) -> Mapping[str, SegmentSums]:
         """The sums of the segments of each topic. Files summed before are not read again."""
-        with self._expired_is_a_conflict():
+        with self._translate_expiry():
             return sum_files(self.index.table, self._files)
 
     def list_folders(self, topic: str) -> frozenset[str]:
@@ -316,7 +316,7 @@ class ConnectorSnapshot:
         """Return the topic's folded rows of a month (`2026-03`), or of all. Raises store errors."""
         period = f"{FOLDED}{month or ''}"
         files = [file for file in self._files if (file.period or "").startswith(period)]
-        with self._expired_is_a_conflict():
+        with self._translate_expiry():
             return read_rows(self.index.table, files, "all", match_values(topic=topic))
 
     def read_all_rows(self, topic: str) -> pa.Table:
@@ -324,12 +324,12 @@ class ConnectorSnapshot:
         return self._read("all", match_values(topic=topic))
 
     def _read(self, part: Part, terms: Sequence[Term], columns: Sequence[str] | None = None) -> pa.Table:
-        with self._expired_is_a_conflict():
+        with self._translate_expiry():
             return read_rows(self.index.table, self._files, part, terms, columns)
 
     @contextmanager
-    def _expired_is_a_conflict(self) -> Iterator[None]:
-        """Raise IndexConflictError for missing files of this version if the log has others by now.
+    def _translate_expiry(self) -> Iterator[None]:
+        """Raise IndexConflictError instead of a damage if this version's files are missing, but the log has gone on.
 
         Either the upkeep removed them, when they were old enough, or the log was put back from a copy. Opening the
         index again helps.
@@ -394,7 +394,7 @@ class ConnectorSnapshot:
             )
         self.index.check_promises()
         try:
-            with self._expired_is_a_conflict():
+            with self._translate_expiry():
                 self.index.table.run("commit to", lambda: write(handle.table))
         except StoreUnavailableError as err:
             if isinstance(err.__cause__, CommitFailedError) or is_expired(err.__cause__):
@@ -403,13 +403,13 @@ class ConnectorSnapshot:
                 ) from err
             raise
         # The upkeep removes old entries of the log, the oldest first. The store would take a commit in their place.
-        followed = self.index.table.follow_commit(handle)
-        if followed is None:
+        next_handle = self.index.table.follow_commit(handle)
+        if next_handle is None:
             raise IndexConflictError(
                 f"{self.index.uri}: version {self.version + 1} was committed so late that the log has version "
                 f"{self.version} no more: it has gone on without it, or was put back from a copy"
             )
-        self._handle = followed
+        self._handle = next_handle
 
 
 class TopicIndex:
@@ -480,10 +480,10 @@ class IndexSnapshot:
 
     def build_state(self, rows: pa.Table) -> IndexState:
         """Build the state from these rows of the topic. Raises IndexDamagedError if they are none."""
-        with self._made_of_rows():
+        with self._translate_decode_errors():
             latest = datetime.now(timezone.utc) + self.index.within_connector.clock_tolerance
-            believed = drop_future_times(rows, latest)
-            state = build_state(self.version, believed)
+            past_rows = drop_future_times(rows, latest)
+            state = build_state(self.version, past_rows)
         return replace(state, read_month=self._read_month, list_out_of_range=self._list_out_of_range)
 
     @lazy_property
@@ -491,12 +491,12 @@ class IndexSnapshot:
         """The state with every single row, for commands that compare them all. It grows with the age of the archive."""
         if not self.state.fold.hours:
             return self.state
-        old = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic))
+        folded = self.build_state(self.connector_snapshot.read_folded_rows(self.index.topic))
         return replace(
             self.state,
-            scans=(*old.scans, *self.state.scans),
-            frontiers=(*old.frontiers, *self.state.frontiers),
-            hours=(*old.hours, *self.state.hours),
+            scans=(*folded.scans, *self.state.scans),
+            frontiers=(*folded.frontiers, *self.state.frontiers),
+            hours=(*folded.hours, *self.state.hours),
             fold=Fold(),
         )
 
@@ -504,10 +504,10 @@ class IndexSnapshot:
         if self._out_of_range is None or hour < self._out_of_range[0]:
             # by days, so that a search back through hours asks seldom
             since = hour.astimezone(timezone.utc).replace(hour=0, minute=0)
-            with self._made_of_rows():
+            with self._translate_decode_errors():
                 rows = self.connector_snapshot.read_out_of_range(since)
-                mine = rows.filter(pc.equal(rows.column("topic"), self.index.topic))
-                self._out_of_range = since, tuple(decode_segments(mine))
+                topic_rows = rows.filter(pc.equal(rows.column("topic"), self.index.topic))
+                self._out_of_range = since, tuple(decode_segments(topic_rows))
         return self._out_of_range[1]
 
     def _read_month(self, month: str) -> IndexState:
@@ -527,7 +527,7 @@ class IndexSnapshot:
 
     def select_segments(self, segment_filter: SegmentFilter, *, retired: bool = False) -> tuple[Segment, ...]:
         """Return the segments in the filter, by kafka partition and first offset. Reads no others."""
-        with self._made_of_rows():
+        with self._translate_decode_errors():
             kind = RETIRED if retired else "segment"
             rows = self.connector_snapshot.read_segment_rows(self.index.topic, kind, segment_filter)
             rows = rows.sort_by([("kafka_partition", "ascending"), ("start_offset", "ascending")])
@@ -551,7 +551,7 @@ class IndexSnapshot:
         return self.connector_snapshot.list_folders(self.index.topic)
 
     @contextmanager
-    def _made_of_rows(self) -> Iterator[None]:
+    def _translate_decode_errors(self) -> Iterator[None]:
         """Report rows foreign to this platform as damage, not as a Python error."""
         try:
             yield

@@ -67,24 +67,24 @@ def list_predicates(topic: str, change: Change) -> Iterator[RowPredicate]:
 
 def write_rows(table: DeltaTable, rows: pa.Table, predicates: Sequence[RowPredicate], version: int) -> None:
     """Commit the rows, of `version`, and remove those matched by a predicate. Raises delta-rs's errors."""
-    once = CommitProperties(max_commit_retries=0)
+    commit_properties = CommitProperties(max_commit_retries=0)
     if not predicates:
         write_deltalake(
             table,
             rows,
             mode="append",
-            commit_properties=once,
+            commit_properties=commit_properties,
             post_commithook_properties=NEVER_DELETE,
         )
         return
     # delta-rs refuses new rows that do not match the predicate: `version` matches them and no other row
-    where = match_any([*predicates, match_version(version)])
+    condition = match_any([*predicates, match_version(version)])
     write_deltalake(
         table,
         rows,
         mode="overwrite",
-        predicate=where,
-        commit_properties=once,
+        predicate=condition,
+        commit_properties=commit_properties,
         post_commithook_properties=NEVER_DELETE,
     )
 

@@ -72,17 +72,17 @@ def write_index_files(table: IndexTable, handle: Handle, rows: pa.Table, period:
 
     Raises store errors.
     """
-    measured = (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
+    bounded_columns = (handle.table.metadata().configuration.get(_STATISTICS) or "").split(",")
     # no ACL: an index's files have none, as delta-rs sets none
     store = ObjectStore(table.store.model_copy(update={"canned_acl": None}))
-    at = 0
-    while at < rows.num_rows:
-        content, count = _encode_file(rows.slice(at), size)
+    row = 0
+    while row < rows.num_rows:
+        content, count = _encode_file(rows.slice(row), size)
         path = f"{PERIOD}={period}/part-00000-{uuid4()}-c000.zstd.parquet"
         store.put_new(f"{table.folder}/{path}", content)
-        bounds = _measure_bounds(rows.slice(at, count), measured)
+        bounds = _measure_bounds(rows.slice(row, count), bounded_columns)
         yield NewFile(path, len(content), count, period, json.dumps(bounds))
-        at += count
+        row += count
 
 
 def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[IndexFile], *, same_rows: bool) -> None:
@@ -112,13 +112,13 @@ def write_swap(table: DeltaTable, added: Sequence[NewFile], removed: Sequence[In
 def _encode_file(rows: pa.Table, size: int) -> tuple[bytes, int]:
     """Return a Parquet file of the first rows, up to the row group that reaches `size`, and their number."""
     content = io.BytesIO()
-    at = 0
+    row_count = 0
     with pq.ParquetWriter(content, rows.schema, compression="zstd") as writer:
-        while at < rows.num_rows and content.tell() < size:
-            group = rows.slice(at, ROW_GROUP)
+        while row_count < rows.num_rows and content.tell() < size:
+            group = rows.slice(row_count, ROW_GROUP)
             writer.write_table(group, row_group_size=ROW_GROUP)
-            at += group.num_rows
-    return content.getvalue(), at
+            row_count += group.num_rows
+    return content.getvalue(), row_count
 
 
 def _measure_bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:

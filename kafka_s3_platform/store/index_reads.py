@@ -74,9 +74,9 @@ class DataFile:
 
     def may_hold(self, part: Part, terms: Iterable[Term]) -> bool:
         """Return False if no row of this part can meet all terms."""
-        return self._is_of(part) and _may_meet(self.bounds, self.empty, terms)
+        return self._has_part(part) and _may_meet(self.bounds, self.empty, terms)
 
-    def _is_of(self, part: Part) -> bool:
+    def _has_part(self, part: Part) -> bool:
         if part == "all" or self.period is None:
             return True
         if part == "state":
@@ -103,8 +103,8 @@ class _RowCache:
             self._buffers.move_to_end(place)
         return pa.Table.from_batches([pa.ipc.read_record_batch(buffer, INDEX_SCHEMA)])
 
-    def keep(self, place: tuple[str, str], rows: pa.Table) -> None:
-        """Keep the rows, with the columns of INDEX_SCHEMA."""
+    def put(self, place: tuple[str, str], rows: pa.Table) -> None:
+        """Cache the rows, with the columns of INDEX_SCHEMA. The least recently used ones may have to go for them."""
         batches = rows.combine_chunks().to_batches()
         if len(batches) != 1:
             # no row, or texts of 2 GiB
@@ -220,7 +220,7 @@ class SegmentSums:
     day_segments: int = 0
 
     def __add__(self, other: "SegmentSums") -> "SegmentSums":
-        return SegmentSums(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return SegmentSums(*(own + its for own, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 SUMMED_COLUMNS = ("topic", "kind", "chunk", "record_count", "late_count", "record_bytes", "size")
@@ -232,16 +232,21 @@ _sums: dict[str, dict[str, Mapping[str, SegmentSums]]] = {}
 def sum_files(table: IndexTable, files: Sequence[DataFile]) -> Mapping[str, SegmentSums]:
     """Return the sums of the segments of each topic. A process reads each file once. Raises store errors."""
     uri = f"{table.store.endpoint_url} {table.uri}"
-    earlier = _sums.get(uri, {})
-    relevant = [file for file in files if file.may_hold("segments", ())]
-    new = [file for file in relevant if file.path not in earlier]
+    cache = _sums.get(uri, {})
+    segment_files = [file for file in files if file.may_hold("segments", ())]
+    new_files = [file for file in segment_files if file.path not in cache]
     reader = _Reader(table, "segments", (), SUMMED_COLUMNS)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        read = {file.path: _sum_segments(rows) for file, rows in zip(new, pool.map(reader.read, new), strict=True)}
-    _sums[uri] = {file.path: read[file.path] if file.path in read else earlier[file.path] for file in relevant}
+        new_sums = {
+            file.path: _sum_segments(rows)
+            for file, rows in zip(new_files, pool.map(reader.read, new_files), strict=True)
+        }
+    _sums[uri] = {
+        file.path: new_sums[file.path] if file.path in new_sums else cache[file.path] for file in segment_files
+    }
     totals: dict[str, SegmentSums] = {}
-    for of_file in _sums[uri].values():
-        for topic, sums in of_file.items():
+    for file_sums in _sums[uri].values():
+        for topic, sums in file_sums.items():
             totals[topic] = totals.get(topic, SegmentSums()) + sums
     return totals
 
@@ -253,11 +258,11 @@ def _sum_segments(rows: pa.Table) -> Mapping[str, SegmentSums]:
     )
     totals: dict[str, SegmentSums] = {}
     for row in grouped.to_pylist():
-        counted = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
+        record_sums = (row["record_count_sum"], row["late_count_sum"], row["record_bytes_sum"])
         is_live = row["kind"] != RETIRED
         count = row["count_all"]
         sums = SegmentSums(
-            *(counted if row["chunk"] == "hourly" else (0, 0, 0)),
+            *(record_sums if row["chunk"] == "hourly" else (0, 0, 0)),
             *((count, row["size_sum"], count if row["chunk"] != "hourly" else 0) if is_live else (0, 0, 0)),
         )
         totals[row["topic"]] = totals.get(row["topic"], SegmentSums()) + sums
@@ -290,7 +295,7 @@ class _Reader:
         if rows is None:
             rows = self._fetch(file)
             if file.is_read_whole:
-                _row_cache.keep(place, rows)
+                _row_cache.put(place, rows)
         return self._select(rows)
 
     def _select(self, rows: pa.Table) -> pa.Table:
@@ -305,24 +310,25 @@ class _Reader:
         try:
             if file.is_read_whole:
                 return _decode_file(store.get(key))
-            return self._decode_parts(pq.ParquetFile(store.open(key)))
+            return self._decode_row_groups(pq.ParquetFile(store.open(key)))
         except (NotFoundError, pa.ArrowException, OSError) as err:
             # the store's answer was complete, so the file is broken
             where = f"the index {self.table.uri} at {self.table.store.endpoint_url or 'AWS'}"
             raise IndexDamagedError(f"could not read {file.path} of {where}: {err}. {DAMAGE_ADVICE}") from err
 
-    def _decode_parts(self, file: pq.ParquetFile) -> pa.Table:
-        groups = [n for n in range(file.num_row_groups) if self._may_match(file.metadata.row_group(n))]
+    def _decode_row_groups(self, file: pq.ParquetFile) -> pa.Table:
+        """Read only the row groups and columns that the terms and the caller need."""
+        groups = [n for n in range(file.num_row_groups) if self._may_match_group(file.metadata.row_group(n))]
         names = file.schema_arrow.names
         if self.columns is not None:
-            used = {"kind", *self.columns, *(term.column for term in self.terms)}
-            names = [name for name in names if name in used]
+            needed_columns = {"kind", *self.columns, *(term.column for term in self.terms)}
+            names = [name for name in names if name in needed_columns]
         return complete_columns(file.read_row_groups(groups, columns=names, use_threads=False))
 
-    def _may_match(self, group: pq.RowGroupMetaData) -> bool:
+    def _may_match_group(self, group: pq.RowGroupMetaData) -> bool:
         bounds = {}
-        for at in range(group.num_columns):
-            column = group.column(at)
+        for number in range(group.num_columns):
+            column = group.column(number)
             if column.statistics is not None and column.statistics.has_min_max:
                 bounds[column.path_in_schema] = (column.statistics.min, column.statistics.max)
         return _may_meet(bounds, (), self.terms)

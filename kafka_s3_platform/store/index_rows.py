@@ -24,8 +24,8 @@ from kafka_s3_platform.model.segment import (
     Compaction,
     Condemned,
     Fold,
+    FoldedFrontier,
     FoldedHours,
-    FoldedLook,
     FoldedScan,
     HourRange,
     Reservation,
@@ -37,12 +37,12 @@ from kafka_s3_platform.model.segment import (
 )
 from kafka_s3_platform.model.state import IndexState
 
-_LOOK = ("log_start_offset", "last_stable_offset", "high_watermark")
+_LOG_BOUNDS = ("log_start_offset", "last_stable_offset", "high_watermark")
 _RANGE = ("start_offset", "end_offset")
 
 OFFSETS: Mapping[str, tuple[str, ...]] = {
-    "frontier": _LOOK,
-    "folded-look": _LOOK,
+    "frontier": _LOG_BOUNDS,
+    "folded-frontier": _LOG_BOUNDS,
     "hour": _RANGE,
     "segment": _RANGE,
     "scan": _RANGE,
@@ -60,7 +60,7 @@ _OUTSIDE = r"^$|(^|/)\.\.?(/|$)"
 MOST_BYTES = 2**43
 """No store takes a larger object. Readers divide an object by its size."""
 
-_EMPTY_KINDS = ("hour", "frontier", "folded-look")
+_EMPTY_KINDS = ("hour", "frontier", "folded-frontier")
 """Kinds in which two offsets may be equal."""
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -145,7 +145,7 @@ FOLDED = "folded-"
 
 IndexRow = (
     FoldedScan
-    | FoldedLook
+    | FoldedFrontier
     | FoldedHours
     | Segment
     | Scan
@@ -163,7 +163,7 @@ IndexRow = (
 
 KINDS: Mapping[str, type[IndexRow]] = {
     "folded-scan": FoldedScan,
-    "folded-look": FoldedLook,
+    "folded-frontier": FoldedFrontier,
     "folded-hours": FoldedHours,
     "segment": Segment,
     "scan": Scan,
@@ -207,25 +207,25 @@ def refuse_damaged(kind: str, rows: pa.Table, required: Iterable[str]) -> None:
     """
     for name in required:
         if rows[name].null_count:
-            _refuse(kind, rows.filter(pc.is_null(rows[name])), [name])
+            _refuse_rows(kind, rows.filter(pc.is_null(rows[name])), [name])
     names = OFFSETS.get(kind, ())
     is_false = pc.less if kind in _EMPTY_KINDS else pc.less_equal
     masks = [pc.less(rows[name], 0) for name in names]
     masks += [is_false(rows[higher], rows[lower]) for lower, higher in pairwise(names)]
     for mask in masks:
         # an offset that may be unknown (null) is not false
-        _refuse(kind, rows.filter(pc.fill_null(mask, fill_value=False)), names)
+        _refuse_rows(kind, rows.filter(pc.fill_null(mask, fill_value=False)), names)
     if kind == "segment":
-        _refuse(kind, rows.filter(pc.match_substring_regex(rows["key"], _OUTSIDE)), ["key"])
+        _refuse_rows(kind, rows.filter(pc.match_substring_regex(rows["key"], _OUTSIDE)), ["key"])
         is_size = pc.and_(pc.greater_equal(rows["size"], 0), pc.less_equal(rows["size"], MOST_BYTES))
-        _refuse(kind, rows.filter(pc.invert(is_size)), ["key", "size"])
+        _refuse_rows(kind, rows.filter(pc.invert(is_size)), ["key", "size"])
 
 
-def _refuse(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
+def _refuse_rows(kind: str, rows: pa.Table, names: Iterable[str]) -> None:
     """Raise ValueError with the values of the first row in these columns."""
     for row in rows.slice(0, 1).to_pylist():
-        shown = ", ".join(f"{name} {row[name]}" for name in names)
-        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {shown}")
+        values = ", ".join(f"{name} {row[name]}" for name in names)
+        raise ValueError(f"{kind} of version {row['version']}, kafka partition {row['kafka_partition']}: {values}")
 
 
 def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
@@ -233,12 +233,12 @@ def drop_future_times(rows: pa.Table, latest: datetime) -> pa.Table:
 
     Such a row still holds the start of the log. It completes no hour.
     """
-    at = rows.schema.get_field_index("observed_at")
-    field = rows.schema.field(at)
-    is_look = pc.equal(rows["kind"], "frontier")
+    position = rows.schema.get_field_index("observed_at")
+    field = rows.schema.field(position)
+    is_frontier = pc.equal(rows["kind"], "frontier")
     is_future = pc.greater(rows["observed_at"], pa.scalar(latest, field.type))
-    mask = pc.fill_null(pc.and_(is_look, is_future), fill_value=False)
-    return rows.set_column(at, field, pc.if_else(mask, pa.scalar(UNTIMED, field.type), rows["observed_at"]))
+    mask = pc.fill_null(pc.and_(is_frontier, is_future), fill_value=False)
+    return rows.set_column(position, field, pc.if_else(mask, pa.scalar(UNTIMED, field.type), rows["observed_at"]))
 
 
 def _list_required(cls: type[IndexRow]) -> tuple[str, ...]:
@@ -352,7 +352,7 @@ def make_state(version: int, rows: Mapping[str, tuple[Any, ...]]) -> IndexState:
         groups=tuple(by_kind["group"]),
         schemas=tuple(by_kind["schema"]),
         failures=tuple(by_kind["unresolved"]),
-        fold=Fold(by_kind["folded-scan"], by_kind["folded-look"], by_kind["folded-hours"]),
+        fold=Fold(by_kind["folded-scan"], by_kind["folded-frontier"], by_kind["folded-hours"]),
     )
 
 

@@ -50,7 +50,7 @@ _checked: dict[str, _Marks] = {}
 Only the files of the last checked version: a process may run for years, and see each commit of each index.
 """
 
-_FIXED = {
+_COMMON_OPTIONS = {
     # every commit is a PUT that fails if the version is there: the index's compare-and-swap
     "aws_conditional_put": "etag",
     "aws_copy_if_not_exists": "multipart",
@@ -93,7 +93,7 @@ _NO_PROXY = {"proxy_url": "http://127.0.0.1:9", "proxy_excludes": "*,0.0.0.0/0,:
 
 _TOKEN = "aws_session_token"  # noqa: S105 - the name of an option
 
-_WITHOUT_NONE = {
+_UNSETTABLE_OPTIONS = {
     _TOKEN: frozenset({"aws_session_token", "aws_token", "session_token", "token"}),
     "aws_server_side_encryption": frozenset({"aws_server_side_encryption", "server_side_encryption"}),
     "aws_sse_kms_key_id": frozenset({"aws_sse_kms_key_id", "sse_kms_key_id"}),
@@ -102,7 +102,7 @@ _WITHOUT_NONE = {
     "AWS_FORCE_CREDENTIAL_LOAD": frozenset({"aws_force_credential_load"}),
     "AWS_S3_LOCKING_PROVIDER": frozenset({"aws_s3_locking_provider"}),
 }
-"""Options without a value for none, each with its names."""
+"""Options that no value switches off, each with the names of the environment variables that would set it."""
 
 R = TypeVar("R")
 
@@ -125,7 +125,7 @@ def refuse_deletion_vectors(store: ObjectStore, folder: str, log: Sequence[Objec
 
 
 def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[ObjectInfo, ...]:
-    """List the newest checkpoint up to `version`, and the commits after it.
+    """List the log files to read for `version`: the newest checkpoint up to it, and the commits after that.
 
     delta-rs reads the hint by rules of its own, and lists the complete log if it takes it for none. So the hint is only
     the first place to search: the result always begins with a checkpoint, or with the first commit.
@@ -134,9 +134,9 @@ def list_log_segment(store: ObjectStore, folder: str, version: int) -> tuple[Obj
     """
     log = f"{folder}/_delta_log/"
     first = _read_hint(store, log)
-    log_segment = _cut_segment(_list_from(store, log, first), version)
+    log_segment = _select_segment(_list_files_from(store, log, first), version)
     if first and not _is_complete(log_segment, log):
-        log_segment = _cut_segment(_list_from(store, log, 0), version)
+        log_segment = _select_segment(_list_files_from(store, log, 0), version)
     if not _is_complete(log_segment, log):
         raise IndexDamagedError(
             f"the log of the index {store.uri(folder)} has no checkpoint up to version {version}, and not the first "
@@ -151,7 +151,7 @@ def list_newer(store: ObjectStore, folder: str, log: Sequence[ObjectInfo], versi
     Return none if the last file of `log` has gone or changed: it is another log by now.
     """
     last = log[-1]
-    files = _list_from(store, f"{folder}/_delta_log/", version)
+    files = _list_files_from(store, f"{folder}/_delta_log/", version)
     return tuple(files) if any((file.key, file.etag) == (last.key, last.etag) for file in files) else ()
 
 
@@ -162,10 +162,11 @@ def find_newest_version(log: Sequence[ObjectInfo]) -> int:
 
 def extend_segment(log: Sequence[ObjectInfo], newer: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
     """Build the segment of `version` from an earlier one, `log`, and `newer`, which repeats the last file of `log`."""
-    return _cut_segment((*log[:-1], *newer), version)
+    return _select_segment((*log[:-1], *newer), version)
 
 
-def _list_from(store: ObjectStore, log: str, first: int) -> list[ObjectInfo]:
+def _list_files_from(store: ObjectStore, log: str, first: int) -> list[ObjectInfo]:
+    """List the log's files from version `first` on. Raises IndexDamagedError for a file foreign to an index."""
     files: list[ObjectInfo] = []
     for file in store.list_from(log, f"{first:0{_VERSION_DIGITS}d}"):
         # others are of no version, as the hint
@@ -179,11 +180,15 @@ def _list_from(store: ObjectStore, log: str, first: int) -> list[ObjectInfo]:
     return files
 
 
-def _cut_segment(files: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
-    in_order = sorted((file for file in files if _find_version(file) <= version), key=_find_version)
-    checkpoints = [file for file in in_order if file.key.endswith(_CHECKPOINT)][-1:]
-    begin = max(map(_find_version, checkpoints), default=-1)
-    return (*checkpoints, *(file for file in in_order if file.key.endswith(_COMMIT) and _find_version(file) > begin))
+def _select_segment(files: Sequence[ObjectInfo], version: int) -> tuple[ObjectInfo, ...]:
+    """Return the newest checkpoint up to `version`, if there is one, and the commits after it up to `version`."""
+    ordered = sorted((file for file in files if _find_version(file) <= version), key=_find_version)
+    checkpoints = [file for file in ordered if file.key.endswith(_CHECKPOINT)][-1:]
+    checkpoint_version = max(map(_find_version, checkpoints), default=-1)
+    return (
+        *checkpoints,
+        *(file for file in ordered if file.key.endswith(_COMMIT) and _find_version(file) > checkpoint_version),
+    )
 
 
 def _find_version(info: ObjectInfo) -> int:
@@ -224,6 +229,7 @@ def _find_flaws(store: ObjectStore, files: Sequence[ObjectInfo]) -> Iterator[tup
 
 
 def _find_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
+    """Say what a log file has that an index never has, as the end of a sentence. None if there is nothing."""
     try:
         if info.key.endswith(_CHECKPOINT):
             return _find_checkpoint_flaw(store, info)
@@ -237,7 +243,7 @@ def _find_checkpoint_flaw(store: ObjectStore, info: ObjectInfo) -> str | None:
     with store.open(info.key) as source:
         # Read in this thread. The threads of a dataset may outlive Python and abort it (apache/arrow 34314).
         file = pq.ParquetFile(source)
-        paths = [file.schema.column(at).path.split(".") for at in range(len(file.schema))]
+        paths = [file.schema.column(number).path.split(".") for number in range(len(file.schema))]
         columns = [".".join(path) for path in paths if path[0] == "sidecar" or path[:2] == ["add", _VECTOR]]
         for batch in file.iter_batches(columns=columns, use_threads=False) if columns else ():
             rows = batch.to_pylist()
@@ -264,11 +270,11 @@ def _find_commit_flaw(content: bytes) -> str | None:
 
 def _has_deletion_vector(action: Any) -> bool:
     """Return True if the action adds a file with a deletion vector. Objects of JSON are lists of pairs here."""
-    fields = [pair for name, value in _pairs(action) if name == "add" for pair in _pairs(value)]
+    fields = [pair for name, value in _list_pairs(action) if name == "add" for pair in _list_pairs(value)]
     return any(name == _VECTOR and value is not None for name, value in fields)
 
 
-def _pairs(value: Any) -> Sequence[tuple[str, Any]]:
+def _list_pairs(value: Any) -> Sequence[tuple[str, Any]]:
     if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
         return value
     return []
@@ -281,7 +287,7 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
     """
     url = find_bucket_url(store)
     options = {
-        **_FIXED,
+        **_COMMON_OPTIONS,
         "aws_bucket": store.bucket,
         "aws_region": store.region,
         "aws_default_region": store.region,
@@ -291,48 +297,49 @@ def build_delta_options(store: StoreSettings) -> dict[str, str]:
         "allow_http": str(url.startswith("http:")).lower(),
         "max_retries": str(store.max_retries),
         "backoff_config.init_backoff": f"{store.retry_backoff_ms}ms",
-        **_proxy_options(store),
-        **_encryption_options(store),
-        **_access_options(store),
+        **_build_proxy_options(store),
+        **_build_encryption_options(store),
+        **_build_access_options(store),
     }
     _refuse_variables(options)
     return options
 
 
 def _refuse_variables(options: dict[str, str]) -> None:
-    for option, names in _WITHOUT_NONE.items():
+    for option, names in _UNSETTABLE_OPTIONS.items():
         variables = [name for name in os.environ if name.lower() in names]
         if variables and option not in options:
             raise ConfigError(
-                f"the environment variable {variables[0]} would be taken for the index: {_explain(option)}. Unset it"
+                f"the environment variable {variables[0]} would be taken for the index: {_explain_refusal(option)}. "
+                f"Unset it"
             )
 
 
-def _explain(option: str) -> str:
+def _explain_refusal(option: str) -> str:
     if option == _TOKEN:
         return "it would be sent as the session token of an access key that has none"
     return "the connector file does not set it, and the library that writes the index (delta-rs) reads it by itself"
 
 
-def _proxy_options(store: StoreSettings) -> dict[str, str]:
+def _build_proxy_options(store: StoreSettings) -> dict[str, str]:
     proxy = find_proxy(store)
     return {"proxy_url": proxy, "proxy_excludes": ""} if proxy else _NO_PROXY
 
 
-def _access_options(store: StoreSettings) -> dict[str, str]:
+def _build_access_options(store: StoreSettings) -> dict[str, str]:
     credentials = find_credentials(store)
     options = {"aws_access_key_id": credentials.access_key, "aws_secret_access_key": credentials.secret_key}
     return options | ({_TOKEN: credentials.token} if credentials.token else {})
 
 
-def _encryption_options(store: StoreSettings) -> dict[str, str]:
+def _build_encryption_options(store: StoreSettings) -> dict[str, str]:
     # read, but not used, beside no encryption and beside a customer's key
-    unused = {"aws_sse_kms_key_id": "", "aws_sse_bucket_key_enabled": "false"}
+    neutral = {"aws_sse_kms_key_id": "", "aws_sse_bucket_key_enabled": "false"}
     if store.customer_key is not None:
         key = store.customer_key.get_secret_value()
-        return {"aws_server_side_encryption": "sse-c", "aws_sse_customer_key_base64": key, **unused}
+        return {"aws_server_side_encryption": "sse-c", "aws_sse_customer_key_base64": key, **neutral}
     if store.encryption is None:
-        return unused
+        return neutral
     options = {"aws_server_side_encryption": store.encryption, "aws_sse_kms_key_id": store.kms_key_id}
     return {name: value for name, value in options.items() if value}
 
@@ -383,7 +390,7 @@ class IndexTable:
         options = self.options
         table = self.run("open", lambda: DeltaTable(self.uri, version=version, storage_options=options))
         log = list_log_segment(self.objects, self.folder, table.version())
-        return self._check(Handle(table, options, table.version(), log))
+        return self._check_files(Handle(table, options, table.version(), log))
 
     def update(self, handle: Handle) -> Handle | None:
         """Bring the handle's table up to the newest version, and read only the difference: without any, one request.
@@ -403,7 +410,7 @@ class IndexTable:
             return None
         if version == handle.version:
             return handle
-        return self._check(replace(handle, version=version, log=extend_segment(handle.log, newer, version)))
+        return self._check_files(replace(handle, version=version, log=extend_segment(handle.log, newer, version)))
 
     def is_newest(self, handle: Handle) -> bool:
         """Return True if the log still ends with the handle's version, not with another one of that number."""
@@ -422,7 +429,7 @@ class IndexTable:
         """Return the key of the log entry of a version of Delta's."""
         return f"{self.folder}/_delta_log/{version:020d}.json"
 
-    def _check(self, handle: Handle) -> Handle:
+    def _check_files(self, handle: Handle) -> Handle:
         """Return the handle. Refuse a version with files out of its folder, or with deletion vectors.
 
         delta-rs follows both, also to this machine's files (`file:///`).

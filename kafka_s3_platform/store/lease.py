@@ -47,13 +47,13 @@ class Lease:
         """Raise SupersededError if the current index has lost the rows."""
         if self.is_held(state):
             return
-        others = sorted({r.run_id for r in self._open_rows(state)} - {self.run_id})
-        what, later, remainder = _WORDS[type(self.rows[0])]
+        open_runs = sorted({r.run_id for r in self._open_rows(state)} - {self.run_id})
+        noun, cause, left_work = _WORDS[type(self.rows[0])]
         raise SupersededError(
-            f"{self.uri}, topic {self.topic}: the {what} of run {self.run_id} (epoch {self.epoch}) was "
-            f"superseded by a later one {later} or by a vacuum; it commits nothing (open now: "
-            f"{', '.join(others) or 'none'}). Run it again for "
-            f"what is still {remainder}"
+            f"{self.uri}, topic {self.topic}: the {noun} of run {self.run_id} (epoch {self.epoch}) was "
+            f"superseded by a later one {cause} or by a vacuum; it commits nothing (open now: "
+            f"{', '.join(open_runs) or 'none'}). Run it again for "
+            f"what is still {left_work}"
         )
 
     def is_held(self, state: IndexState) -> bool:
@@ -106,13 +106,13 @@ def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
     try:
         snapshot = index.open()
         snapshot.load_states(lease.topic for lease in open_leases)
-        valid = {a.topic: a for a in open_leases if a.is_held(snapshot.topic(a.topic).state)}
-        if valid:
-            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in valid.items()})
+        held = {a.topic: a for a in open_leases if a.is_held(snapshot.topic(a.topic).state)}
+        if held:
+            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in held.items()})
     except Exception as err:  # noqa: BLE001 - the run's own error is the one to report
         logger.warning("%s: reservations of epoch %d were not released: %s", index.uri, open_leases[0].epoch, err)
 
 
 def end_runs(rows: Iterable[Reservation | Compaction]) -> tuple[RowPredicate, ...]:
-    """Match all reservations of the runs of these rows: a run holds all of its plan, or nothing."""
+    """Return predicates of all reservations of the runs of these rows: a run holds all of its plan, or nothing."""
     return tuple(dict.fromkeys(match_run(row) for row in rows))

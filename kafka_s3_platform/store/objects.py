@@ -147,7 +147,7 @@ class ObjectStore:
         )
 
     def heads(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
-        """Read the metadata at each key, several at once."""
+        """Read the metadata of the object at each key, several at once. None where there is no object."""
         with ThreadPoolExecutor(HEADS_AT_ONCE, thread_name_prefix="heads") as pool:
             return list(pool.map(self.head, keys))
 
@@ -174,21 +174,21 @@ class ObjectStore:
 
         If the ETag differs, size and SHA-256 decide. The whole object is read once for that.
         """
-        opened = self.open(item.key)
-        if not self.is_stored(item, opened.info):
+        file = self.open(item.key)
+        if not self.is_stored(item, file.info):
             raise IntegrityError(
-                f"{self.uri(item.key)} has etag {opened.info.etag}, not {item.etag}, and other bytes: it was replaced "
+                f"{self.uri(item.key)} has etag {file.info.etag}, not {item.etag}, and other bytes: it was replaced "
                 f"or damaged"
             )
-        return opened
+        return file
 
     def is_stored(self, item: StoredObject, info: ObjectInfo) -> bool:
         """Return True if `info` is of the object in the index: by its ETag, else by its size and SHA-256."""
         if info.etag == item.etag:
             return True
-        return bool(item.sha256) and info.size == item.size and self._hashed(info) == item.sha256
+        return bool(item.sha256) and info.size == item.size and self._hash_object(info) == item.sha256
 
-    def _hashed(self, info: ObjectInfo) -> str:
+    def _hash_object(self, info: ObjectInfo) -> str:
         sha256 = self._sha256.get((info.key, info.etag))
         if sha256 is None:
             digest = hashlib.sha256()
@@ -208,7 +208,7 @@ class ObjectStore:
         `start_after` leaves out keys up to it in byte order. This is done here, not by the store: SeaweedFS compares
         folder by folder and would leave out other keys.
         """
-        for item in self._items("ListObjectsV2", "Contents", Prefix=prefix):
+        for item in self._list_items("ListObjectsV2", "Contents", Prefix=prefix):
             if start_after is None or item["Key"] > start_after:
                 yield _read_entry(item)
 
@@ -217,7 +217,7 @@ class ObjectStore:
 
         `folder` ends in `/`. In one folder SeaweedFS compares as `list` does.
         """
-        for item in self._items("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
+        for item in self._list_items("ListObjectsV2", "Contents", Prefix=folder, StartAfter=f"{folder}{begin}"):
             yield _read_entry(item)
 
     def list_pages(self, prefix: str, *, delimiter: str = "", start_after: str = "") -> Iterator[ListedPage]:
@@ -228,7 +228,7 @@ class ObjectStore:
         """
         options = {"Prefix": prefix, "Delimiter": delimiter, "StartAfter": start_after}
         request = {name: value for name, value in options.items() if value or name == "Prefix"}
-        for page in self._pages("ListObjectsV2", ("Contents", "CommonPrefixes"), **request):
+        for page in self._list_pages("ListObjectsV2", ("Contents", "CommonPrefixes"), **request):
             yield ListedPage(
                 tuple(map(_read_entry, page.get("Contents", []))),
                 tuple(folder["Prefix"] for folder in page.get("CommonPrefixes", [])),
@@ -237,12 +237,12 @@ class ObjectStore:
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         """List the folders directly under `prefix` (which ends in `/` or is empty), each ending in `/`."""
-        for item in self._items("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
+        for item in self._list_items("ListObjectsV2", "CommonPrefixes", Prefix=prefix, Delimiter="/"):
             yield item["Prefix"]
 
     def list_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """List unfinished multipart uploads under `prefix`."""
-        for item in self._items("ListMultipartUploads", "Uploads", Prefix=prefix):
+        for item in self._list_items("ListMultipartUploads", "Uploads", Prefix=prefix):
             yield UnfinishedUpload(item["Key"], item["UploadId"], item["Initiated"])
 
     def put_new(self, key: str, body: bytes, metadata: Mapping[str, str] | None = None) -> WrittenObject:
@@ -276,9 +276,9 @@ class ObjectStore:
 
     def delete(self, key: str, if_match: str) -> None:
         """Delete the object with etag `if_match`, if it exists. Raises PreconditionError if another object is there."""
-        tried = {"Bucket": self.bucket, "Key": key, "IfMatch": if_match}
+        request = {"Bucket": self.bucket, "Key": key, "IfMatch": if_match}
         try:
-            self._call("DeleteObject", key, lambda: self._client.delete_object(**tried))
+            self._call("DeleteObject", key, lambda: self._client.delete_object(**request))
         except (PreconditionError, NotFoundError):
             if self.head(key) is not None:
                 raise
@@ -309,17 +309,17 @@ class ObjectStore:
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin a multipart upload. Return its id. Nothing is visible at `key` until it is completed."""
-        begin = {"Bucket": self.bucket, "Key": key, "Metadata": _encode_metadata(metadata), **self._written_as}
-        begin["ChecksumAlgorithm"] = "CRC32"
-        answer = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**begin))
+        request = {"Bucket": self.bucket, "Key": key, "Metadata": _encode_metadata(metadata), **self._write_options}
+        request["ChecksumAlgorithm"] = "CRC32"
+        answer = self._call("CreateMultipartUpload", key, lambda: self._client.create_multipart_upload(**request))
         return str(answer["UploadId"])
 
     def upload_part(self, key: str, upload_id: str, number: int, body: bytes) -> dict[str, Any]:
         """Upload part `number`, counted from 1. Return its entry for `complete_upload`."""
         part = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "PartNumber": number}
         part |= _add_checksum(body) | self._customer_key
-        done = self._call("UploadPart", key, lambda: self._client.upload_part(**part))
-        identifiers = {name: done[name] for name in ("ETag", "ChecksumCRC32") if name in done}
+        answer = self._call("UploadPart", key, lambda: self._client.upload_part(**part))
+        identifiers = {name: answer[name] for name in ("ETag", "ChecksumCRC32") if name in answer}
         return {"PartNumber": number, **identifiers}
 
     def complete_upload(
@@ -332,7 +332,7 @@ class ObjectStore:
         """
         upload = {"Bucket": self.bucket, "Key": key, "UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
         upload |= _write_condition(if_match) | self._customer_key
-        return self._once(
+        return self._write_once(
             "CompleteMultipartUpload", key, write_id, lambda: self._client.complete_multipart_upload(**upload)
         )
 
@@ -346,17 +346,17 @@ class ObjectStore:
 
     def _put(self, key: str, body: bytes, metadata: Mapping[str, str], if_match: str | None) -> WrittenObject:
         write_id = new_write_id()
-        described = _encode_metadata({**metadata, WRITE_ID: write_id})
-        put = {"Bucket": self.bucket, "Key": key, "Metadata": described, **_write_condition(if_match)}
-        put |= _add_checksum(body) | self._written_as
+        encoded_metadata = _encode_metadata({**metadata, WRITE_ID: write_id})
+        request = {"Bucket": self.bucket, "Key": key, "Metadata": encoded_metadata, **_write_condition(if_match)}
+        request |= _add_checksum(body) | self._write_options
         if key.endswith(".html"):
             # else browsers save it instead of showing it
-            put["ContentType"] = "text/html; charset=utf-8"
-        etag = self._once("PutObject", key, write_id, lambda: self._client.put_object(**put))
+            request["ContentType"] = "text/html; charset=utf-8"
+        etag = self._write_once("PutObject", key, write_id, lambda: self._client.put_object(**request))
         return WrittenObject(key, len(body), etag)
 
-    def _once(self, operation: str, key: str, write_id: str, write: Callable[[], Mapping[str, Any]]) -> str:
-        """Do a conditional write. Return the etag, also if the write was done and only its response was lost."""
+    def _write_once(self, operation: str, key: str, write_id: str, write: Callable[[], Mapping[str, Any]]) -> str:
+        """Make a conditional write. Return the etag, also if the write succeeded and only its response was lost."""
         try:
             return str(self._call(operation, key, write)["ETag"])
         except (PreconditionError, NotFoundError, StoreUnavailableError):
@@ -371,7 +371,7 @@ class ObjectStore:
         """Read a body. The client repeats requests, but no broken or damaged body: that is done here."""
         for attempt in range(self.settings.max_retries + 1):
             try:
-                return self._call("GetObject", key, lambda: self._body(key, options))
+                return self._call("GetObject", key, lambda: self._read_body(key, options))
             except PreconditionError as err:
                 raise IntegrityError(f"{self.uri(key)} was replaced while it was read; read it again") from err
             except (StoreUnavailableError, IntegrityError) as err:
@@ -380,25 +380,26 @@ class ObjectStore:
                 logger.warning("%s; repeating", err)
         raise AssertionError("unreachable")
 
-    def _body(self, key: str, options: Mapping[str, str]) -> bytes:
+    def _read_body(self, key: str, options: Mapping[str, str]) -> bytes:
         answer = self._client.get_object(Bucket=self.bucket, Key=key, **options, **self._customer_key)
         # as a context manager, botocore's body is urllib3's, which compares nothing
         with closing(answer["Body"]) as body:
             return bytes(body.read())
 
-    def _items(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
-        for page in self._pages(operation, (items,), **options):
+    def _list_items(self, operation: str, items: str, **options: str) -> Iterator[Mapping[str, Any]]:
+        for page in self._list_pages(operation, (items,), **options):
             yield from page.get(items, [])
 
-    def _pages(self, operation: str, items: Sequence[str], **options: str) -> Iterator[Mapping[str, Any]]:
+    def _list_pages(self, operation: str, items: Sequence[str], **options: str) -> Iterator[Mapping[str, Any]]:
         pages = iter(self._client.get_paginator(xform_name(operation)).paginate(Bucket=self.bucket, **options))
         prefix = options["Prefix"]
-        empty = 0
+        empty_pages = 0
         while (page := self._call(operation, prefix, lambda: next(pages, None))) is not None:
-            empty = 0 if any(page.get(name) for name in items) else empty + 1
-            if empty > MAX_EMPTY_PAGES:
+            empty_pages = 0 if any(page.get(name) for name in items) else empty_pages + 1
+            if empty_pages > MAX_EMPTY_PAGES:
                 raise StoreUnavailableError(
-                    f"{operation} of {self.uri(prefix)}: {empty:,} pages in a row without an entry, and the store "
+                    f"{operation} of {self.uri(prefix)}: {empty_pages:,} pages in a row without an entry, and the "
+                    f"store "
                     f"promises more. Run again; if it happens again, ask who runs the store"
                 )
             yield page
@@ -416,7 +417,7 @@ class ObjectStore:
         return get_s3_client(self.settings)
 
     @cached_property
-    def _written_as(self) -> dict[str, Any]:
+    def _write_options(self) -> dict[str, Any]:
         """Parameters of every new object: access control and encryption."""
         settings = self.settings
         options = {"ACL": settings.canned_acl, "SSEKMSKeyId": settings.kms_key_id}

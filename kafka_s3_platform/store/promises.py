@@ -24,9 +24,9 @@ WRITE_CHECK = ".write-check"
 TRIES = 12
 LONGEST_WAIT_SECONDS = 2.0
 
-tried_before: set[tuple[str, str, bool]] = set()
-_finding = threading.Lock()
-_trying: dict[tuple[str, str], threading.Lock] = {}
+checked_places: set[tuple[str, str, bool]] = set()
+_table_lock = threading.Lock()
+_locks: dict[tuple[str, str], threading.Lock] = {}
 """One for each store and folder: a silent store holds up no other."""
 
 
@@ -43,16 +43,16 @@ def check_promises(store: ObjectStore, prefix: str, uploads: bool = False) -> No
     Raises:
         ConfigError: the store breaks a promise; the message names the promise and the loss.
     """
-    tried = store.settings.model_dump_json(), prefix
-    with _finding:
-        trying = _trying.setdefault(tried, threading.Lock())
-    with trying:
-        if not {(*tried, uploads), (*tried, True)} & tried_before:
-            _Check(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
-            tried_before.add((*tried, uploads))
+    place = store.settings.model_dump_json(), prefix
+    with _table_lock:
+        lock = _locks.setdefault(place, threading.Lock())
+    with lock:
+        if not {(*place, uploads), (*place, True)} & checked_places:
+            _PromiseCheck(store, f"{prefix}/{WRITE_CHECK}".lstrip("/")).run(uploads)
+            checked_places.add((*place, uploads))
 
 
-class _Check:
+class _PromiseCheck:
     """Checks the promises with the object `key`."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
@@ -62,37 +62,37 @@ class _Check:
     def run(self, uploads: bool) -> None:
         for n in range(TRIES):
             try:
-                self._try()
+                self._check_writes()
                 break
             except _OvertakenError:
                 time.sleep(random.uniform(0, min(0.05 * 2**n, LONGEST_WAIT_SECONDS)))  # noqa: S311 - jitter
         else:
             raise StoreUnavailableError(
-                f"{self._at}: a PUT with `If-Match` and the object's ETag was refused {TRIES} times. Either as many "
+                f"{self._place}: a PUT with `If-Match` and the object's ETag was refused {TRIES} times. Either as many "
                 f"other processes wrote this object at those moments: run again. Or the store refuses every such PUT: "
                 f"then use one that knows conditional writes"
             )
         if uploads:
-            self._try_upload()
+            self._check_upload()
 
-    def _try(self) -> None:
-        first = self._overwritten(self._find_or_create())
+    def _check_writes(self) -> None:
+        first = self._overwrite(self._find_or_create())
         if self._is_written(NO_ETAG):
-            raise self._broken("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)
+            raise self._build_broken_error("overwrote an object of another ETag", "`If-Match`", _LOST_REPLACED)
         body = _make_body()
-        second = self._overwritten(first.etag, body)
-        for what, loss, is_kept in (
-            ("the object read just after it was written is an older one", _LOST_READ, self._reads(body)),
+        second = self._overwrite(first.etag, body)
+        for problem, loss, is_so in (
+            ("the object read just after it was written is an older one", _LOST_READ, self._can_read(body)),
             (
                 "the object listed just after it was written is missing or an older one",
                 _LOST_LISTED,
-                self._lists(second),
+                self._can_list(second),
             ),
         ):
-            if not is_kept:
+            if not is_so:
                 # succeeds only if no other process wrote meanwhile: else its write was read
-                self._overwritten(second.etag)
-                raise ConfigError(f"{self._at}: {what}. {loss} {_ADVICE}")
+                self._overwrite(second.etag)
+                raise ConfigError(f"{self._place}: {problem}. {loss} {_ADVICE}")
 
     def _find_or_create(self) -> str:
         """Return the object's ETag. Create the object if there is none."""
@@ -104,7 +104,7 @@ class _Check:
                 raise _OvertakenError from None
             return info.etag
         if self._is_written(None):
-            raise self._broken("overwrote an object that was there", "`If-None-Match: *`", _LOST_CREATED)
+            raise self._build_broken_error("overwrote an object that was there", "`If-None-Match: *`", _LOST_CREATED)
         return created.etag
 
     def _is_written(self, if_match: str | None) -> bool:
@@ -118,19 +118,19 @@ class _Check:
             return False
         return True
 
-    def _overwritten(self, etag: str, body: bytes | None = None) -> WrittenObject:
+    def _overwrite(self, etag: str, body: bytes | None = None) -> WrittenObject:
         try:
             return self._store.replace(self._key, body or _make_body(), etag)
         except (PreconditionError, NotFoundError) as err:
             raise _OvertakenError from err
 
-    def _reads(self, body: bytes) -> bool:
+    def _can_read(self, body: bytes) -> bool:
         try:
             return self._store.get(self._key) == body
         except NotFoundError:
             return False
 
-    def _lists(self, written: WrittenObject) -> bool:
+    def _can_list(self, written: WrittenObject) -> bool:
         try:
             etags = {o.key: o.etag for o in self._store.list(self._key)}
         except AuthorizationError:
@@ -139,7 +139,7 @@ class _Check:
             return True
         return etags.get(self._key) == written.etag
 
-    def _try_upload(self) -> None:
+    def _check_upload(self) -> None:
         write_id = new_write_id()
         upload_id = self._store.create_upload(self._key, {WRITE_ID: write_id})
         try:
@@ -149,7 +149,7 @@ class _Check:
             return
         finally:
             self._give_up(upload_id)
-        raise self._broken(
+        raise self._build_broken_error(
             "overwrote an object that was there", "`If-None-Match: *` at its end", _LOST_CREATED, "an upload"
         )
 
@@ -159,13 +159,13 @@ class _Check:
         except PlatformError as err:
             logger.warning("an unfinished upload of %s stays: %s", self._store.uri(self._key), err)
 
-    def _broken(self, did: str, condition: str, loss: str, request: str = "a PUT") -> ConfigError:
+    def _build_broken_error(self, effect: str, condition: str, loss: str, request: str = "a PUT") -> ConfigError:
         return ConfigError(
-            f"{self._at}: {request} with {condition} {did}: the store ignores conditions. {loss} {_ADVICE}"
+            f"{self._place}: {request} with {condition} {effect}: the store ignores conditions. {loss} {_ADVICE}"
         )
 
     @property
-    def _at(self) -> str:
+    def _place(self) -> str:
         return f"{self._store.uri(self._key)} at {self._store.settings.endpoint_url or 'AWS'}"
 
 

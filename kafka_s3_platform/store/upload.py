@@ -79,14 +79,14 @@ class Provenance:
         """
         return info.metadata.get(_PLACE) == _mark_place(index_dir, info.key)
 
-    def same_archive(self, other: "Provenance") -> bool:
+    def has_same_archive(self, other: "Provenance") -> bool:
         """Return True if both archive the same topic (by its id, too) for the same connector and index.
 
         Epochs are versions of one index. They cannot be compared with the epochs of another index, be it lost or
         elsewhere.
         """
-        mine = (self.connector, self.topic, self.topic_id, self.index_id)
-        return mine == (other.connector, other.topic, other.topic_id, other.index_id)
+        own = (self.connector, self.topic, self.topic_id, self.index_id)
+        return own == (other.connector, other.topic, other.topic_id, other.index_id)
 
 
 def _mark_place(index_dir: str, key: str) -> str:
@@ -94,25 +94,28 @@ def _mark_place(index_dir: str, key: str) -> str:
     return hashlib.sha256(f"{index_dir}\n{key}".encode()).hexdigest()[:32]
 
 
-def _explain_writer(other: Provenance | None, mine: Provenance, in_place: bool) -> str:
+def _explain_writer(writer: Provenance | None, own_writer: Provenance, is_in_place: bool) -> str:
     """Explain the writer of the object, and advise how `mine` can write."""
     move = "To take the place over, move that object elsewhere"
-    if other is None:
+    if writer is None:
         return f"Its metadata do not name its writer (no provenance). {move}"
-    if other.connector != mine.connector:
+    if writer.connector != own_writer.connector:
         return (
-            f"Connector {other.connector} wrote it. If {mine.connector} is its new name, give it back its old one; if "
+            f"Connector {writer.connector} wrote it. If {own_writer.connector} is its new name, give it back its old "
+            f"one; if "
             f"both exist, they must not share a folder. Else, to take the place over, move that object elsewhere"
         )
-    if in_place and other.topic != mine.topic:
-        return f"It is of the same archive: transforms gave {other.topic} the same name. Keep the names apart"
-    if not in_place:
+    if is_in_place and writer.topic != own_writer.topic:
+        return f"It is of the same archive: transforms gave {writer.topic} the same name. Keep the names apart"
+    if not is_in_place:
         return (
             f"This connector wrote it at another key, or with another index.dir: it is a copy, or index.dir was "
             f"changed. If it was, set it back. {move}"
         )
-    if other.topic_id != mine.topic_id:
-        return f"It is of an earlier topic of this name, with id {other.topic_id}: this topic was created again. {move}"
+    if writer.topic_id != own_writer.topic_id:
+        return (
+            f"It is of an earlier topic of this name, with id {writer.topic_id}: this topic was created again. {move}"
+        )
     return f"This connector wrote it with an index that is gone: it was deleted, or made anew. {move}"
 
 
@@ -171,7 +174,7 @@ class SegmentUpload:
             self._size += len(view)
             self._buffer += view
             if len(self._buffer) > self._part_size:
-                with self._aborted_on_error():
+                with self._abort_on_error():
                     while len(self._buffer) > self._part_size:
                         self._send_part(self._part_size)
         return len(view)
@@ -184,8 +187,8 @@ class SegmentUpload:
 
     def has_room(self, metadata: Mapping[str, str]) -> bool:
         """Return True if the object has room for this metadata besides its own. Call it after all writes."""
-        described = self._described(metadata, "0" * _SHA256_DIGITS)
-        return self._upload_id is None and measure_metadata(described) <= MAX_METADATA_BYTES
+        object_metadata = self._describe_object(metadata, "0" * _SHA256_DIGITS)
+        return self._upload_id is None and measure_metadata(object_metadata) <= MAX_METADATA_BYTES
 
     def finish(self, metadata: Mapping[str, str] | None = None) -> UploadedObject:
         """Make the object visible. `metadata` is added if it is one PUT: a multipart upload fixed its own at its start.
@@ -198,8 +201,10 @@ class SegmentUpload:
         """
         if self._aborted:
             raise ValueError(f"{self._store.uri(self._key)}: the upload was aborted and cannot be finished")
-        with self._aborted_on_error():
-            etag = self._settle(self._completed() if self._upload_id else self._put(metadata or {}))
+        with self._abort_on_error():
+            etag = self._create_or_replace(
+                self._prepare_completion() if self._upload_id else self._prepare_put(metadata or {})
+            )
             self._tag(metadata or {})
         self._release()
         return UploadedObject(self._key, self._size, self._hash.hexdigest(), etag)
@@ -217,7 +222,7 @@ class SegmentUpload:
                 logger.warning("multipart upload %s is left for the vacuum: %s", upload_id, err)
 
     @contextmanager
-    def _aborted_on_error(self) -> Iterator[None]:
+    def _abort_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -230,7 +235,7 @@ class SegmentUpload:
             metadata = {**self._begun, **self._provenance.metadata(self._key), WRITE_ID: self._write_id}
             self._upload_id = self._store.create_upload(self._key, metadata)
             self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        body = self._take(size)
+        body = self._take_bytes(size)
         self._in_flight = size
         number = len(self._parts) + 1
         self._parts.append(
@@ -241,32 +246,34 @@ class SegmentUpload:
         if self._parts:
             self._parts[-1].result()
 
-    def _completed(self) -> Callable[[str | None], str]:
+    def _prepare_completion(self) -> Callable[[str | None], str]:
+        """Send the last part. Return the function that ends the upload, under a condition, and returns the ETag."""
         if self._buffer:
             self._send_part(len(self._buffer))
         parts = [part.result() for part in self._parts]
         upload_id = str(self._upload_id)
         return lambda if_match: self._store.complete_upload(self._key, upload_id, parts, self._write_id, if_match)
 
-    def _put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
-        body = self._take(len(self._buffer))
-        described = self._described(metadata, self._hash.hexdigest())
+    def _prepare_put(self, metadata: Mapping[str, str]) -> Callable[[str | None], str]:
+        """Return the function that writes the object in one request, under a condition, and returns the ETag."""
+        body = self._take_bytes(len(self._buffer))
+        object_metadata = self._describe_object(metadata, self._hash.hexdigest())
 
         def put(if_match: str | None) -> str:
             if if_match is None:
-                return self._store.put_new(self._key, body, described).etag
-            return self._store.replace(self._key, body, if_match, described).etag
+                return self._store.put_new(self._key, body, object_metadata).etag
+            return self._store.replace(self._key, body, if_match, object_metadata).etag
 
         return put
 
-    def _take(self, size: int) -> bytes:
+    def _take_bytes(self, size: int) -> bytes:
         """Take bytes out of the buffer, to have them in memory once. Hash them: one long hash is the cheapest."""
         body = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         self._hash.update(body)
         return body
 
-    def _described(self, metadata: Mapping[str, str], sha256: str) -> dict[str, str]:
+    def _describe_object(self, metadata: Mapping[str, str], sha256: str) -> dict[str, str]:
         return {**metadata, **self._provenance.metadata(self._key), _SHA256: sha256}
 
     def _tag(self, facts: Mapping[str, str]) -> None:
@@ -286,7 +293,7 @@ class SegmentUpload:
                 raise
             logger.warning("the object is left without its tags: %s", err)
 
-    def _settle(self, write: Callable[[str | None], str]) -> str:
+    def _create_or_replace(self, write: Callable[[str | None], str]) -> str:
         """Create the object, or replace the existing one if it is a leftover. Return the ETag."""
         if_match: str | None = None
         for _ in range(_MAX_ROUNDS):
@@ -300,46 +307,49 @@ class SegmentUpload:
                 info = None
             if info and self._is_same(info):
                 return info.etag
-            if_match = self._replaceable(info).etag if info else None
+            if_match = self._require_replaceable(info).etag if info else None
         raise StoreUnavailableError(
             f"{self._store.uri(self._key)}: the object there changed {_MAX_ROUNDS} times meanwhile; run again"
         )
 
     def _is_same(self, info: ObjectInfo) -> bool:
         """Return True if this same epoch and attempt has written exactly these bytes."""
-        other = Provenance.of(info)
-        mine = self._provenance
+        writer = Provenance.of(info)
+        own_writer = self._provenance
         return (
-            other is not None
-            and mine.same_archive(other)
-            and (other.epoch, other.attempt) == (mine.epoch, mine.attempt)
+            writer is not None
+            and own_writer.has_same_archive(writer)
+            and (writer.epoch, writer.attempt) == (own_writer.epoch, own_writer.attempt)
             and info.size == self._size
             and info.metadata.get(_SHA256) == self._hash.hexdigest()
         )
 
-    def _replaceable(self, info: ObjectInfo) -> ObjectInfo:
+    def _require_replaceable(self, info: ObjectInfo) -> ObjectInfo:
         """Return `info` if it is of a leftover of a superseded reservation or of an earlier attempt of this one.
 
         Raise an error if it is not.
         """
         uri = self._store.uri(self._key)
-        mine = self._provenance
-        other = Provenance.of(info)
-        in_place = Provenance.is_in_place(info, mine.index_dir)
-        if other is None or not mine.same_archive(other) or not in_place:
+        own_writer = self._provenance
+        writer = Provenance.of(info)
+        is_in_place = Provenance.is_in_place(info, own_writer.index_dir)
+        if writer is None or not own_writer.has_same_archive(writer) or not is_in_place:
             raise ForeignObjectError(
-                f"{uri} exists, and connector {mine.connector} did not write it for topic {mine.topic} as it is now. "
-                f"{_explain_writer(other, mine, in_place)}, or give the connector another topics.dir; then run again. "
+                f"{uri} exists, and connector {own_writer.connector} did not write it for topic {own_writer.topic} as "
+                f"it is now. "
+                f"{_explain_writer(writer, own_writer, is_in_place)}, or give the connector another topics.dir; then "
+                f"run again. "
                 f"The object stays as it is"
             )
-        if (other.epoch, other.attempt) >= (mine.epoch, mine.attempt):
+        if (writer.epoch, writer.attempt) >= (own_writer.epoch, own_writer.attempt):
             raise SupersededError(
-                f"{uri} was written by epoch {other.epoch}, attempt {other.attempt} (run {other.run_id}); this is "
-                f"epoch {mine.epoch}, attempt {mine.attempt} (run {mine.run_id}), which may not write it any more. Run "
+                f"{uri} was written by epoch {writer.epoch}, attempt {writer.attempt} (run {writer.run_id}); this is "
+                f"epoch {own_writer.epoch}, attempt {own_writer.attempt} (run {own_writer.run_id}), which may not "
+                f"write it any more. Run "
                 f"again for what is still missing; if the index was put back from a copy, first run "
-                f"`kafka-s3 vacuum {shlex.quote(mine.connector)} --index-put-back`"
+                f"`kafka-s3 vacuum {shlex.quote(own_writer.connector)} --index-put-back`"
             )
-        logger.info("replacing the leftover of epoch %d, attempt %d at %s", other.epoch, other.attempt, uri)
+        logger.info("replacing the leftover of epoch %d, attempt %d at %s", writer.epoch, writer.attempt, uri)
         return info
 
     def _release(self) -> None:

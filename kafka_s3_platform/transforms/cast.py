@@ -59,7 +59,7 @@ class Cast(Edit):
         self._casts = {name: target for name, target in spec.items() if name is not None}
         self._replace_nulls: bool = values["replace.null.with.default"]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         if self._whole is not None:
             return Plan(_compile_schemaless(self._whole))
         casters = {name: _compile_schemaless(target) for name, target in self._casts.items()}
@@ -70,7 +70,7 @@ class Cast(Edit):
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         if self._whole is not None:
             cast = compile_cast(avro, avro.root, self._whole)
             target = NODES[self._whole]
@@ -84,22 +84,22 @@ class Cast(Edit):
             filled = fill_nulls(value, defaults)
             return {**filled, **{name: cast(filled.get(name)) for name, cast in casters.items()}}
 
-        declared = zip(fields, avro.raw_fields(PURPOSE), strict=True)
-        return Plan(change, avro.with_fields(self._field(f, raw, casters) for f, raw in declared).schema())
+        declared = zip(fields, avro.list_declarations(PURPOSE), strict=True)
+        return Plan(change, avro.replace_fields(self._field(f, raw, casters) for f, raw in declared).schema())
 
-    def _field(self, field: Field, raw: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
+    def _field(self, field: Field, declaration: Mapping[str, Any], casters: Mapping[str, Caster]) -> Mapping[str, Any]:
         if field.name not in casters:
-            return raw
+            return declaration
         node = NODES[self._casts[field.name]]
         default = casters[field.name](field.default)
-        declared_default = {"default": default} if "default" in raw else {}
-        return {**raw, "type": make_optional(node, default) if field.optional else node, **declared_default}
+        declared_default = {"default": default} if "default" in declaration else {}
+        return {**declaration, "type": make_optional(node, default) if field.optional else node, **declared_default}
 
 
 def compile_cast(avro: Avro, node: Any, target: str) -> Caster:
     """Compile a cast of values of a node. Null stays null. An unfit value raises DataError."""
-    source = avro.type_of(node)
-    logical = avro.logical_of(node)
+    source = avro.find_type(node)
+    logical = avro.find_logical_type(node)
     if logical == "Decimal":
         scale = avro.definition(avro.inner(node)[0]).get("scale", 0)
         return _keep_null(lambda unscaled: _cast_decimal(decode_decimal(unscaled, scale), target))
@@ -237,9 +237,9 @@ class TimestampConverter(Edit):
         self._precision: str = values["unix.precision"]
         self._replace_nulls: bool = values["replace.null.with.default"]
 
-    def schemaless(self) -> Plan:
-        readers = {str: self._reader("string"), int: self._reader("int64")}
-        writer = self._writer()
+    def plan_schemaless(self) -> Plan:
+        readers = {str: self._compile_reader("string"), int: self._compile_reader("int64")}
+        writer = self._compile_writer()
 
         def convert(value: Any) -> Any:
             if value is None:
@@ -250,76 +250,78 @@ class TimestampConverter(Edit):
 
         if not self._field:
             return Plan(convert)
-        return Plan(lambda value: self._with_field(require_map(value, TIMES_PURPOSE), convert))
+        return Plan(lambda value: self._convert_field(require_map(value, TIMES_PURPOSE), convert))
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
         if not self._field:
             optional = avro.inner(avro.root)[1]
             root = make_optional(TIME_NODES[self._target]) if optional else TIME_NODES[self._target]
-            return Plan(self._converter(avro, avro.root), replace(avro, root=root).schema())
+            return Plan(self._compile_converter(avro, avro.root), replace(avro, root=root).schema())
         fields = avro.fields(avro.root, TIMES_PURPOSE)
         defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
         converted_field = next((field for field in fields if field.name == self._field), None)
         if converted_field is None:
             return Plan(lambda value: fill_nulls(value, defaults), schema)
-        convert = self._converter(avro, converted_field.node)
-        updated = avro.with_fields(self._fields(avro, converted_field)).schema()
-        return Plan(lambda value: self._with_field(fill_nulls(value, defaults), convert), updated)
+        convert = self._compile_converter(avro, converted_field.node)
+        updated = avro.replace_fields(self._list_fields(avro, converted_field)).schema()
+        return Plan(lambda value: self._convert_field(fill_nulls(value, defaults), convert), updated)
 
-    def _with_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
+    def _convert_field(self, value: Mapping[str, Any], convert: ConvertTime) -> dict[str, Any]:
         return {**value, self._field: convert(value[self._field])} if self._field in value else dict(value)
 
-    def _fields(self, avro: Avro, changed: Field) -> list[dict[str, Any]]:
+    def _list_fields(self, avro: Avro, converted_field: Field) -> list[dict[str, Any]]:
         return [
-            self._updated(raw, changed) if raw["name"] == changed.name else raw
-            for raw in avro.raw_fields(TIMES_PURPOSE)
+            self._update_declaration(declaration, converted_field)
+            if declaration["name"] == converted_field.name
+            else declaration
+            for declaration in avro.list_declarations(TIMES_PURPOSE)
         ]
 
-    def _updated(self, raw: Mapping[str, Any], field: Field) -> dict[str, Any]:
+    def _update_declaration(self, declaration: Mapping[str, Any], field: Field) -> dict[str, Any]:
         """Return the field's new declaration. It has no default, as in Connect."""
-        rest = {key: attribute for key, attribute in raw.items() if key != "default"}
+        attributes = {key: attribute for key, attribute in declaration.items() if key != "default"}
         node = TIME_NODES[self._target]
         if not field.optional:
-            return {**rest, "type": node}
-        return {**rest, "type": make_optional(node), "default": None}
+            return {**attributes, "type": node}
+        return {**attributes, "type": make_optional(node), "default": None}
 
-    def _converter(self, avro: Avro, node: Any) -> ConvertTime:
-        reader = self._reader(avro.logical_of(node) or avro.type_of(node))
-        writer = self._writer()
+    def _compile_converter(self, avro: Avro, node: Any) -> ConvertTime:
+        reader = self._compile_reader(avro.find_logical_type(node) or avro.find_type(node))
+        writer = self._compile_writer()
         return lambda value: None if value is None else writer(reader(value))
 
-    def _reader(self, type_: str) -> ConvertTime:
+    def _compile_reader(self, type_: str) -> ConvertTime:
         """Compile a converter of values of a type to epoch ms."""
         readers: dict[str, ConvertTime] = {
             "Timestamp": lambda value: value,
             "Time": lambda value: value,
             "Date": lambda value: value * DAY_MS,
             "string": self._parse,
-            "int64": self._from_unix,
+            "int64": self._convert_from_unix,
         }
         if type_ not in readers:
             raise DataError(f"Schema of type {type_} does not correspond to a known timestamp type format")
         return readers[type_]
 
-    def _writer(self) -> ConvertTime:
+    def _compile_writer(self) -> ConvertTime:
         """Compile a converter of epoch ms to the target type."""
         writers: dict[str, ConvertTime] = {
             "Timestamp": lambda ms: ms,
             "Time": lambda ms: ms % DAY_MS,
             "Date": lambda ms: ms // DAY_MS,
-            "unix": self._to_unix,
+            "unix": self._convert_to_unix,
         }
         return writers.get(self._target) or (self._format.format if self._format else _refuse_without_format)
 
     def _parse(self, text: str) -> int:
         return self._format.parse(text) if self._format else _refuse_without_format(text)
 
-    def _from_unix(self, value: int) -> int:
+    def _convert_from_unix(self, value: int) -> int:
         if self._precision == "seconds":
             return value * 1000
         return _divide_towards_zero(value, UNITS_PER_MS[self._precision])
 
-    def _to_unix(self, ms: int) -> int:
+    def _convert_to_unix(self, ms: int) -> int:
         if self._precision == "seconds":
             return _divide_towards_zero(ms, 1000)
         return ms * UNITS_PER_MS[self._precision]

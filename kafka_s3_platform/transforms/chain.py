@@ -116,7 +116,7 @@ def new_chain(transforms: Sequence[TransformSettings], topic: str) -> Transform:
         ConfigError: a user's class cannot be imported.
         ValueError: an option is not allowed.
     """
-    return _Chain(tuple(_Guarded(_new_step(settings, topic), _new_guard(settings)) for settings in transforms))
+    return _Chain(tuple(_GuardedStep(_new_step(settings, topic), _new_guard(settings)) for settings in transforms))
 
 
 def _new_step(settings: TransformSettings, topic: str) -> TransformStep:
@@ -146,7 +146,7 @@ def _new_guard(settings: TransformSettings) -> Predicate | None:
 
 
 @dataclass(frozen=True)
-class _Guarded:
+class _GuardedStep:
     step: TransformStep
     guard: Predicate | None
 
@@ -161,7 +161,7 @@ class _Guarded:
 
 @dataclass(frozen=True)
 class _Chain:
-    steps: tuple[_Guarded, ...]
+    steps: tuple[_GuardedStep, ...]
 
     def apply(self, batch: ConnectBatch) -> Outcome:
         failures: list[RecordFailure] = []
@@ -179,8 +179,10 @@ def _fail_whole_records(outcome: Outcome) -> Outcome:
     if not outcome.failures or outcome.batch.ordinals is None:
         return outcome
     # Reversed, so that the first failure of each offset is kept.
-    first = {failure.offset: failure for failure in reversed(outcome.failures)}
-    is_good = ~np.isin(outcome.batch.offsets, list(first))
+    first_failures = {failure.offset: failure for failure in reversed(outcome.failures)}
+    is_kept = ~np.isin(outcome.batch.offsets, list(first_failures))
     return replace(
-        outcome, batch=outcome.batch.take(np.flatnonzero(is_good)), failures=tuple(first[o] for o in sorted(first))
+        outcome,
+        batch=outcome.batch.take(np.flatnonzero(is_kept)),
+        failures=tuple(first_failures[o] for o in sorted(first_failures)),
     )

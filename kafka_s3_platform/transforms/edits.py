@@ -72,36 +72,36 @@ class Edit(ABC):
     """Whether a null stays as it is. If not, it gets the plan for objects without a schema."""
 
     @abstractmethod
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         """Return the plan for objects without a schema."""
 
     @abstractmethod
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
         """Return the plan for objects of a schema. Raise DataError if no object of it can be changed."""
 
-    def columns(self, batch: ConnectBatch) -> Columns:  # noqa: ARG002 - for subclasses to override
+    def read_columns(self, batch: ConnectBatch) -> Columns:  # noqa: ARG002 - for subclasses to override
         """Return the arguments of `change` after the object."""
         return ()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        changed = self.changed(batch, selected)
-        return self.outcome(replace_payload(batch, self.side, changed.payload()), changed.faults)
+        changed = self.change_objects(batch, selected)
+        return self.build_outcome(replace_payload(batch, self.side, changed.payload()), changed.faults)
 
-    def changed(self, batch: ConnectBatch, selected: Mask | None) -> Changed:
+    def change_objects(self, batch: ConnectBatch, selected: Mask | None) -> Changed:
         """Change the selected keys or values of the batch, and return all of them."""
         source: Payload = getattr(batch, self.side)
-        return self.apply(source, source, self.columns(batch), selected)
+        return self.apply(source, source, self.read_columns(batch), selected)
 
     def apply(self, source: Payload, target: Payload, columns: Columns, selected: Mask | None) -> Changed:
         """Change the selected objects of `source`, and put the results in place of the objects of `target`."""
         changed = Changed(list(target.objects), target.codes.copy(), list(target.schemas), {})
         schema_codes = {schema: code for code, schema in enumerate(changed.schemas)}
-        for code, positions in self._groups(source, selected):
+        for code, positions in self._group_by_schema(source, selected):
             schema = None if code == NO_SCHEMA else source.schemas[code]
-            self._apply_plan(self._plan(schema), source.objects, columns, positions, changed, schema_codes)
+            self._apply_plan(self._get_plan(schema), source.objects, columns, positions, changed, schema_codes)
         return _prune_schemas(changed)
 
-    def outcome(self, batch: ConnectBatch, faults: Mapping[int, Exception]) -> Outcome:
+    def build_outcome(self, batch: ConnectBatch, faults: Mapping[int, Exception]) -> Outcome:
         """Return the batch without the failed records."""
         if not faults:
             return Outcome(batch)
@@ -114,21 +114,21 @@ class Edit(ABC):
         is_good[list(faults)] = False
         return Outcome(batch.take(np.flatnonzero(is_good)), failures)
 
-    def _groups(self, source: Payload, selected: Mask | None) -> Iterable[tuple[int, RowNumbers]]:
+    def _group_by_schema(self, source: Payload, selected: Mask | None) -> Iterable[tuple[int, RowNumbers]]:
         """Yield each schema's code and the positions of its selected records. A null has no schema."""
         nulls = np.fromiter((o is None for o in source.objects), bool, len(source))
         codes = np.where(nulls, NO_SCHEMA, source.codes)
-        chosen = np.ones(len(source), bool) if selected is None else selected
+        is_selected = np.ones(len(source), bool) if selected is None else selected
         if self.nulls_pass:
-            chosen = chosen & ~nulls
-        for code in np.unique(codes[chosen]).tolist():
-            yield code, np.flatnonzero(chosen & (codes == code))
+            is_selected = is_selected & ~nulls
+        for code in np.unique(codes[is_selected]).tolist():
+            yield code, np.flatnonzero(is_selected & (codes == code))
 
-    def _plan(self, schema: Schema | None) -> Plan | DataError:
+    def _get_plan(self, schema: Schema | None) -> Plan | DataError:
         if schema not in self._plans:
             try:
                 plan: Plan | DataError = (
-                    self.schemaless() if schema is None else self.with_schema(Avro.of(schema), schema)
+                    self.plan_schemaless() if schema is None else self.plan_schema(Avro.of(schema), schema)
                 )
             except DataError as error:
                 # Kept like a plan: each record of this schema fails with it.
@@ -164,16 +164,16 @@ def _apply_change(
     faults: dict[int, Exception],
 ) -> list[Any]:
     """Change all records in one pass. If one fails, start again and change them one by one."""
-    picked: list[Sequence[Any]] = [objects, *columns]
+    inputs: list[Sequence[Any]] = [objects, *columns]
     if len(positions) < len(objects):
         rows = positions.tolist()
-        picked = [list(map(column.__getitem__, rows)) for column in picked]
+        inputs = [list(map(column.__getitem__, rows)) for column in inputs]
     try:
-        return list(map(change, *picked))
+        return list(map(change, *inputs))
     except FAULTS:
         return [
             _apply_to_row(change, row, position, faults)
-            for position, *row in zip(positions.tolist(), *picked, strict=True)
+            for position, *row in zip(positions.tolist(), *inputs, strict=True)
         ]
 
 
@@ -198,8 +198,8 @@ def _place_results(results: list[Any], positions: RowNumbers, changed: Changed) 
 
 def _prune_schemas(changed: Changed) -> Changed:
     """Drop the schemas without a record after the change."""
-    used = [int(code) for code in np.unique(changed.codes) if code != NO_SCHEMA]
+    used_codes = [int(code) for code in np.unique(changed.codes) if code != NO_SCHEMA]
     codes = np.full(len(changed.schemas) + 1, NO_SCHEMA, np.int32)
-    codes[used] = np.arange(len(used), dtype=np.int32)
+    codes[used_codes] = np.arange(len(used_codes), dtype=np.int32)
     # NO_SCHEMA is -1, so it picks the last item, which is always NO_SCHEMA.
-    return replace(changed, codes=codes[changed.codes], schemas=[changed.schemas[code] for code in used])
+    return replace(changed, codes=codes[changed.codes], schemas=[changed.schemas[code] for code in used_codes])

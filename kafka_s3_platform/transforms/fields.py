@@ -67,32 +67,35 @@ class InsertField(Edit):
         self._inserted: list[tuple[str, Inserted]] = [(o, values[o]) for o in self.NODES if values[o] is not None]
         self._names = [inserted.name for _, inserted in self._inserted]
 
-    def columns(self, batch: ConnectBatch) -> Columns:
-        return [self._column(option, batch) for option, _ in self._inserted]
+    def read_columns(self, batch: ConnectBatch) -> Columns:
+        return [self._read_column(option, batch) for option, _ in self._inserted]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         def change(value: Any, *inserted: Any) -> dict[str, Any]:
             pairs = zip(self._names, inserted, strict=True)
             return {**require_map(value, self.PURPOSE), **{name: v for name, v in pairs if v is not None}}
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         names = self._names
         required = {inserted.name for _, inserted in self._inserted if inserted.required}
-        added = [declare_field(new.name, self.NODES[o], optional=not new.required) for o, new in self._inserted]
-        updated = avro.with_fields([*avro.raw_fields(self.PURPOSE), *added]).schema()
+        declarations = [
+            declare_field(inserted_field.name, self.NODES[o], optional=not inserted_field.required)
+            for o, inserted_field in self._inserted
+        ]
+        updated = avro.replace_fields([*avro.list_declarations(self.PURPOSE), *declarations]).schema()
         fields = avro.fields(avro.root, self.PURPOSE)
         defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
 
         def change(value: dict[str, Any], *inserted: Any) -> dict[str, Any]:
             if None in inserted:
-                _refuse_missing(required, names, inserted)
+                _refuse_null_required(required, names, inserted)
             return {**fill_nulls(value, defaults), **dict(zip(names, inserted, strict=True))}
 
         return Plan(change, updated)
 
-    def _column(self, option: str, batch: ConnectBatch) -> list[Any]:
+    def _read_column(self, option: str, batch: ConnectBatch) -> list[Any]:
         if option == "static.field":
             return [self._values["static.value"]] * batch.num_rows
         if option == "timestamp.field":
@@ -101,7 +104,7 @@ class InsertField(Edit):
         return column
 
 
-def _refuse_missing(required: set[str], names: Sequence[str], inserted: Sequence[Any]) -> None:
+def _refuse_null_required(required: set[str], names: Sequence[str], inserted: Sequence[Any]) -> None:
     for name, field_value in zip(names, inserted, strict=True):
         if field_value is None and name in required:
             raise DataError(f"Invalid value: null used for required field: {name}")
@@ -119,28 +122,28 @@ class ReplaceField(Edit):
         self._renames: Mapping[str, str] = values["renames"]
         self._replace_nulls: bool = values["replace.null.with.default"]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         renamed = self._renames.get
 
         def change(value: Any) -> dict[str, Any]:
             fields = require_map(value, self.PURPOSE).items()
-            return {renamed(name, name): field_value for name, field_value in fields if self._keeps(name)}
+            return {renamed(name, name): field_value for name, field_value in fields if self._keeps_field(name)}
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
-        declarations = [field for field in avro.raw_fields(self.PURPOSE) if self._keeps(field["name"])]
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+        declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
-        fields = [{**field, "name": new} for field, (_, new) in zip(declarations, pairs, strict=True)]
+        fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
         defaults = collect_defaults(avro.fields(avro.root, self.PURPOSE), replace_nulls=self._replace_nulls)
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
             get = fill_nulls(value, defaults).get
-            return {new: get(old) for old, new in pairs}
+            return {new_name: get(old_name) for old_name, new_name in pairs}
 
-        return Plan(change, avro.with_fields(fields).schema())
+        return Plan(change, avro.replace_fields(fields).schema())
 
-    def _keeps(self, name: str) -> bool:
+    def _keeps_field(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)
 
 
@@ -154,28 +157,28 @@ class ExtractField(Edit):
         self._values = values
         self._path = split_field_path(values["field"], values["field.syntax.version"])
 
-    def schemaless(self) -> Plan:
-        *outer, last = self._path
+    def plan_schemaless(self) -> Plan:
+        *outer_names, last_name = self._path
 
         def change(value: Any) -> Any:
             fields = require_map(value, self.PURPOSE)
-            for name in outer:
+            for name in outer_names:
                 inner = fields.get(name)
                 if inner is None:
                     return None
                 fields = require_map(inner, "nested field access")
-            return fields.get(last)
+            return fields.get(last_name)
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         avro.fields(avro.root, self.PURPOSE)
         node = avro.root
         steps = []
         for name in self._path:
             field = self._field(avro, node, name)
-            replaced = self._values["replace.null.with.default"] and field.optional
-            steps.append((name, field.default if replaced else None))
+            replaces_nulls = self._values["replace.null.with.default"] and field.optional
+            steps.append((name, field.default if replaces_nulls else None))
             node = field.node
 
         def change(value: Any) -> Any:
@@ -191,7 +194,7 @@ class ExtractField(Edit):
         return Plan(change, replace(avro, root=node).schema())
 
     def _field(self, avro: Avro, node: Any, name: str) -> Field:
-        fields = avro.fields(node, self.PURPOSE) if avro.type_of(node) == "struct" else []
+        fields = avro.fields(node, self.PURPOSE) if avro.find_type(node) == "struct" else []
         for field in fields:
             if field.name == name:
                 return field
@@ -207,13 +210,13 @@ class HoistField(Edit):
         super().__init__(executing_class, side)
         self._name: str = values["field"]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         return Plan(lambda value: {self._name: value})
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         inner, optional = avro.inner(avro.root)
         field = declare_field(self._name, inner if optional else avro.root, optional=optional)
-        return Plan(lambda value: {self._name: value}, avro.nameless_record([field]).schema())
+        return Plan(lambda value: {self._name: value}, avro.make_nameless_record([field]).schema())
 
 
 class ValueToKey(Edit):
@@ -229,17 +232,17 @@ class ValueToKey(Edit):
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         changed = self.apply(batch.value, batch.key, (), selected)
-        return self.outcome(replace(batch, key=changed.payload()), changed.faults)
+        return self.build_outcome(replace(batch, key=changed.payload()), changed.faults)
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         def change(value: Any) -> dict[str, Any]:
             get = require_map(value, self.PURPOSE).get
             return {name: get(name) for name in self._fields}
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
-        declared = {field["name"]: field for field in avro.raw_fields(self.PURPOSE)}
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+        declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
         for name in self._fields:
             if name not in declared:
                 raise DataError(f"Field does not exist: {name}")
@@ -250,7 +253,7 @@ class ValueToKey(Edit):
             get = fill_nulls(value, defaults).get
             return {name: get(name) for name in self._fields}
 
-        return Plan(change, avro.nameless_record([declared[name] for name in self._fields]).schema())
+        return Plan(change, avro.make_nameless_record([declared[name] for name in self._fields]).schema())
 
 
 class MaskField(Edit):
@@ -265,16 +268,16 @@ class MaskField(Edit):
         self._fields: tuple[str, ...] = values["fields"]
         self._replacement: str | None = values["replacement"]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         def change(value: Any) -> dict[str, Any]:
             fields = require_map(value, self.PURPOSE)
-            return {**fields, **{name: self._masked(fields[name]) for name in self._fields if name in fields}}
+            return {**fields, **{name: self._mask_schemaless(fields[name]) for name in self._fields if name in fields}}
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
         fields = avro.fields(avro.root, self.PURPOSE)
-        masks = {f.name: self._mask_of(avro, f.node) for f in fields if f.name in self._fields}
+        masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
         defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
@@ -283,23 +286,23 @@ class MaskField(Edit):
 
         return Plan(change, schema)
 
-    def _masked(self, value: Any) -> Any:
+    def _mask_schemaless(self, value: Any) -> Any:
         names = {bool: "boolean", int: "int64", str: "string", list: "array", dict: "map"}
         names |= dict.fromkeys((float, Decimal), "float64")
         if value is None:
             return None
-        return self._mask(names.get(type(value), type(value).__name__))
+        return self._build_plain_mask(names.get(type(value), type(value).__name__))
 
-    def _mask_of(self, avro: Avro, node: Any) -> Callable[[Any], Any]:
+    def _compile_mask(self, avro: Avro, node: Any) -> Callable[[Any], Any]:
         """Compile a mask of a field. If its type cannot be masked, only records with the field fail."""
         try:
-            mask = self._logical_mask(avro, node)
+            mask = self._build_mask(avro, node)
         except DataError as error:
-            return _raise_later(error)
+            return _compile_refusal(error)
         return lambda value: None if value is None else mask
 
-    def _logical_mask(self, avro: Avro, node: Any) -> Any:
-        logical = avro.logical_of(node)
+    def _build_mask(self, avro: Avro, node: Any) -> Any:
+        logical = avro.find_logical_type(node)
         if logical == "Decimal":
             definition = avro.definition(avro.inner(node)[0])
             return encode_decimal(
@@ -307,9 +310,9 @@ class MaskField(Edit):
             )
         if logical and self._replacement is not None:
             raise DataError("Cannot mask value of type class java.util.Date with custom replacement.")
-        return self._mask(avro.type_of(node))
+        return self._build_plain_mask(avro.find_type(node))
 
-    def _mask(self, type_: str) -> Any:
+    def _build_plain_mask(self, type_: str) -> Any:
         if self._replacement is not None:
             return _parse_replacement(type_, self._replacement)
         if type_ in INTEGER_BITS:
@@ -320,7 +323,7 @@ class MaskField(Edit):
         return empty[type_]
 
 
-def _raise_later(error: DataError) -> Callable[[Any], None]:
+def _compile_refusal(error: DataError) -> Callable[[Any], None]:
     def mask(value: Any) -> None:
         if value is not None:
             raise error
@@ -354,17 +357,18 @@ class SetSchemaMetadata(Edit):
         self._version: int | None = values["schema.version"]
         self._replace_nulls: bool = values["replace.null.with.default"]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         raise DataError(f"Schema required for [{PURPOSE}]")
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
-        updated = replace(self._updated(avro), version=self._version or avro.version).schema()
-        if avro.type_of(avro.root) != "struct":
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+        updated = replace(self._rename_schema(avro), version=self._version or avro.version).schema()
+        if avro.find_type(avro.root) != "struct":
             return Plan(lambda value: value, updated)
         defaults = collect_defaults(avro.fields(avro.root, PURPOSE), replace_nulls=self._replace_nulls)
         return Plan(lambda value: fill_nulls(value, defaults), updated)
 
-    def _updated(self, avro: Avro) -> Avro:
+    def _rename_schema(self, avro: Avro) -> Avro:
+        """Return the schema with the new name and version. A named type gets the name itself, others an attribute."""
         inner, optional = avro.inner(avro.root)
         if isinstance(inner, list):
             raise DataError(f"a union of several types has no name or version [{PURPOSE}]")
@@ -372,23 +376,23 @@ class SetSchemaMetadata(Edit):
         definition = {**avro.definition(inner), **version}
         if isinstance(inner, str) and inner in avro.names:
             name = self._name or inner
-            return avro.with_record(name, {**definition, "name": name, **self._connect_name(definition)})
-        named = {**definition, **({} if self._name is None else {"connect.name": self._name})}
-        return replace(avro, root=make_optional(named) if optional else named)
+            return avro.replace_record(name, {**definition, "name": name, **self._replace_connect_name(definition)})
+        renamed = {**definition, **({} if self._name is None else {"connect.name": self._name})}
+        return replace(avro, root=make_optional(renamed) if optional else renamed)
 
-    def _connect_name(self, definition: Mapping[str, Any]) -> dict[str, Any]:
+    def _replace_connect_name(self, definition: Mapping[str, Any]) -> dict[str, Any]:
         if self._name and "connect.name" in definition:
             return {"connect.name": self._name}
         return {}
 
 
 @dataclass(frozen=True)
-class _Branch:
+class _FieldBranch:
     """A field of a flattened record. It is a leaf if `branches` is None, else a record with these branches."""
 
     name: str
     flat_name: str
-    branches: "tuple[_Branch, ...] | None"
+    branches: "tuple[_FieldBranch, ...] | None"
 
 
 class Flatten(Edit):
@@ -400,7 +404,7 @@ class Flatten(Edit):
         super().__init__(executing_class, side)
         self._delimiter: str = values["delimiter"]
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         def change(value: Any) -> dict[str, Any]:
             out: dict[str, Any] = {}
             self._flatten_map(require_map(value, self.PURPOSE), "", out)
@@ -408,12 +412,12 @@ class Flatten(Edit):
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
         avro.fields(avro.root, self.PURPOSE)
         inner, optional = avro.inner(avro.root)
-        flattening = _Flattening(avro, self._joined)
-        branches = flattening.branches(inner, "", _Above(optional))
-        updated = avro.with_fields(flattening.fields)
+        flattening = _Flattening(avro, self._join_names)
+        branches = flattening.compile_branches(inner, "", _OuterAttributes(optional))
+        updated = avro.replace_fields(flattening.fields)
 
         def change(value: dict[str, Any]) -> dict[str, Any]:
             out: dict[str, Any] = {}
@@ -424,18 +428,18 @@ class Flatten(Edit):
 
     def _flatten_map(self, value: dict[str, Any], prefix: str, out: dict[str, Any]) -> None:
         for name, inner in value.items():
-            flat_name = self._joined(prefix, name)
+            flat_name = self._join_names(prefix, name)
             if isinstance(inner, dict):
                 self._flatten_map(inner, flat_name, out)
             else:
                 out[flat_name] = inner
 
-    def _joined(self, prefix: str, name: str) -> str:
+    def _join_names(self, prefix: str, name: str) -> str:
         return f"{prefix}{self._delimiter}{name}" if prefix else name
 
 
 @dataclass(frozen=True)
-class _Above:
+class _OuterAttributes:
     """The attributes of a field inherited from the records around it."""
 
     optional: bool
@@ -448,48 +452,50 @@ class _Flattening:
 
     def __init__(self, avro: Avro, joined: Callable[[str, str], str]) -> None:
         self._avro = avro
-        self._joined = joined
+        self._join_names = joined
         self.fields: list[dict[str, Any]] = []
 
-    def branches(self, node: Any, prefix: str, above: _Above) -> tuple[_Branch, ...]:
+    def compile_branches(self, node: Any, prefix: str, outer: _OuterAttributes) -> tuple[_FieldBranch, ...]:
         name = self._avro.inner(node)[0]
-        if name in above.names:
+        if name in outer.names:
             raise DataError(f"{name} holds itself: a recursive schema cannot be flattened")
-        within = replace(above, names=(*above.names, name))
+        inner_outer = replace(outer, names=(*outer.names, name))
         declared = self._avro.definition(name)["fields"]
-        return tuple(self._branch(field, self._joined(prefix, field["name"]), within) for field in declared)
+        return tuple(
+            self._compile_branch(field, self._join_names(prefix, field["name"]), inner_outer) for field in declared
+        )
 
-    def _branch(self, field: Mapping[str, Any], flat_name: str, above: _Above) -> _Branch:
-        type_ = self._avro.type_of(field["type"])
+    def _compile_branch(self, field: Mapping[str, Any], flat_name: str, outer: _OuterAttributes) -> _FieldBranch:
+        type_ = self._avro.find_type(field["type"])
         inner, nullable = self._avro.inner(field["type"])
-        optional = above.optional or nullable
+        optional = outer.optional or nullable
         default = field.get("default")
         # The default of a record holds defaults for its fields.
-        if default is None and above.defaults is not None:
-            default = above.defaults.get(field["name"])
+        if default is None and outer.defaults is not None:
+            default = outer.defaults.get(field["name"])
         if type_ == "struct":
-            within = _Above(optional, default, above.names)
-            return _Branch(field["name"], flat_name, self.branches(inner, flat_name, within))
+            inner_outer = _OuterAttributes(optional, default, outer.names)
+            return _FieldBranch(field["name"], flat_name, self.compile_branches(inner, flat_name, inner_outer))
         if type_ in {"map", "union", "null"}:
             raise DataError(
                 f"Flatten transformation does not support {type_.upper()} for record with schemas "
                 f"(for field {flat_name})."
             )
         self.fields.append(_flatten_field(field, flat_name, inner, default, optional=optional))
-        return _Branch(field["name"], flat_name, None)
+        return _FieldBranch(field["name"], flat_name, None)
 
 
 def _flatten_field(
     declared: Mapping[str, Any], name: str, node: Any, default: Any, *, optional: bool
 ) -> dict[str, Any]:
-    rest = {key: value for key, value in declared.items() if key not in {"name", "type", "default"}}
-    field = {"name": name, "type": make_optional(node, default) if optional else node, **rest}
+    attributes = {key: value for key, value in declared.items() if key not in {"name", "type", "default"}}
+    field = {"name": name, "type": make_optional(node, default) if optional else node, **attributes}
     if optional or default is not None:
         return {**field, "default": default}
     return field
 
 
-def _flatten_record(value: Mapping[str, Any] | None, branches: tuple[_Branch, ...], out: dict[str, Any]) -> None:
+def _flatten_record(value: Mapping[str, Any] | None, branches: tuple[_FieldBranch, ...], out: dict[str, Any]) -> None:
     for branch in branches:
         inner = None if value is None else value.get(branch.name)
         if branch.branches is None:

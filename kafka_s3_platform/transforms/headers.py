@@ -55,14 +55,14 @@ class BatchHeaders:
         mask = pa.array(selected)
         return BatchHeaders(self.rows[selected], self.keys.filter(mask), self.values.filter(mask))
 
-    def appended(self, name: str, rows: Rows, values: pa.BinaryArray) -> "BatchHeaders":
+    def append(self, name: str, rows: Rows, values: pa.BinaryArray) -> "BatchHeaders":
         """Add one header to each of the records `rows`, behind its other headers."""
         keys = pa.concat_arrays([self.keys, pa.array([name] * len(rows), pa.string())])
-        everyone = np.concatenate([self.rows, rows])
+        all_rows = np.concatenate([self.rows, rows])
         # Stable: the new header comes last among those of its record.
-        order = np.argsort(everyone, kind="stable")
-        taken = pa.array(order)
-        return BatchHeaders(everyone[order], keys.take(taken), pa.concat_arrays([self.values, values]).take(taken))
+        order = np.argsort(all_rows, kind="stable")
+        indices = pa.array(order)
+        return BatchHeaders(all_rows[order], keys.take(indices), pa.concat_arrays([self.values, values]).take(indices))
 
 
 def replace_column(records: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
@@ -87,12 +87,12 @@ class DropHeaders:
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         headers = BatchHeaders.of(batch.records)
-        dropped: Mask = pc.is_in(headers.keys, self._names).to_numpy(zero_copy_only=False)
+        is_dropped: Mask = pc.is_in(headers.keys, self._names).to_numpy(zero_copy_only=False)
         if selected is not None:
-            dropped = dropped & selected[headers.rows]
-        if not dropped.any():
+            is_dropped = is_dropped & selected[headers.rows]
+        if not is_dropped.any():
             return Outcome(batch)
-        return Outcome(replace(batch, records=headers.select(~dropped).put_into(batch.records)))
+        return Outcome(replace(batch, records=headers.select(~is_dropped).put_into(batch.records)))
 
 
 class InsertHeader:
@@ -107,7 +107,7 @@ class InsertHeader:
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
         rows = np.arange(batch.num_rows) if selected is None else np.flatnonzero(selected)
         values = pa.array([self._value] * len(rows), pa.binary())
-        headers = BatchHeaders.of(batch.records).appended(self._name, rows, values)
+        headers = BatchHeaders.of(batch.records).append(self._name, rows, values)
         return Outcome(replace(batch, records=headers.put_into(batch.records)))
 
 
@@ -125,29 +125,29 @@ class HeaderFrom(Edit):
         self._replace_nulls: bool = values["replace.null.with.default"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        changed = self.changed(batch, selected)
+        changed = self.change_objects(batch, selected)
         rows = np.arange(batch.num_rows) if selected is None else np.flatnonzero(selected)
         rows = rows[[row not in changed.faults for row in rows.tolist()]] if changed.faults else rows
         # Each changed object is a pair: what remains of the key or value, and the values of the headers.
         pairs = [changed.objects[row] for row in rows.tolist()]
         headers = BatchHeaders.of(batch.records)
         for index, name in enumerate(self._headers):
-            headers = headers.appended(name, rows, pa.array([pair[1][index] for pair in pairs], pa.binary()))
+            headers = headers.append(name, rows, pa.array([pair[1][index] for pair in pairs], pa.binary()))
         batch = replace(batch, records=headers.put_into(batch.records))
         if self._moves:
             for row, pair in zip(rows.tolist(), pairs, strict=True):
                 changed.objects[row] = pair[0]
             batch = replace_payload(batch, self.side, Payload(None, changed.codes, changed.schemas, changed.objects))
-        return self.outcome(batch, changed.faults)
+        return self.build_outcome(batch, changed.faults)
 
-    def schemaless(self) -> Plan:
+    def plan_schemaless(self) -> Plan:
         def change(value: Any) -> tuple[Any, list[bytes | None]]:
             fields = require_map(value, self._purpose)
-            return self._rest(fields), [encode_header(fields.get(name)) for name in self._fields]
+            return self._drop_moved(fields), [encode_header(fields.get(name)) for name in self._fields]
 
         return Plan(change)
 
-    def with_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
         declared = avro.fields(avro.root, self._purpose)
         by_name = {field.name: field for field in declared}
         if missing := [name for name in self._fields if name not in by_name]:
@@ -157,14 +157,14 @@ class HeaderFrom(Edit):
 
         def change(value: dict[str, Any]) -> tuple[Any, list[bytes | None]]:
             fields = fill_nulls(value, defaults)
-            return self._rest(fields), [text(fields.get(name)) for name, text in texts]
+            return self._drop_moved(fields), [text(fields.get(name)) for name, text in texts]
 
         if not self._moves:
             return Plan(change, schema)
-        rest = [field for field in avro.raw_fields(self._purpose) if field["name"] not in self._fields]
-        return Plan(change, avro.with_fields(rest).schema())
+        declarations = [field for field in avro.list_declarations(self._purpose) if field["name"] not in self._fields]
+        return Plan(change, avro.replace_fields(declarations).schema())
 
-    def _rest(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _drop_moved(self, fields: dict[str, Any]) -> dict[str, Any]:
         if self._moves:
             return {name: field_value for name, field_value in fields.items() if name not in self._fields}
         return fields
@@ -172,7 +172,7 @@ class HeaderFrom(Edit):
 
 def _compile_header_writer(avro: Avro, node: Any) -> Any:
     """Compile an encoder of values of a node. Logical types and floats need their schema for it."""
-    if avro.logical_of(node) or avro.type_of(node) == "float32":
+    if avro.find_logical_type(node) or avro.find_type(node) == "float32":
         cast = compile_cast(avro, node, "string")
         return lambda value: encode_header(cast(value))
     plain = compile_plain_json(replace(avro, root=node).schema(), "BASE64")

@@ -114,34 +114,36 @@ class MapperStep:
     Messages about failures do not show its secret options.
     """
 
-    def __init__(self, executing_class: str, new: Callable[[], Any], topic: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self, executing_class: str, make_mapper: Callable[[], Any], topic: str, secrets: Sequence[str] = ()
+    ) -> None:
         self.executing_class = executing_class
         self._topic = topic
         self._secrets = secrets
-        with self._faults(f"the transform {executing_class} on topic {topic}", "check its options"):
-            self._mapper = new()
+        with self._translate_errors(f"the transform {executing_class} on topic {topic}", "check its options"):
+            self._mapper = make_mapper()
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        chosen = batch if selected is None else batch.take(np.flatnonzero(selected))
-        outcome = self._applied(chosen)
+        selected_batch = batch if selected is None else batch.take(np.flatnonzero(selected))
+        outcome = self._apply_mapper(selected_batch)
         if selected is None:
             return outcome
         merged = _merge_batches(batch.take(np.flatnonzero(~selected)), outcome.batch)
         return replace(outcome, batch=merged)
 
-    def _applied(self, batch: ConnectBatch) -> Outcome:
+    def _apply_mapper(self, batch: ConnectBatch) -> Outcome:
         where = f"the transform {self.executing_class} on topic {self._topic}, offsets {_describe_offsets(batch)}"
-        with self._faults(where, "a fault of one record belongs into Outcome.failures"):
+        with self._translate_errors(where, "a fault of one record belongs into Outcome.failures"):
             outcome: Outcome = self._mapper.apply(batch)
         if reason := _find_flaw(batch, outcome.batch):
             raise PermanentError(f"{where} gave back {reason}; see kafka_s3_platform.model.connect.ConnectBatch")
-        return replace(outcome, failures=tuple(map(self._told, outcome.failures)))
+        return replace(outcome, failures=tuple(map(self._mask_secrets, outcome.failures)))
 
-    def _told(self, failure: RecordFailure) -> RecordFailure:
+    def _mask_secrets(self, failure: RecordFailure) -> RecordFailure:
         return replace(failure, message=mask_options(failure.message, self._secrets))
 
     @contextmanager
-    def _faults(self, where: str, advice: str) -> Iterator[None]:
+    def _translate_errors(self, where: str, advice: str) -> Iterator[None]:
         """End the run with every error of a user's class. The platform's own errors keep their type."""
         try:
             yield
@@ -206,12 +208,16 @@ def _check_output(record: MappedRecord, output: Any) -> MappedRecord:
 
 
 def _build_batch(batch: ConnectBatch, sources: RowNumbers, mapped: list[MappedRecord]) -> ConnectBatch:
-    taken = batch.take(sources)
-    records = replace_column(taken.records, "topic", pa.array([record.topic for record in mapped], pa.string()))
+    sources_batch = batch.take(sources)
+    records = replace_column(sources_batch.records, "topic", pa.array([record.topic for record in mapped], pa.string()))
     headers = pa.array([list(map(_make_header, record.headers)) or None for record in mapped], HEADERS)
-    built = replace(taken, records=replace_column(records, "headers", headers), ordinals=number_ordinals(taken.offsets))
-    built = _replace_mapped(built, "key", [(record.key, record.key_schema) for record in mapped])
-    return _replace_mapped(built, "value", [(record.value, record.value_schema) for record in mapped])
+    mapped_batch = replace(
+        sources_batch,
+        records=replace_column(records, "headers", headers),
+        ordinals=number_ordinals(sources_batch.offsets),
+    )
+    mapped_batch = _replace_mapped(mapped_batch, "key", [(record.key, record.key_schema) for record in mapped])
+    return _replace_mapped(mapped_batch, "value", [(record.value, record.value_schema) for record in mapped])
 
 
 def _make_header(header: tuple[str, bytes | None]) -> dict[str, Any]:
@@ -222,7 +228,9 @@ def _replace_mapped(batch: ConnectBatch, side: Side, mapped: list[tuple[Any, Sch
     """Replace a payload if a record changed it. If not, it keeps the bytes it was read as."""
     source: Payload = getattr(batch, side)
     pairs = zip(mapped, _pair_schemas(source), strict=True)
-    if all(new is old and schema == old_schema for (new, schema), (old, old_schema) in pairs):
+    if all(
+        new_object is old_object and schema == old_schema for (new_object, schema), (old_object, old_schema) in pairs
+    ):
         return batch
     return replace_payload(batch, side, _build_payload(mapped))
 
@@ -237,16 +245,16 @@ def _build_payload(objects: Iterable[tuple[Any, Schema | None]]) -> Payload:
     return Payload(None, np.array(codes, np.int32), list(schemas), values)
 
 
-def _merge_batches(one: ConnectBatch, other: ConnectBatch) -> ConnectBatch:
+def _merge_batches(first: ConnectBatch, second: ConnectBatch) -> ConnectBatch:
     """Merge the records of two batches in order, and number them again within each offset."""
-    records = pa.Table.from_batches([one.records, other.records]).combine_chunks()
-    offsets = np.concatenate([one.offsets, other.offsets])
-    ordinals = np.concatenate([_read_ordinals(one), _read_ordinals(other)])
+    records = pa.Table.from_batches([first.records, second.records]).combine_chunks()
+    offsets = np.concatenate([first.offsets, second.offsets])
+    ordinals = np.concatenate([_read_ordinals(first), _read_ordinals(second)])
     order = np.lexsort((ordinals, offsets))
     merged = ConnectBatch(
-        records=records.to_batches()[0] if len(order) else one.records,
-        key=_build_payload([*_pair_schemas(one.key), *_pair_schemas(other.key)]),
-        value=_build_payload([*_pair_schemas(one.value), *_pair_schemas(other.value)]),
+        records=records.to_batches()[0] if len(order) else first.records,
+        key=_build_payload([*_pair_schemas(first.key), *_pair_schemas(second.key)]),
+        value=_build_payload([*_pair_schemas(first.value), *_pair_schemas(second.value)]),
     ).take(order)
     return replace(merged, ordinals=number_ordinals(merged.offsets))
 
@@ -270,8 +278,8 @@ def _find_flaw(source: ConnectBatch, result: ConnectBatch) -> str | None:
     offsets = result.offsets
     ordinals = _read_ordinals(result)
     steps = np.diff(offsets)
-    within = np.diff(ordinals)
-    if not np.all((steps > 0) | ((steps == 0) & (within > 0))):
+    ordinal_steps = np.diff(ordinals)
+    if not np.all((steps > 0) | ((steps == 0) & (ordinal_steps > 0))):
         return "records that do not ascend by offset and ordinal"
     if not np.isin(offsets, source.offsets).all():
         return "offsets that it was not given"

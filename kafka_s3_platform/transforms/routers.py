@@ -40,8 +40,8 @@ class Filter:
         self.executing_class = executing_class
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        passing = np.zeros(batch.num_rows, bool) if selected is None else ~selected
-        return Outcome(batch.take(np.flatnonzero(passing)))
+        is_passed = np.zeros(batch.num_rows, bool) if selected is None else ~selected
+        return Outcome(batch.take(np.flatnonzero(is_passed)))
 
 
 class RegexRouter:
@@ -69,27 +69,29 @@ class TimestampRouter:
         self._format: SimpleDateFormat = values["timestamp.format"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        chosen = np.ones(batch.num_rows, bool) if selected is None else selected
-        missing = chosen & (batch.timestamps == NO_TIMESTAMP)
-        renamed = _replace_topics(batch, self._topics(batch), chosen & ~missing)
+        is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
+        missing = is_selected & (batch.timestamps == NO_TIMESTAMP)
+        renamed = _replace_topics(batch, self._name_topics(batch), is_selected & ~missing)
         if not missing.any():
             return Outcome(renamed)
-        return Outcome(renamed.take(np.flatnonzero(~missing)), tuple(self._failures(batch, missing)))
+        return Outcome(renamed.take(np.flatnonzero(~missing)), tuple(self._build_failures(batch, missing)))
 
-    def _topics(self, batch: ConnectBatch) -> pa.Array:
+    def _name_topics(self, batch: ConnectBatch) -> pa.Array:
         topics = pc.dictionary_encode(batch.records.column("topic"))
         names = topics.dictionary.to_pylist()
         # All timestamps of a span have the same text.
         spans, span_of = np.unique(batch.timestamps // self._format.resolution_ms, return_inverse=True)
         pairs, pair_of = np.unique(span_of * len(names) + topics.indices.to_numpy(), return_inverse=True)
-        texts = [self._renamed(names[pair % len(names)], int(spans[pair // len(names)])) for pair in pairs.tolist()]
+        texts = [
+            self._format_topic(names[pair % len(names)], int(spans[pair // len(names)])) for pair in pairs.tolist()
+        ]
         return pa.array(texts, pa.string()).take(pa.array(pair_of))
 
-    def _renamed(self, topic: str, span: int) -> str:
+    def _format_topic(self, topic: str, span: int) -> str:
         text = self._format.format(span * self._format.resolution_ms)
         return self._topic_format.replace("${topic}", topic).replace("${timestamp}", text)
 
-    def _failures(self, batch: ConnectBatch, missing: Mask) -> list[RecordFailure]:
+    def _build_failures(self, batch: ConnectBatch, missing: Mask) -> list[RecordFailure]:
         message = "Timestamp missing on record"
         return [
             RecordFailure(offset, "TRANSFORMATION", self.executing_class, DATA_EXCEPTION, message)
@@ -114,13 +116,13 @@ class ExtractTopic:
         self._skips_missing: bool = values["skip.missing.or.null"]
 
     def run(self, batch: ConnectBatch, selected: Mask | None) -> Outcome:
-        chosen = np.ones(batch.num_rows, bool) if selected is None else selected
+        is_selected = np.ones(batch.num_rows, bool) if selected is None else selected
         topics: list[str] = batch.records.column("topic").to_pylist()
-        sources = self._sources(batch)
+        sources = self._select_sources(batch)
         faults: dict[int, str] = {}
-        for row in np.flatnonzero(chosen).tolist():
+        for row in np.flatnonzero(is_selected).tolist():
             try:
-                topics[row] = self._topic(sources[row]) or topics[row]
+                topics[row] = self._find_topic(sources[row]) or topics[row]
             except DataError as error:
                 faults[row] = str(error)
         renamed = _replace_topics(batch, pa.array(topics, pa.string()), None)
@@ -133,29 +135,29 @@ class ExtractTopic:
         )
         return Outcome(renamed.take(np.setdiff1d(np.arange(batch.num_rows), list(faults))), failures)
 
-    def _sources(self, batch: ConnectBatch) -> Sequence[Any]:
+    def _select_sources(self, batch: ConnectBatch) -> Sequence[Any]:
         if self._side == "Header":
             return list(map(_map_headers, batch.records.column("headers").to_pylist()))
         if self._side == "Key":
             return batch.key.objects
         return batch.value.objects
 
-    def _topic(self, source: Any) -> str | None:
+    def _find_topic(self, source: Any) -> str | None:
         """Return the new topic, None if it stays as it is."""
         require_exact(source)
         content = source
         for step in self._path:
             content = _take_step(content, step)
-        what = f"{self._side.lower()}{f' field {self._field}' if self._field else ''}"
+        source_name = f"{self._side.lower()}{f' field {self._field}' if self._field else ''}"
         if content is None:
             if self._skips_missing:
                 return None
-            raise DataError(f"{what} is missing or null, and names no topic")
+            raise DataError(f"{source_name} is missing or null, and names no topic")
         topic = _decode_text(content)
         if not topic:
-            raise DataError(f"{what} is no text that could name a topic, but {type(content).__name__}")
+            raise DataError(f"{source_name} is no text that could name a topic, but {type(content).__name__}")
         if not is_topic_name(topic):
-            raise DataError(f"{what} is {topic[:_SHOWN]!r}, which no topic can be named")
+            raise DataError(f"{source_name} is {topic[:_SHOWN]!r}, which no topic can be named")
         return topic
 
 

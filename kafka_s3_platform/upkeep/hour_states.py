@@ -56,15 +56,15 @@ COLOURS: Mapping[HourState, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class StatedHour:
-    """State of an hour, and its state in each kafka partition if requested."""
+class DescribedHour:
+    """The state of an hour with its report, and its state in each kafka partition if requested."""
 
     state: HourState
     report: HourReport
     kafka_partitions: Mapping[int, HourState] = field(default_factory=dict)
 
 
-def state_hours(
+def describe_hours(
     snapshot: IndexSnapshot,
     hours: Sequence[datetime],
     lateness: timedelta,
@@ -72,48 +72,52 @@ def state_hours(
     at_risk: tuple[datetime, datetime] | None = None,
     *,
     by_kafka_partition: bool = False,
-) -> list[StatedHour]:
-    """Name the state of each of the ascending `hours`.
+) -> list[DescribedHour]:
+    """Return the state and the report of each of the ascending `hours`.
 
     Hours in `at_risk`, [from, to), have records soon to be deleted by Kafka, unless they are complete. The index does
     not know that.
     """
-    numbers = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
-    stated = []
+    kafka_partitions = _list_kafka_partitions(snapshot) if by_kafka_partition else ()
+    described = []
     for report in report_hours(snapshot, hours, lateness):
-        passing = _name_passing(report.hour, lateness, now, at_risk)
-        verdict, counts = report.verdict, _sum(report.segments)
-        lacks = _name_what_lacks(snapshot.state, verdict)
-        state = _name_state(counts, passing, _choose_worst(lacks.values()), report.complete, met=report.scanned)
+        time_state = _find_time_state(report.hour, lateness, now, at_risk)
+        verdict, counts = report.verdict, _sum_counts(report.segments)
+        losses = _find_losses(snapshot.state, verdict)
+        state = _choose_state(
+            counts, time_state, _choose_worst(losses.values()), report.complete, is_scanned=report.scanned
+        )
         states: dict[int, HourState] = {}
-        for number in numbers:
-            mine = _sum(s for s in report.segments if s.kafka_partition == number)
-            complete = verdict.is_complete_in(number)
-            states[number] = _name_state(mine, passing, lacks.get(number), complete, met=report.scanned)
-        stated.append(StatedHour(state, report, states))
-    return stated
+        for kafka_partition in kafka_partitions:
+            own_counts = _sum_counts(s for s in report.segments if s.kafka_partition == kafka_partition)
+            is_complete = verdict.is_complete_in(kafka_partition)
+            states[kafka_partition] = _choose_state(
+                own_counts, time_state, losses.get(kafka_partition), is_complete, is_scanned=report.scanned
+            )
+        described.append(DescribedHour(state, report, states))
+    return described
 
 
-def sketch_hours(
+def find_hour_states(
     snapshot: IndexSnapshot,
     hours: Sequence[datetime],
     lateness: timedelta,
     now: datetime,
     at_risk: tuple[datetime, datetime] | None,
 ) -> list[HourState]:
-    """Name the state of each of the ascending `hours`, as `state_hours` does, from counts: no segment is read.
+    """Return the state of each of the ascending `hours`, as `describe_hours` does, from counts: no segment is read.
 
     The counts are read once for all topics of the index.
     """
     state, counts = snapshot.state, snapshot.count_hours(hours[0])
-    stated = []
+    states = []
     for hour in hours:
         verdict = state.judge.find_verdict(hour, lateness)
-        lacking = _choose_worst(_name_what_lacks(state, verdict).values())
-        passing = _name_passing(hour, lateness, now, at_risk)
-        met = state.is_scanned(hour)
-        stated.append(_name_state(counts.get(hour), passing, lacking, verdict.is_complete, met=met))
-    return stated
+        loss = _choose_worst(_find_losses(state, verdict).values())
+        time_state = _find_time_state(hour, lateness, now, at_risk)
+        is_scanned = state.is_scanned(hour)
+        states.append(_choose_state(counts.get(hour), time_state, loss, verdict.is_complete, is_scanned=is_scanned))
+    return states
 
 
 def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], lateness: timedelta) -> list[datetime]:
@@ -127,25 +131,25 @@ def find_empty_hours(snapshot: IndexSnapshot, hours: Sequence[datetime], latenes
     return [hour for hour in complete if hour not in starts]
 
 
-def _name_what_lacks(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
-    """Name, by kafka partition, how likely the hour lacks something: a gap, or only if records came out of order.
+def _find_losses(state: IndexState, verdict: HourVerdict) -> dict[int, Literal["gap", "in doubt"]]:
+    """Return, by kafka partition, whether the hour lacks records for sure ("gap"), or only if they came out of order.
 
     Deleted or skipped records may be of every hour since they were last observed. If records are in order, they
     are older than an hour with a plan that found records of earlier hours behind them.
     """
-    lacks: dict[int, Literal["gap", "in doubt"]] = {}
+    losses: dict[int, Literal["gap", "in doubt"]] = {}
     for gap in verdict.lacking:
         start = state.hour_start(gap.kafka_partition, verdict.hour)
         is_older = start is None or gap.end_offset < start
         is_doubt = gap.reason in {"before archiving began", "retention", "skipped"}
         if not (is_doubt and is_older):
-            lacks[gap.kafka_partition] = "gap"
-        lacks.setdefault(gap.kafka_partition, "in doubt")
-    return lacks
+            losses[gap.kafka_partition] = "gap"
+        losses.setdefault(gap.kafka_partition, "in doubt")
+    return losses
 
 
-def _choose_worst(lacks: Collection[Literal["gap", "in doubt"]]) -> Literal["gap", "in doubt"] | None:
-    return "gap" if "gap" in lacks else "in doubt" if lacks else None
+def _choose_worst(losses: Collection[Literal["gap", "in doubt"]]) -> Literal["gap", "in doubt"] | None:
+    return "gap" if "gap" in losses else "in doubt" if losses else None
 
 
 def _list_kafka_partitions(snapshot: IndexSnapshot) -> list[int]:
@@ -153,10 +157,10 @@ def _list_kafka_partitions(snapshot: IndexSnapshot) -> list[int]:
     return sorted({*(topic.kafka_partitions if topic else ()), *snapshot.state.scanned_kafka_partitions})
 
 
-def _name_passing(
+def _find_time_state(
     hour: datetime, lateness: timedelta, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> HourState | None:
-    """Name the state of an incomplete hour by time alone: None if it should be complete."""
+    """Return the state of an incomplete hour by time alone, None if it should be complete by now."""
     if hour > now:
         return "ahead"
     if at_risk is not None and at_risk[0] <= hour < at_risk[1]:
@@ -164,29 +168,29 @@ def _name_passing(
     return "open" if now < hour + HOUR + lateness else None
 
 
-def _sum(segments: Iterable[Segment]) -> tuple[int, int] | None:
+def _sum_counts(segments: Iterable[Segment]) -> tuple[int, int] | None:
     """Return the records, and late ones, of segments. None if there are no segments."""
     counts = [(segment.record_count, segment.late_count) for segment in segments]
     return (sum(records for records, _ in counts), sum(late for _, late in counts)) if counts else None
 
 
-def _name_state(
+def _choose_state(
     counts: tuple[int, int] | None,
-    passing: HourState | None,
-    lacking: Literal["gap", "in doubt"] | None,
-    complete: bool,
+    time_state: HourState | None,
+    loss: Literal["gap", "in doubt"] | None,
+    is_complete: bool,
     *,
-    met: bool,
+    is_scanned: bool,
 ) -> HourState:
-    """Name the state of an hour. Complete hours may have lost records to retention: that counts first."""
-    if lacking == "gap":
+    """Choose the state of an hour with `counts` of records and late ones. A `loss` counts first, even if complete."""
+    if loss == "gap":
         return "gap"
-    if complete and lacking:
-        return lacking
-    if complete:
+    if is_complete and loss:
+        return loss
+    if is_complete:
         records, late = counts or (0, 0)
         return "late" if late else "complete" if records else "empty"
-    return passing or ("partial" if met or counts else "none")
+    return time_state or ("partial" if is_scanned or counts else "none")
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,7 @@ class GridDay:
     """A day and the states of its 23 to 25 hours."""
 
     day: date
-    hours: tuple[StatedHour, ...]
+    hours: tuple[DescribedHour, ...]
 
 
 def make_hour_grid(
@@ -207,30 +211,30 @@ def make_hour_grid(
     *,
     by_kafka_partition: bool = False,
 ) -> list[GridDay]:
-    """Return each hour's state for `days` (ascending). See `state_hours`."""
+    """Return each hour's state for `days` (ascending). See `describe_hours`."""
     by_day = {day: list_day_hours(day, zone) for day in days}
     hours = [hour for day_hours in by_day.values() for hour in day_hours]
-    stated = iter(state_hours(snapshot, hours, lateness, now, at_risk, by_kafka_partition=by_kafka_partition))
+    stated = iter(describe_hours(snapshot, hours, lateness, now, at_risk, by_kafka_partition=by_kafka_partition))
     return [GridDay(day, tuple(next(stated) for _ in day_hours)) for day, day_hours in by_day.items()]
 
 
 def list_grid_days(
     snapshot: IndexSnapshot, count: int, zone: ZoneInfo, now: datetime, first_hour: datetime
 ) -> list[date]:
-    """List the last `count` days up to today, or up to the newest archived one if nothing is of these.
+    """List the last `count` days up to today. If none of them is archived, list those up to the newest archived day.
 
-    None is before `first_hour`, the first one to archive.
+    No day lies before `first_hour`, the first hour to archive.
     """
-    last = now.astimezone(zone).date()
-    start = find_day_start(last - timedelta(days=count - 1), zone)
-    newest = max(snapshot.state.asked_hours, default=None)
-    if newest is None or newest < start:
+    last_day = now.astimezone(zone).date()
+    start = find_day_start(last_day - timedelta(days=count - 1), zone)
+    newest_hour = max(snapshot.state.asked_hours, default=None)
+    if newest_hour is None or newest_hour < start:
         chunks = snapshot.list_chunks(SegmentFilter("hourly", chunk_starts=(start, now)), retired=True)
-        if not chunks and newest is None:
+        if not chunks and newest_hour is None:
             # runs up to now request no hour: search all hours, if none is recent
             chunks = snapshot.list_chunks(SegmentFilter("hourly"), retired=True)
-        newest = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest)
-    if newest is not None and newest < start:
-        last = newest.astimezone(zone).date()
-    first = min(first_hour.astimezone(zone).date(), last)
-    return [day for n in reversed(range(count)) if (day := last - timedelta(days=n)) >= first]
+        newest_hour = max((chunk.chunk_start for chunk in chunks if chunk.chunk_start), default=newest_hour)
+    if newest_hour is not None and newest_hour < start:
+        last_day = newest_hour.astimezone(zone).date()
+    first = min(first_hour.astimezone(zone).date(), last_day)
+    return [day for n in reversed(range(count)) if (day := last_day - timedelta(days=n)) >= first]

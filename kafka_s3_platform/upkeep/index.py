@@ -40,7 +40,7 @@ from kafka_s3_platform.archive.clock import refuse_wrong_clock
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import AuthorizationError, IndexDamagedError, StoreUnavailableError
 from kafka_s3_platform.model.fold import Folding, fold_state
-from kafka_s3_platform.model.segment import FoldedHours, FoldedLook, FoldedScan, find_folded_month
+from kafka_s3_platform.model.segment import FoldedFrontier, FoldedHours, FoldedScan, find_folded_month
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.store.delta_errors import DAMAGE_ADVICE
 from kafka_s3_platform.store.errors import PreconditionError
@@ -63,10 +63,10 @@ from kafka_s3_platform.upkeep.index_merge import MONTH_FILE_BYTES, MergeReport, 
 logger = logging.getLogger(__name__)
 
 YOUNG = timedelta(days=2)
-"""Looks of this age stay as they are: late archived hours are planned by them, and runs may be at work."""
+"""Observations of this age stay as they are: late archived hours are planned by them, and runs may be at work."""
 
 FOLD_ROWS = 1_000_000
-"""Number of rows to read at once, about."""
+"""About the number of rows to read at once."""
 
 MOST_ROWS = 2_000_000
 """Number of moved rows after which the other topics wait for the next upkeep.
@@ -74,7 +74,7 @@ MOST_ROWS = 2_000_000
 So the first fold of an old index takes some minutes in each of several nights.
 """
 
-_FOLD_KINDS = [kind for kind, cls in KINDS.items() if cls in (FoldedScan, FoldedLook, FoldedHours)]
+_FOLD_KINDS = [kind for kind, cls in KINDS.items() if cls in (FoldedScan, FoldedFrontier, FoldedHours)]
 
 KEPT = timedelta(days=7)
 """Time that a version stays readable after it was the newest one: longer than any run, restore or sensor holds one.
@@ -102,43 +102,46 @@ class FoldReport:
 
 
 def fold_index(index: ConnectorIndex, lateness: timedelta, now: datetime, dry_run: bool) -> FoldReport:
-    """Fold all topics in one commit. Raises store errors; a second call does the rest."""
+    """Move the old rows of all topics to files of months, in one commit. See the module on what a fold is.
+
+    Raises store errors; a second call does the rest.
+    """
     snapshot = index.open()
     files = [f for f in list_index_files(index.table, snapshot.handle) if f.period == STATE_PERIOD]
-    folded = _Folded(snapshot, lateness, now)
-    written: list[NewFile] = []
+    folder = _TopicFolder(snapshot, lateness, now)
+    new_files: list[NewFile] = []
     row_count = 0
     for topics in _group_topics(snapshot.topics, sum(file.row_count for file in files)):
         for topic, rows in snapshot.read_states(topics).items():
             row_count += rows.num_rows
-            folded.add(topic, rows)
+            folder.add(topic, rows)
         if not dry_run:
-            written += _write_months(index, snapshot, folded.take_moved())
-    report = FoldReport(folded.topics, folded.hours, folded.rows)
+            new_files += _write_months(index, snapshot, folder.take_moved())
+    report = FoldReport(folder.topics, folder.hours, folder.rows)
     if row_count != sum(file.row_count for file in files):
         raise IndexDamagedError(
             f"{index.uri}: the state of its topics has {row_count:,} rows, and its log has "
             f"{sum(file.row_count for file in files):,}. Nothing was folded. {DAMAGE_ADVICE}"
         )
-    if dry_run or not folded.topics:
+    if dry_run or not folder.topics:
         return report
-    remaining = sort_rows(pa.concat_tables(folded.state_rows))
-    written += write_index_files(index.table, snapshot.handle, remaining, STATE_PERIOD, WHOLE_FILE_BYTES)
-    written_count = sum(file.row_count for file in written)
-    if written_count != row_count + folded.more:
+    remaining = sort_rows(pa.concat_tables(folder.state_rows))
+    new_files += write_index_files(index.table, snapshot.handle, remaining, STATE_PERIOD, WHOLE_FILE_BYTES)
+    new_row_count = sum(file.row_count for file in new_files)
+    if new_row_count != row_count + folder.more:
         raise IndexDamagedError(
-            f"{index.uri}: {written_count:,} rows were written in place of {row_count + folded.more:,}. Nothing was "
+            f"{index.uri}: {new_row_count:,} rows were written in place of {row_count + folder.more:,}. Nothing was "
             f"folded, and the index is as it was. This is a defect of the platform: report it"
         )
-    if swap_files(index, written, files, same_rows=False):
+    if swap_files(index, new_files, files, same_rows=False):
         return report
     logger.info("%s: a run changed the state meanwhile; it is folded another time", index.uri)
     return FoldReport(is_overtaken=True)
 
 
 @dataclass
-class _Folded:
-    """Rows that stay in the state, and moved rows, of the topics so far.
+class _TopicFolder:
+    """Splits the rows of topic after topic into those that stay in the state, and those that move to months.
 
     Folds make up `more` rows than before.
     """
@@ -154,20 +157,20 @@ class _Folded:
     _moved: dict[str, list[pa.Table]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, topic: str, rows: pa.Table) -> None:
-        """Take the rows of one topic apart."""
+        """Fold the rows of one topic. They stay as they are if they are damaged, or if there is little to fold."""
         state = None if self.rows >= MOST_ROWS else self._build_state(topic, rows)
         folding = None if state is None else fold_state(state, self.lateness, self.now - YOUNG)
         if state is None or folding is None:
             self.state_rows.append(rows)
             return
-        is_moved = _match_moved(rows, folding)
+        is_moved = _match_folded_rows(rows, folding)
         is_fold = pc.is_in(rows["kind"], value_set=pa.array(_FOLD_KINDS))
         self.state_rows.append(rows.filter(pc.invert(pc.or_(is_moved, is_fold))))
         fold = _encode_fold(topic, folding, self.snapshot.version + 1, self.now)
         self.state_rows.append(fold)
         self.more += fold.num_rows - pc.sum(is_fold.cast(pa.int64())).as_py()
         moved = rows.filter(is_moved)
-        months = _list_months(moved, state)
+        months = _find_row_months(moved, state)
         for month in pc.unique(months).to_pylist():
             self._moved[month].append(moved.filter(pc.equal(months, month)))
         self.topics += 1
@@ -197,7 +200,7 @@ def _group_topics(topics: Sequence[str], row_count: int) -> Iterator[Sequence[st
         yield topics[start : start + size]
 
 
-def _match_moved(rows: pa.Table, folding: Folding) -> pa.Array:
+def _match_folded_rows(rows: pa.Table, folding: Folding) -> pa.Array:
     """Mark the rows that the folding replaces, by the rules of `Folding` for the objects made of them."""
     ends = pa.table(
         {
@@ -205,31 +208,36 @@ def _match_moved(rows: pa.Table, folding: Folding) -> pa.Array:
             "end": pa.array(folding.ends.values(), pa.int64()),
         }
     )
-    at = pc.index_in(rows["kafka_partition"], value_set=ends["kafka_partition"].combine_chunks())
-    is_scan = pc.and_(pc.equal(rows["kind"], "scan"), pc.less_equal(rows["end_offset"], ends["end"].take(at)))
-    is_look = pc.and_(
+    ends_index = pc.index_in(rows["kafka_partition"], value_set=ends["kafka_partition"].combine_chunks())
+    is_scan = pc.and_(pc.equal(rows["kind"], "scan"), pc.less_equal(rows["end_offset"], ends["end"].take(ends_index)))
+    is_frontier = pc.and_(
         pc.equal(rows["kind"], "frontier"),
-        pc.less_equal(rows["observed_at"], pa.scalar(folding.looked_at, rows.schema.field("observed_at").type)),
+        pc.less_equal(rows["observed_at"], pa.scalar(folding.observed_at, rows.schema.field("observed_at").type)),
     )
     hours = pa.array(sorted(folding.hours), rows.schema.field("hour").type)
     is_hour = pc.and_(pc.equal(rows["kind"], "hour"), pc.is_in(rows["hour"], value_set=hours))
-    masks = [pc.fill_null(mask, fill_value=False) for mask in (is_scan, is_look, is_hour)]
+    masks = [pc.fill_null(mask, fill_value=False) for mask in (is_scan, is_frontier, is_hour)]
     return pc.or_(pc.or_(masks[0], masks[1]), masks[2])
 
 
-def _list_months(rows: pa.Table, state: IndexState) -> pa.Array:
-    """Return the month of each moved row: its hour's, or the time's of a look."""
+def _find_row_months(rows: pa.Table, state: IndexState) -> pa.Array:
+    """Return the month (`2026-03`) of each moved row: of a scan's or an hour's hour, of a frontier's time."""
     is_scan = pc.equal(rows["kind"], "scan").combine_chunks()
-    at = pc.coalesce(rows["hour"], rows["observed_at"], rows["committed_at"]).combine_chunks()
-    months = pc.strftime(at, format="%Y-%m")
-    places = (rows.filter(is_scan)[name].to_pylist() for name in ("kafka_partition", "start_offset", "committed_at"))
-    scanned = [find_folded_month(state.hour_of(p, start) or at) for p, start, at in zip(*places, strict=True)]
-    return pc.replace_with_mask(months, is_scan, pa.array(scanned, pa.string()))
+    times = pc.coalesce(rows["hour"], rows["observed_at"], rows["committed_at"]).combine_chunks()
+    months = pc.strftime(times, format="%Y-%m")
+    scan_columns = (
+        rows.filter(is_scan)[name].to_pylist() for name in ("kafka_partition", "start_offset", "committed_at")
+    )
+    scan_months = [
+        find_folded_month(state.hour_of(p, start) or committed_at)
+        for p, start, committed_at in zip(*scan_columns, strict=True)
+    ]
+    return pc.replace_with_mask(months, is_scan, pa.array(scan_months, pa.string()))
 
 
 def _encode_fold(topic: str, folding: Folding, version: int, now: datetime) -> pa.Table:
     fold = folding.fold
-    rows = TopicRows(topic, (*fold.scans, *fold.looks, *fold.hours), (), "upkeep")
+    rows = TopicRows(topic, (*fold.scans, *fold.frontiers, *fold.hours), (), "upkeep")
     common = {"version": version, "commit_id": str(uuid4()), "committed_at": now}
     return encode_rows([rows], common).select(INDEX_SCHEMA.names)
 
@@ -258,7 +266,7 @@ class CleanupReport:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _CleanupPlan:
     base: int
     dead: Mapping[str, int]
     entries: tuple[ObjectInfo, ...]
@@ -272,10 +280,10 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
         AuthorizationError: the right to delete is missing; the message names it.
         IndexDamagedError: the checkpoint to be kept does not agree with the log. Nothing was removed.
     """
-    plan = _plan(index.table, retention)
+    plan = _plan_cleanup(index.table, retention)
     if plan is None:
         return CleanupReport()
-    sizes = list(plan.dead.values()) if dry_run else _remove(index.table, plan)
+    sizes = list(plan.dead.values()) if dry_run else _remove_files(index.table, plan)
     log_files = (*plan.entries, *plan.checkpoints)
     return CleanupReport(
         base=plan.base,
@@ -287,7 +295,7 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
     )
 
 
-def _plan(table: IndexTable, retention: timedelta) -> _Plan | None:
+def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | None:
     newest = table.open().table.version()
     log = list_log(table)
     # the earlier of two clocks: if one is ahead, less is old
@@ -295,25 +303,25 @@ def _plan(table: IndexTable, retention: timedelta) -> _Plan | None:
     expired = sorted(version for version in log.entries if base is not None and version < base)
     if base is None or not expired:
         return None
-    old = list(read_log_entries(table, [*expired, base]))
-    young = read_log_entries(table, range(base + 1, max(log.entries) + 1))
+    old_entries = list(read_log_entries(table, [*expired, base]))
+    young_entries = read_log_entries(table, range(base + 1, max(log.entries) + 1))
     live = frozenset(file.path for file in list_index_files(table, table.open(base)))
-    _compare_base(table, log, old, live)
-    needed = live.union(*(entry.added for entry in young))
-    dead: dict[str, int] = {}
-    for entry in old:
-        dead |= {path: size for path, size in entry.removed.items() if path not in needed}
-    strange = sorted(path for path in dead if not _DATA_FILE.fullmatch(path))
-    if strange:
+    _compare_base(table, log, old_entries, live)
+    needed = live.union(*(entry.added for entry in young_entries))
+    dead_files: dict[str, int] = {}
+    for entry in old_entries:
+        dead_files |= {path: size for path, size in entry.removed.items() if path not in needed}
+    foreign_paths = sorted(path for path in dead_files if not _DATA_FILE.fullmatch(path))
+    if foreign_paths:
         raise IndexDamagedError(
-            f"the log of the index {table.uri} names {strange[0]!r} as one of its data files. Nothing of ours "
+            f"the log of the index {table.uri} names {foreign_paths[0]!r} as one of its data files. Nothing of ours "
             f"writes such a name, and nothing was removed: find out who wrote to that folder"
         )
     checkpoints = tuple(log.checkpoints[version] for version in sorted(log.checkpoints) if version < base)
-    return _Plan(base, dead, tuple(log.entries[version] for version in expired), checkpoints)
+    return _CleanupPlan(base, dead_files, tuple(log.entries[version] for version in expired), checkpoints)
 
 
-def _find_base(log: LogListing, newest: int, before: datetime) -> int | None:
+def _find_base(log: LogListing, newest: int, limit: datetime) -> int | None:
     """Return the newest checkpoint not later than the oldest version to keep readable."""
     if newest not in log.entries:
         raise StoreUnavailableError(
@@ -321,7 +329,7 @@ def _find_base(log: LogListing, newest: int, before: datetime) -> int | None:
             f"behind. Run again"
         )
     # a version was the newest one until the next one was written
-    young = [version for version, info in log.entries.items() if info.last_modified > before]
+    young = [version for version, info in log.entries.items() if info.last_modified > limit]
     oldest = min(young, default=newest + 1) - 1
     return max((version for version in log.checkpoints if version <= oldest), default=None)
 
@@ -332,9 +340,9 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
     A killed upkeep may have left a part of the entries. Its own base was compared before.
     """
     base = entries[-1].version
-    listed = {entry.version for entry in entries}
+    versions = {entry.version for entry in entries}
     start = base
-    while start - 1 in listed:
+    while start - 1 in versions:
         start -= 1
     if start == 0:
         files = set[str]()
@@ -353,14 +361,14 @@ def _compare_base(table: IndexTable, log: LogListing, entries: Sequence[LogEntry
         )
 
 
-def _remove(table: IndexTable, plan: _Plan) -> list[int]:
+def _remove_files(table: IndexTable, plan: _CleanupPlan) -> list[int]:
     """Remove everything in the plan. Return the sizes of the data files that still existed."""
     try:
         with ThreadPoolExecutor(DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
             sizes = list(pool.map(lambda path: _delete_data_file(table, path), plan.dead))
         # One after the other: a commit on a version without an entry is refused, so no younger entry may go before it.
         for info in (*plan.entries, *plan.checkpoints):
-            _delete(table, info)
+            _delete_object(table, info)
     except AuthorizationError as err:
         raise err.retell(
             f"{err.text}. Only the removal of dead files needs the right s3:DeleteObject on {table.folder}/*; all "
@@ -373,11 +381,11 @@ def _delete_data_file(table: IndexTable, path: str) -> int | None:
     info = table.objects.head(f"{table.folder}/{path}")
     if info is None:
         return None
-    _delete(table, info)
+    _delete_object(table, info)
     return info.size
 
 
-def _delete(table: IndexTable, info: ObjectInfo) -> None:
+def _delete_object(table: IndexTable, info: ObjectInfo) -> None:
     try:
         table.objects.delete(info.key, info.etag)
     except PreconditionError as err:

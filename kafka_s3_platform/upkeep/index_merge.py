@@ -52,14 +52,14 @@ def swap_files(
 
     `same_rows`: the new files hold the same rows as the others. Raises store errors.
     """
-    old = {file.path for file in removed}
-    new = {file.path for file in added}
+    old_paths = {file.path for file in removed}
+    new_paths = {file.path for file in added}
 
     def step(snapshot: ConnectorSnapshot) -> bool:
         live = {file.path for file in list_index_files(index.table, snapshot.handle)}
-        if new <= live:
+        if new_paths <= live:
             return True  # the response of an earlier try was lost
-        if not old <= live:
+        if not old_paths <= live:
             return False
         snapshot.swap_files(added, removed, same_rows=same_rows)
         return True
@@ -93,21 +93,21 @@ def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeRepor
     """Merge the small files, one commit for each period. Raises store errors; a second call does the rest."""
     snapshot = index.open()
     merges = list(list_merges(list_index_files(index.table, snapshot.handle), today))
-    done: list[FileMerge] = []
+    finished: list[FileMerge] = []
     overtaken: list[str] = []
     new_files = 0
     new_bytes = 0
     for merge in merges:
-        written = () if dry_run else _merge(index, merge)
-        if written is None:
+        sizes = () if dry_run else _merge_period(index, merge)
+        if sizes is None:
             overtaken.append(merge.period)
             continue
-        done.append(merge)
-        new_files += len(written)
-        new_bytes += sum(written)
+        finished.append(merge)
+        new_files += len(sizes)
+        new_bytes += sum(sizes)
     return MergeReport(
-        periods=tuple(dict.fromkeys(merge.period for merge in done)),
-        files=sum(len(merge.files) for merge in done),
+        periods=tuple(dict.fromkeys(merge.period for merge in finished)),
+        files=sum(len(merge.files) for merge in finished),
         new_files=new_files,
         new_bytes=new_bytes,
         overtaken=tuple(overtaken),
@@ -116,10 +116,10 @@ def merge_files(index: ConnectorIndex, today: date, dry_run: bool) -> MergeRepor
 
 def list_merges(files: Iterable[IndexFile], today: date) -> Iterator[FileMerge]:
     """Yield the merges to do. Large enough files in their own period are left as they are."""
-    placed = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
-    for period, group in groupby(placed, key=lambda placement: placement[0]):
-        loose = [file for *_, file in group if file.period != period or file.size < _choose_size(period) // 2]
-        for batch in _cut(loose):
+    placements = sorted((_find_target(file.period, today), file.period, file.path, file) for file in files)
+    for period, group in groupby(placements, key=lambda placement: placement[0]):
+        small_files = [file for *_, file in group if file.period != period or file.size < _choose_size(period) // 2]
+        for batch in _group_files(small_files):
             if len(batch) >= FEWEST or any(file.period != period for file in batch):
                 yield FileMerge(period, batch)
 
@@ -130,13 +130,13 @@ def sort_rows(rows: pa.Table) -> pa.Table:
 
 
 def _find_target(period: str, today: date) -> str:
-    """Return today's period for the rows of a file of `period`."""
+    """Return the period to which the rows of a file of `period` belong today: a day, or its month when it is old."""
     month = find_month(period)
     if month is None:
         return period
     # the first day of the month after it
-    later = (date.fromisoformat(f"{month[-7:]}-01") + timedelta(days=31)).replace(day=1)
-    return month if later + OLD_AFTER <= today else period
+    next_month = (date.fromisoformat(f"{month[-7:]}-01") + timedelta(days=31)).replace(day=1)
+    return month if next_month + OLD_AFTER <= today else period
 
 
 def _choose_size(period: str) -> int:
@@ -144,7 +144,7 @@ def _choose_size(period: str) -> int:
     return WHOLE_FILE_BYTES if is_small else MONTH_FILE_BYTES
 
 
-def _cut(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
+def _group_files(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
     """Yield the files in groups of at most MERGE_ROWS rows, or of one file."""
     group: list[IndexFile] = []
     rows = 0
@@ -159,7 +159,7 @@ def _cut(files: Iterable[IndexFile]) -> Iterator[tuple[IndexFile, ...]]:
         yield tuple(group)
 
 
-def _merge(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
+def _merge_period(index: ConnectorIndex, merge: FileMerge) -> tuple[int, ...] | None:
     """Merge the files in one commit. Return the sizes of the new ones; None if a run changed the period meanwhile."""
     snapshot = index.open()
     rows = read_index_files(index.table, merge.files)

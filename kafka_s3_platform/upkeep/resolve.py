@@ -8,8 +8,8 @@ from kafka_s3_platform.archive.failures import format_end_command
 from kafka_s3_platform.archive.observation import (
     ArchivedLogs,
     Truncation,
-    asking_leaders,
     observe_until_unchanged,
+    open_divergence_finder,
     read_epoch_of_gap,
     refuse_another_topic,
 )
@@ -91,10 +91,10 @@ def resolve_offsets(
     with ClusterAdmin(config.kafka, begins=True) as admin:
 
         def decide(state: IndexState) -> tuple[ResolveReport, Change]:
-            description, frontier = _look(admin, topic, decision.kafka_partition)
+            description, frontier = _observe_kafka_partition(admin, topic, decision.kafka_partition)
             refuse_another_topic(description, state)
-            report = _Step(config, topic, state, frontier).report(decision, dry_run)
-            _refuse_at_work(config.name, topic, state, report.gaps)
+            report = _DecisionStep(config, topic, state, frontier).build_report(decision, dry_run)
+            _refuse_reserved(config.name, topic, state, report.gaps)
             return report, _build_change(state, description.generation, report.gaps, run_id)
 
         def step(snapshot: IndexSnapshot) -> ResolveReport:
@@ -117,7 +117,9 @@ def _read_state(snapshot: IndexSnapshot, decision: Decision) -> IndexState:
     return snapshot.unfolded_state if isinstance(decision, AcceptTruncation) else snapshot.state
 
 
-def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicDescription, Frontier]:
+def _observe_kafka_partition(
+    admin: ClusterAdmin, topic: str, kafka_partition: int
+) -> tuple[TopicDescription, Frontier]:
     """Observe one kafka partition of the described topic, if it is not created again meanwhile."""
 
     def observe(topics: Mapping[str, TopicDescription]) -> Answers[str, Frontier]:
@@ -127,13 +129,15 @@ def _look(admin: ClusterAdmin, topic: str, kafka_partition: int) -> tuple[TopicD
     return observe_until_unchanged(admin, {topic: admin.describe_topic(topic)}, observe).all_or_raise()[topic]
 
 
-def _refuse_at_work(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
+def _refuse_reserved(connector: str, topic: str, state: IndexState, gaps: Sequence[Gap]) -> None:
     offsets = RangeSet(g.offsets for g in gaps)
     ranges = dict.fromkeys((g.kafka_partition for g in gaps), offsets)
-    for other in state.conflicting(ranges):
+    for reservation in state.conflicting(ranges):
         raise BusyError(
-            f"topic {topic}, kafka partition {other.kafka_partition}: run {other.run_id} has reserved {other.offsets} "
-            f"since {other.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended. If it was killed, this ends "
+            f"topic {topic}, kafka partition {reservation.kafka_partition}: run {reservation.run_id} has reserved "
+            f"{reservation.offsets} "
+            f"since {reservation.reserved_at:%Y-%m-%d %H:%M:%S} UTC. Decide when it has ended. If it was killed, this "
+            f"ends "
             f"its reservation: {format_end_command(connector, topic)}"
         )
 
@@ -152,7 +156,7 @@ def _build_change(state: IndexState, topic: TopicGeneration, gaps: Sequence[Gap]
 
 
 @dataclass(frozen=True)
-class _Step:
+class _DecisionStep:
     """Decides on one kafka partition, by the current index and log."""
 
     config: ConnectorConfig
@@ -160,26 +164,31 @@ class _Step:
     state: IndexState
     frontier: Frontier
 
-    def report(self, decision: Decision, dry_run: bool) -> ResolveReport:
+    def build_report(self, decision: Decision, dry_run: bool) -> ResolveReport:
+        """Return the gaps that the decision records. Raises PermanentError if there is nothing to decide."""
         is_start_exact = True
-        with asking_leaders(self.config.kafka, self.topic) as find_divergence:
+        with open_divergence_finder(self.config.kafka, self.topic) as find_divergence:
             logs = ArchivedLogs(self.config, self.topic, self.state, find_divergence)
             if isinstance(decision, AcceptTruncation):
                 truncation = self._find_truncation(logs)
                 is_start_exact = truncation.is_start_exact
-                lost = truncation.offsets
-                place = (self.frontier.kafka_partition, lost.start_offset, lost.end_offset)
+                lost_offsets = truncation.offsets
+                place = (self.frontier.kafka_partition, lost_offsets.start_offset, lost_offsets.end_offset)
                 gaps = [Gap(*place, "truncated", truncation.leader_epoch, self.frontier.observed_at)]
             else:
                 logs.refuse_changed({self.frontier.kafka_partition: self.frontier})
-                offsets = self._skipped(decision) if isinstance(decision, Skip) else self._below(decision.offset)
-                gaps = [*self._list_skipped(offsets)]
-        given_up = RangeSet(g.offsets for g in gaps)
+                offsets = (
+                    self._check_skip(decision)
+                    if isinstance(decision, Skip)
+                    else self._find_missing_below(decision.offset)
+                )
+                gaps = [*self._build_skip_gaps(offsets)]
+        gap_offsets = RangeSet(g.offsets for g in gaps)
         end = self.frontier.high_watermark
-        there = given_up & make_span(self.frontier.log_start_offset, end)
-        later = given_up - make_span(0, end)
+        in_log = gap_offsets & make_span(self.frontier.log_start_offset, end)
+        not_written = gap_offsets - make_span(0, end)
         return ResolveReport(
-            self.topic, tuple(gaps), sum(map(len, there)), sum(map(len, later)), dry_run, is_start_exact
+            self.topic, tuple(gaps), sum(map(len, in_log)), sum(map(len, not_written)), dry_run, is_start_exact
         )
 
     @property
@@ -187,15 +196,15 @@ class _Step:
         return f"{self.topic}-{self.frontier.kafka_partition}"
 
     @property
-    def _covered(self) -> RangeSet:
+    def _coverage(self) -> RangeSet:
         return self.state.coverage(self.frontier.kafka_partition)
 
-    def _list_skipped(self, offsets: RangeSet) -> Iterator[Gap]:
+    def _build_skip_gaps(self, offsets: RangeSet) -> Iterator[Gap]:
         for r in offsets:
             epoch = read_epoch_of_gap(self.config.kafka, self.topic, self.frontier, r)
             yield Gap(self.frontier.kafka_partition, r.start_offset, r.end_offset, "skipped", epoch)
 
-    def _refuse_beyond(self, end_offset: int) -> None:
+    def _refuse_unreadable_end(self, end_offset: int) -> None:
         if end_offset > self.frontier.high_watermark:
             raise PermanentError(
                 f"{self._place}: the log ends at offset {self.frontier.high_watermark}: what is not written yet cannot "
@@ -208,21 +217,22 @@ class _Step:
                 f"be given up. Name offsets below {stable}, or decide again when it has ended"
             )
 
-    def _skipped(self, decision: Skip) -> RangeSet:
+    def _check_skip(self, decision: Skip) -> RangeSet:
+        """Return the offsets to skip. Refuse archived ones, and those that cannot be read yet."""
         requested = RangeSet([decision.offsets])
-        self._refuse_beyond(decision.offsets.end_offset)
-        if archived := requested & self._covered:
-            missing = requested - self._covered
-            rest = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
+        self._refuse_unreadable_end(decision.offsets.end_offset)
+        if archived := requested & self._coverage:
+            missing = requested - self._coverage
+            missing_text = f"; not archived of them: {', '.join(map(str, missing))}" if missing else ""
             raise PermanentError(
                 f"{self._place}: offsets {', '.join(map(str, archived))} are archived, and only what is not can be "
-                f"skipped{rest}"
+                f"skipped{missing_text}"
             )
         return requested
 
-    def _below(self, offset: int) -> RangeSet:
-        self._refuse_beyond(offset)
-        missing = make_span(0, offset) - self._covered
+    def _find_missing_below(self, offset: int) -> RangeSet:
+        self._refuse_unreadable_end(offset)
+        missing = make_span(0, offset) - self._coverage
         if not missing:
             raise PermanentError(
                 f"{self._place}: everything below offset {offset} is archived: nothing is to be skipped"
@@ -234,7 +244,7 @@ class _Step:
         if truncation is None:
             raise PermanentError(
                 f"{self._place}: the log is readable up to offset {self.frontier.last_stable_offset} and holds what is "
-                f"archived up to {self._covered.end_offset or 0}: nothing of it is truncated, or that was accepted "
+                f"archived up to {self._coverage.end_offset or 0}: nothing of it is truncated, or that was accepted "
                 f"before. Archive as ever"
             )
         return truncation

@@ -140,7 +140,7 @@ class _Vacuum:
         objects = self._list_objects()
 
         def condemn(snapshot: IndexSnapshot) -> tuple[str, ...]:
-            findings = self._classified(objects, (), snapshot)
+            findings = self._classify_objects(objects, (), snapshot)
             self._condemn(findings.unknown, snapshot, run_id)
             return tuple(orphan.info.key for orphan in findings.unknown)
 
@@ -157,7 +157,7 @@ class _Vacuum:
 
         def classify(snapshot: IndexSnapshot) -> _Findings:
             # The index is read after the listing. So it has all listed objects that a commit has made live.
-            return self._classified(objects, uploads, snapshot)
+            return self._classify_objects(objects, uploads, snapshot)
 
         def condemn(snapshot: IndexSnapshot) -> _Findings:
             findings = classify(snapshot)
@@ -165,7 +165,7 @@ class _Vacuum:
             return findings
 
         findings = classify(self._index.open()) if dry_run else retry_commit(self._index, condemn)
-        removed = [o.info for o in findings.orphans] if dry_run else list(self._deleted(findings.orphans))
+        removed = [o.info for o in findings.orphans] if dry_run else list(self._delete_orphans(findings.orphans))
         report = VacuumReport(
             removed=tuple(o.key for o in removed),
             removed_bytes=sum(o.size for o in removed),
@@ -190,26 +190,27 @@ class _Vacuum:
         )
         return report
 
-    def _classified(
+    def _classify_objects(
         self, objects: Sequence[ObjectInfo], uploads: Sequence[UnfinishedUpload], snapshot: IndexSnapshot
     ) -> _Findings:
+        """Sort objects and uploads by the module's rules, according to the index version of `snapshot`."""
         findings = _Findings(uploads=[u for u in uploads if self._is_abandoned(u, snapshot)])
         index_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
         topic_ids = {g.topic_id for g in snapshot.state.generations}
-        for listed in objects:
-            info = None if listed.key in index_keys else self._head(listed.key)
+        for item in objects:
+            info = None if item.key in index_keys else self._head(item.key)
             if info is None:
                 continue
             provenance = Provenance.of(info)
-            begins = self._begins(info.key)
-            if provenance is None or not begins or not self._is_ours(info, provenance, snapshot):
+            places = self._find_places(info.key)
+            if provenance is None or not places or not self._is_ours(info, provenance, snapshot):
                 findings.foreign.append(info.key)
                 continue
-            orphan = _Orphan(info, begins)
+            orphan = _Orphan(info, places)
             findings.unknown.append(orphan)
             if provenance.topic_id not in topic_ids:
                 findings.foreign.append(info.key)
-            elif info.last_modified < self._before and self._is_closed(provenance.epoch, begins, snapshot):
+            elif info.last_modified < self._before and self._is_closed(provenance.epoch, places, snapshot):
                 findings.orphans.append(orphan)
             else:
                 findings.retained += 1
@@ -221,14 +222,14 @@ class _Vacuum:
             self._heads[key] = self._store.head(key)
         return self._heads[key]
 
-    def _begins(self, key: str) -> tuple[tuple[int, int], ...]:
+    def _find_places(self, key: str) -> tuple[tuple[int, int], ...]:
         """Return the kafka partition and the first offset in the key, one pair for each layout that fits."""
-        begins: dict[tuple[int, int], None] = {}
+        places: dict[tuple[int, int], None] = {}
         for layout, keys in self._layouts:
             parsed = keys.parse(strip_offsets_key(key, layout.directory_delim))
             if parsed is not None and parsed.first_offset is not None:
-                begins[parsed.kafka_partition, parsed.first_offset] = None
-        return tuple(begins)
+                places[parsed.kafka_partition, parsed.first_offset] = None
+        return tuple(places)
 
     def _is_ours(self, info: ObjectInfo, provenance: Provenance, snapshot: IndexSnapshot) -> bool:
         return (
@@ -257,36 +258,36 @@ class _Vacuum:
         return row.reserved_at <= self._before
 
     def _is_abandoned(self, upload: UnfinishedUpload, snapshot: IndexSnapshot) -> bool:
-        in_time = _truncate_to_second(snapshot.created_at) <= upload.initiated < self._before
-        return in_time and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
+        has_age = _truncate_to_second(snapshot.created_at) <= upload.initiated < self._before
+        return has_age and any(self._is_segment_key(*layout, upload.key, snapshot) for layout in self._layouts)
 
     def _is_segment_key(self, layout: LayoutSettings, keys: SegmentLayout, key: str, snapshot: IndexSnapshot) -> bool:
         parsed = keys.parse(key)
         return (
             parsed is not None
             and (parsed.topic, parsed.extension) == (self._topic, find_extension(layout, "value"))
-            and self._is_closed(parsed.epoch or 0, self._begins(key), snapshot)
+            and self._is_closed(parsed.epoch or 0, self._find_places(key), snapshot)
         )
 
     def _condemn(self, orphans: Sequence[_Orphan], snapshot: IndexSnapshot, run_id: str) -> None:
         """Commit that the objects' keys are never used again, and that the old runs have ended."""
         state = snapshot.state
         epoch = snapshot.version + 1
-        before = {(c.key, c.kafka_partition, c.start_offset) for c in state.condemned}
-        new = [(o.info.key, *begin) for o in orphans for begin in o.begins]
-        rows = tuple(Condemned(*row, epoch) for row in new if row not in before)
+        condemned_rows = {(c.key, c.kafka_partition, c.start_offset) for c in state.condemned}
+        orphan_rows = [(o.info.key, *begin) for o in orphans for begin in o.begins]
+        rows = tuple(Condemned(*row, epoch) for row in orphan_rows if row not in condemned_rows)
         runs: list[Reservation | Compaction] = [*state.reservations, *state.compactions]
-        ended = end_runs(row for row in runs if self._is_old(row))
-        if rows or ended:
-            snapshot.commit(Change(added=rows, removed=ended, run_id=run_id))
+        run_predicates = end_runs(row for row in runs if self._is_old(row))
+        if rows or run_predicates:
+            snapshot.commit(Change(added=rows, removed=run_predicates, run_id=run_id))
 
-    def _deleted(self, orphans: Sequence[_Orphan]) -> Iterator[ObjectInfo]:
-        """Delete each orphan that has not changed since. Yield the deleted ones."""
+    def _delete_orphans(self, orphans: Sequence[_Orphan]) -> Iterator[ObjectInfo]:
+        """Delete each orphan that has not changed since it was classified. Yield the deleted ones."""
         index_keys: frozenset[str] = frozenset()
-        for at, orphan in enumerate(orphans):
-            if at % STEP == 0:
-                now = self._index.open()
-                index_keys = collect_object_keys((*now.segments, *now.retired))
+        for number, orphan in enumerate(orphans):
+            if number % STEP == 0:
+                snapshot = self._index.open()
+                index_keys = collect_object_keys((*snapshot.segments, *snapshot.retired))
             if orphan.info.key in index_keys or not self._delete(orphan.info):
                 logger.warning("%s was written again meanwhile; it is kept", self._store.uri(orphan.info.key))
             else:
@@ -328,10 +329,10 @@ def _list_folders(snapshot: IndexSnapshot, layouts: Sequence[LayoutSettings], to
     roots = {text: LayoutSettings.model_validate_json(text).topics_dir for text in settings}
     folders = set()
     for root in {layout.topics_dir for layout in layouts}:
-        ours = f"{root}/{topic}/" if root else f"{topic}/"
-        simple = all(o.key_layout == "connect" and o.directory_delim == "/" for o in layouts if o.topics_dir == root)
-        routed = any(roots[s.settings] == root and not s.key.startswith(ours) for s in segments)
-        folders.add(ours if simple and not routed else root)
+        topic_folder = f"{root}/{topic}/" if root else f"{topic}/"
+        is_simple = all(o.key_layout == "connect" and o.directory_delim == "/" for o in layouts if o.topics_dir == root)
+        is_routed = any(roots[s.settings] == root and not s.key.startswith(topic_folder) for s in segments)
+        folders.add(topic_folder if is_simple and not is_routed else root)
     return sorted(folders)
 
 

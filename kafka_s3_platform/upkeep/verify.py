@@ -131,7 +131,7 @@ def verify_archive(config: ConnectorConfig, topic: str, deep: bool, runner: Task
 def verify_hours(
     snapshot: IndexSnapshot, store: ObjectStore, hours: Collection[datetime], deep: bool = False
 ) -> tuple[Damage, ...]:
-    """Check the objects with records of `hours`: their existence, size and ETag.
+    """Check the existence, the size and the ETag of the objects with records of `hours`.
 
     These are hourly segments, and daily ones with merged hours. If `deep`, read every object to its end too.
     """
@@ -139,8 +139,8 @@ def verify_hours(
     damages = _compare_objects(store, segments)
     if deep:
         missing = {d.key for d in damages}
-        there = [s for s in segments if missing.isdisjoint(s.keys)]
-        for cluster in _cluster_segments(there):
+        present = [s for s in segments if missing.isdisjoint(s.keys)]
+        for cluster in _cluster_segments(present):
             damages += _read_cluster(store, cluster)
     return tuple(damages)
 
@@ -160,14 +160,15 @@ def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatc
             digest.update(batch)
             count += batch.num_rows
             yield batch
-    for what, has, due in (
+    for subject, actual, expected in (
         ("records", count, segment.record_count),
         ("record digest", digest.hexdigest(), segment.digest),
     ):
-        if has != due:
+        if actual != expected:
             raise IntegrityError(
-                f"{store.uri(segment.key)}, kafka partition {segment.kafka_partition} {segment.offsets}: {what} {has}, "
-                f"the index has {due}. It is damaged or was replaced; {HEAL_OBJECT}"
+                f"{store.uri(segment.key)}, kafka partition {segment.kafka_partition} {segment.offsets}: {subject} "
+                f"{actual}, "
+                f"the index has {expected}. It is damaged or was replaced; {HEAL_OBJECT}"
             )
 
 
@@ -255,8 +256,8 @@ def _find_holes(snapshot: IndexSnapshot) -> Iterator[Hole]:
     """Find offsets between archived or unresolved ones that are neither."""
     for kafka_partition in snapshot.state.scanned_kafka_partitions:
         ranges: RangeSet = snapshot.state.as_if_resolved.coverage(kafka_partition)
-        for before, after in pairwise(ranges):
-            yield Hole(kafka_partition, before.end_offset, after.start_offset)
+        for previous, following in pairwise(ranges):
+            yield Hole(kafka_partition, previous.end_offset, following.start_offset)
 
 
 def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], runner: TaskRunner) -> list[Damage]:
@@ -264,8 +265,10 @@ def _read_all(config: ConnectorConfig, topic: str, segments: Sequence[Segment], 
     progress = Progress(logger, f"verify {topic}", len(tasks), sum(t.size for t in tasks))
     damages: list[Damage] = []
     for result in runner.run(read_and_verify, tasks, config.tasks_max):
-        read = result.task.segments
-        progress.advance(result.task.size, sum(s.record_count for s in read), sum(s.record_bytes for s in read))
+        result_segments = result.task.segments
+        progress.advance(
+            result.task.size, sum(s.record_count for s in result_segments), sum(s.record_bytes for s in result_segments)
+        )
         damages += result.damages
     return damages
 
@@ -290,11 +293,12 @@ def _cluster_segments(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     by_kafka_partition: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
         by_kafka_partition[segment.kafka_partition].append(segment)
-    for of_one in by_kafka_partition.values():
-        yield from cluster_overlaps(of_one)
+    for group in by_kafka_partition.values():
+        yield from cluster_overlaps(group)
 
 
 def _read_cluster(store: ObjectStore, segments: Sequence[Segment]) -> Iterator[Damage]:
+    """Read segments that overlap each other to their ends. Yield the damages, and offsets that two of them hold."""
     runs: list[tuple[Segment, Int64s]] = []
     for segment in segments:
         try:
@@ -323,38 +327,39 @@ def _read_runs(store: ObjectStore, segment: Segment) -> Int64s:
     Returns an array of shape (runs, 2).
     """
     runs: list[Int64s] = []
-    after = segment.start_offset
+    expected_start = segment.start_offset
     for batch in read_checked(store, segment):
         offsets = read_offset_column(batch)
         steps = np.diff(offsets)
-        if offsets[0] < after or (steps <= 0).any():
+        if offsets[0] < expected_start or (steps <= 0).any():
             raise IntegrityError(
-                f"offsets {offsets.min()} to {offsets.max()} stand where ascending ones from {after} on are due"
+                f"offsets {offsets.min()} to {offsets.max()} stand where ascending ones from {expected_start} on are "
+                f"due"
             )
         bounds = np.flatnonzero(steps != 1) + 1
         starts = offsets[np.append(0, bounds)]
         lasts = offsets[np.append(bounds, len(offsets)) - 1]
         runs.append(np.stack([starts, lasts + 1], axis=1))
-        after = int(offsets[-1]) + 1
+        expected_start = int(offsets[-1]) + 1
     if runs:
         return np.concatenate(runs)
     return np.empty((0, 2), np.int64)
 
 
-def _find_repeated(read: Sequence[tuple[Segment, Int64s]]) -> Iterator[Damage]:
+def _find_repeated(segment_runs: Sequence[tuple[Segment, Int64s]]) -> Iterator[Damage]:
     """Find offsets that two segments hold. Each pair of segments is reported once, with its first such offset."""
-    if len(read) < 2:
+    if len(segment_runs) < 2:
         return
-    runs = np.concatenate([r for _, r in read])
-    owners = np.repeat(np.arange(len(read)), [len(r) for _, r in read])
+    runs = np.concatenate([r for _, r in segment_runs])
+    owners = np.repeat(np.arange(len(segment_runs)), [len(r) for _, r in segment_runs])
     order = np.lexsort((runs[:, 1], runs[:, 0]))
     runs = runs[order]
     owners = owners[order]
     reached = np.maximum.accumulate(runs[:, 1])
     holders = owners[np.maximum.accumulate(np.where(runs[:, 1] == reached, np.arange(len(runs)), 0))]
-    first: dict[tuple[int, int], int] = {}
-    for at in np.flatnonzero(runs[1:, 0] < reached[:-1]) + 1:
-        first.setdefault((int(owners[at]), int(holders[at - 1])), int(runs[at, 0]))
-    for (one, other), offset in first.items():
-        message = f"offset {offset} is also held by {read[other][0].key}: it would be restored twice"
-        yield _build_damage(read[one][0], message)
+    first_offsets: dict[tuple[int, int], int] = {}
+    for row in np.flatnonzero(runs[1:, 0] < reached[:-1]) + 1:
+        first_offsets.setdefault((int(owners[row]), int(holders[row - 1])), int(runs[row, 0]))
+    for (first_owner, second_owner), offset in first_offsets.items():
+        message = f"offset {offset} is also held by {segment_runs[second_owner][0].key}: it would be restored twice"
+        yield _build_damage(segment_runs[first_owner][0], message)

@@ -299,5 +299,5 @@ def test_a_json_value_whose_meaning_changed_keeps_its_own_schema(old: Any, new: 
 
 def test_an_order_of_versions_needs_versions() -> None:
     unknown = Payload(None, np.zeros(1, np.int32), (Schema('"string"'),), ["v"])
-    assert SchemaTargets("BACKWARD").unordered(unknown).tolist() == [True]
-    assert SchemaTargets("NONE").unordered(unknown).tolist() == [False]
+    assert SchemaTargets("BACKWARD").find_versionless(unknown).tolist() == [True]
+    assert SchemaTargets("NONE").find_versionless(unknown).tolist() == [False]

@@ -151,7 +151,7 @@ def test_a_task_gives_up_after_many_failures_and_tells_the_rest_as_one_range(
     assert len(found) == 21
     assert found[:3] == [(0, 0, 1), (0, 2, 3), (0, 4, 5)]
     assert found[-1][2] == 40_000
-    assert snapshot(config).state.unresolved[-1].reason == failures.GIVEN_UP
+    assert snapshot(config).state.unresolved[-1].reason == failures.TOO_MANY_FAILURES
     assert record_count(config) == found[-1][1] - 20
     monkeypatch.undo()
     tried(config)

@@ -42,7 +42,7 @@ def test_defaults_of_bytes_are_decoded_wherever_they_are() -> None:
     structs = Avro.of(Schema(json.dumps(root)))
     assert {field.name: field.default for field in structs.fields(structs.root, "a test")} == expected
     assert (
-        AvroSchema(root).physical_default(
+        AvroSchema(root).decode_default_of(
             "Root", json.loads(json.dumps({f["name"]: f["default"] for f in root["fields"]}))
         )
         == expected

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
-from kafka_s3_platform.spark.progress import Snapshot, watched_by
+from kafka_s3_platform.spark.progress import Snapshot, call_with_progress
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, records_of
@@ -37,7 +37,7 @@ def press_ctrl_c(snapshot: Snapshot) -> None:
 
 
 def test_ctrl_c_ends_a_run_with_one_sentence_and_the_command_that_goes_on(kafka_s3: KafkaS3, topic: str) -> None:
-    with watched_by(press_ctrl_c):
+    with call_with_progress(press_ctrl_c):
         found = kafka_s3("archive", "c")
     assert (found.returncode, found.stdout) == (130, "")
     said, again = found.stderr.strip().split("; go on with: kafka-s3 ")
@@ -45,7 +45,7 @@ def test_ctrl_c_ends_a_run_with_one_sentence_and_the_command_that_goes_on(kafka_
     assert "was interrupted, and what it had committed stays" in said
     kafka_s3(*shlex.split(again))
     to_target = ["--topic", topic, "--to-topic", f"{topic}.restored", "--create-topic"]
-    with watched_by(press_ctrl_c):
+    with call_with_progress(press_ctrl_c):
         found = kafka_s3("restore", "c", *to_target)
     assert found.returncode == 130
     again = found.stderr.rpartition("; go on with: kafka-s3 ")[2].strip()

@@ -125,7 +125,7 @@ def test_a_hostile_registry_fails_a_record_and_no_run() -> None:
     with running(Hostile()) as server:
         assert server.register("t-value", TRIP) == 1
         assert server.guid(1) == honest.guid(1)
-        assert "has a schema that has no id in its registry" in reason(converted(server, [row]))
+        assert "has a schema without an id in its registry" in reason(converted(server, [row]))
         records = RecordSettings(value=ConverterSettings(format="AVRO", registry=RegistrySettings(url=server.url)))
         assert [each.schema_guid for each in fetch_archived_schemas(IndexState(), [1], records).rows] == [None]
 

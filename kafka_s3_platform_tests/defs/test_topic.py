@@ -75,7 +75,7 @@ def test_every_hour_has_one_key_and_every_key_one_hour_also_where_the_clock_chan
     assert [hours.start(key) for key in keys] == starts
     assert [hours.end(key) for key in keys] == [start + HOUR for start in starts]
     assert keys == list(hours.definition.get_partition_keys()[: len(keys)])
-    assert all(map(hours.names, keys[:: 24 * 7]))
+    assert all(map(hours.is_key, keys[:: 24 * 7]))
     hours.check(keys)
     with pytest.raises(ConfigError, match=r"2025-06-01-12:30 is none .* that holds it is 2025-06-01-12:00"):
         hours.check(["2025-06-01-11:00", "2025-06-01-12:30"])

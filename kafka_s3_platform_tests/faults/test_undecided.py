@@ -188,6 +188,6 @@ def test_what_was_seen_and_lost_before_it_was_archived_is_told_by_the_last_look(
 
 def find_cut_off(config: ConnectorConfig, seen: Frontier, now: Frontier) -> RangeSet:
     state = IndexState(frontiers=(seen,))
-    with observation.asking_leaders(config.kafka, config.topics[0]) as find_divergence:
+    with observation.open_divergence_finder(config.kafka, config.topics[0]) as find_divergence:
         logs = observation.ArchivedLogs(config, config.topics[0], state, find_divergence)
         return RangeSet(gap.offsets for gap in logs.find_cut_off({0: now}).all_or_raise().get(0, ()))

@@ -167,7 +167,7 @@ def archive(
         closed = ClosedSegments(uploads)
         with SegmentWriters(task.target(Attempt(0, 0)), bucket, closed, pipeline.refuse) as out:
             for batch in (records.slice(0, cut), records.slice(cut)) if cut else (records,):
-                for part in pipeline.parts(batch) if batch.num_rows else ():
+                for part in pipeline.group_by_bucket(batch) if batch.num_rows else ():
                     out.write(part)
             out.close()
         closed.collect()

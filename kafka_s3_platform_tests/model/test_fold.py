@@ -60,7 +60,7 @@ def fold(state: IndexState, before: datetime = NEVER) -> tuple[Folding | None, I
         scans = [
             s for s in moved if find_folded_month(state.hour_of(s.kafka_partition, s.start_offset) or BEGIN) == month
         ]
-        looks = [f for f in state.frontiers if folding.holds_look(f) and find_folded_month(f.observed_at) == month]
+        looks = [f for f in state.frontiers if folding.holds_frontier(f) and find_folded_month(f.observed_at) == month]
         return IndexState(
             hours=(*earlier.hours, *hours), scans=(*earlier.scans, *scans), frontiers=(*earlier.frontiers, *looks)
         )
@@ -108,7 +108,7 @@ def test_a_folded_state_gives_the_same_answers(hours: int, kafka_partitions: int
 def test_what_is_kept_of_a_topic_does_not_grow_with_its_age() -> None:
     kept = [fold(archive(hours))[1].fold for hours in (50, 500)]
     assert len(kept[0].scans) == len(kept[1].scans)
-    assert len(kept[0].looks) == len(kept[1].looks) == 8
+    assert len(kept[0].frontiers) == len(kept[1].frontiers) == 8
     assert [run.size for run in kept[1].hours] == [500]
 
 

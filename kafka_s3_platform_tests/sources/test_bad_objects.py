@@ -188,7 +188,7 @@ def test_an_object_may_end_without_a_line_break_and_one_that_was_cut_off_is_told
         restored(source({"format": "bytes"}), {bytes_key: b"a\nb"})
     rows, report = restored(source({"format": "bytes"}, separator_is_named=True), {bytes_key: b"a\nb"})
     assert values(rows) == [(0, b"a"), (1, b"b")]
-    assert any("without one at its end is complete" in note for note in report.notes(source({"format": "bytes"})))
+    assert any("without one at its end is complete" in note for note in report.list_notes(source({"format": "bytes"})))
 
 
 @pytest.mark.parametrize("format_name", ["json", "bytes", "avro", "parquet", "envelope.json", "envelope.avro"])

@@ -80,7 +80,7 @@ def doubts_of(folder: Path, keys: Keys, objects: Mapping[str, bytes]) -> list[st
     [group] = group_objects(scan_objects(config, store=store))
     stream = ForeignStream(config, group, store)
     assert sum(batch.num_rows for batch in stream)
-    return [note for note in stream.report.notes(config) if isinstance(note, DoubtNote)]
+    return [note for note in stream.report.list_notes(config) if isinstance(note, DoubtNote)]
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_values_alone_are_at_the_offsets_that_end_with_the_one_of_the_name() -> 
     rows, report = restored(config("json"), objects)
     assert [(r["offset"], r["value"]) for r in rows] == [(n, b"%d" % n) for n in (*range(5), *range(105, 110))]
     assert report.position_count == 10
-    assert any("10 by position from the one in the object's name" in note for note in report.notes(config("json")))
+    assert any("10 by position from the one in the object's name" in note for note in report.list_notes(config("json")))
     with pytest.raises(IntegrityError, match=r"6_1_2\.json begins at offset 2, .* up to 4: records would come twice"):
         restored(config("json"), {**objects, f"{folder}/000000000006_1_2.json": lines(2, 5)})
 
@@ -319,5 +319,5 @@ def test_an_order_of_folders_that_names_and_numbers_do_not_prove_is_a_doubt(
     (group,) = group_objects(scan_objects(config, store=store))
     stream = ForeignStream(config, group, store)
     assert sum(batch.num_rows for batch in stream) == sum(count for _, _, count in objects)
-    doubts = [note for note in stream.report.notes(config) if isinstance(note, DoubtNote)]
+    doubts = [note for note in stream.report.list_notes(config) if isinstance(note, DoubtNote)]
     assert [doubt in note for note in doubts] == [True] * bool(doubt)

@@ -87,7 +87,7 @@ def test_a_window_of_offsets_goes_by_those_that_records_tell() -> None:
 def test_objects_that_take_turns_are_merged_by_the_offsets_of_their_records() -> None:
     found = stream(aiven(NAMED), {"t-0-0": told(0, 2, 4), "t-0-1": told(1, 3, 5)})
     assert rows(found) == same(range(6))
-    assert not any("order" in note or "position" in note for note in found.report.notes(aiven(NAMED)))
+    assert not any("order" in note or "position" in note for note in found.report.list_notes(aiven(NAMED)))
 
 
 def test_a_record_that_tells_no_offset_among_those_that_do_is_bad() -> None:
@@ -136,7 +136,7 @@ def test_objects_of_others_that_overlap_in_one_folder_are_refused_and_in_two_the
     two = first | {f"{HOUR}13/t+0+5.json": lines(*range(5, 15))}
     found = stream(config, two)
     assert [value for _, value in rows(found)] == [*range(10), *range(5, 15)]
-    (note,) = (n for n in found.report.notes(config) if n.startswith("order differs"))
+    (note,) = (n for n in found.report.list_notes(config) if n.startswith("order differs"))
     assert "hour=13/t+0+5.json begins at offset 5, those before it reach 9" in note
 
 
@@ -181,7 +181,7 @@ def test_without_any_offset_objects_are_read_by_their_names_as_people_count_and_
     objects = {f"t/part-{n}.json": lines(n) for n in (10, 2, 1)}
     found = stream(source(layout), objects)
     assert [value for _, value in rows(found)] == [1, 2, 10]
-    notes = found.report.notes(source(layout))
+    notes = found.report.list_notes(source(layout))
     assert any(note.startswith("order is by file") and "part-2 before part-10" in note for note in notes)
     assert not any("first offset in the object's name" in note for note in notes)
 
@@ -221,7 +221,7 @@ def test_two_schemas_in_turn_come_back_in_the_order_that_is_kept_with_their_obje
     }
     found = stream(config, objects, metadata=before)
     assert [v["a"] for b in found.batches() for v in b.value.objects] == [*one, *two]
-    assert any("order differs" in note for note in found.report.notes(config))
+    assert any("order differs" in note for note in found.report.list_notes(config))
     with pytest.raises(PreflightError, match="a window of offsets would choose others"):
         rows(stream(config, objects, 2, 4, metadata=before, by_offset=True))
 

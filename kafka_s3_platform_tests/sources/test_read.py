@@ -148,7 +148,7 @@ def test_bytes_between_separators_come_back_and_the_report_says_what_that_proves
     config = source(layout)
     rows, report = restored(config, object_of(layout, came([b"a\nb", b"", b"-c"])))
     assert values(rows) == [(0, b"a\nb"), (1, b""), (2, b"-c")]
-    assert any("that none held it itself, and" in note for note in report.notes(config))
+    assert any("that none held it itself, and" in note for note in report.list_notes(config))
 
 
 def test_block_gzip_tells_offsets_by_its_blocks() -> None:
@@ -268,7 +268,7 @@ def test_tombstones_come_back_as_keys_without_values() -> None:
     config = source(layout)
     rows, report = restored(config, objects)
     assert [(r["offset"], r["key"], r["value"]) for r in rows] == [(0, b"a", b"1"), (1, b"c", b"2"), (2, b"b", None)]
-    assert any("1 records without a value" in note for note in report.notes(config))
+    assert any("1 records without a value" in note for note in report.list_notes(config))
 
 
 def test_offsets_are_counted_from_the_first_of_each_object() -> None:
@@ -297,14 +297,14 @@ def test_field_layouts_go_by_file_and_say_so() -> None:
     config = source(layout)
     rows, report = restored(config, objects)
     assert [(r["offset"], int(r["value"])) for r in rows] == [(0, 0), (1, 0), (2, 1), (3, 1), (9, 9), (10, 9)]
-    assert any(note.startswith("order is by file") for note in report.notes(config))
+    assert any(note.startswith("order is by file") for note in report.list_notes(config))
 
 
 def test_no_timestamp_is_made_up() -> None:
     config = source({"format": "json", "partitioner": "Hourly"})
     rows, report = restored(config, {"topics/t/year=2026/month=01/day=01/hour=12/t+0+0.json": b"1\n"})
     assert [(r["timestamp"], r["timestampType"]) for r in rows] == [(-1, -1)]
-    assert any("1 records: no object has their timestamp" in note for note in report.notes(config))
+    assert any("1 records: no object has their timestamp" in note for note in report.list_notes(config))
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 10, 11, 12, 30])

@@ -52,17 +52,17 @@ def test_a_topic_that_has_no_object_is_told() -> None:
 def test_where_was_looked_is_told_with_an_example_and_what_was_there_instead() -> None:
     keys = ["topics/t/partition=0/read.me", "elsewhere/t-00000-000000000000.gz"]
     _, scanned = found(keys, topics=("t",))
-    assert scanned.searched() == (
+    assert scanned.describe_search() == (
         "t was looked for below s3://bucket/topics/ (layout connect, partitioner Default, format avro, such as "
         "topics/t/partition=0/t+0+0000000000.avro); 1 others end otherwise; 1 others lie outside of that folder; "
         "object topics/t/partition=0/read.me: its name does not end in .avro"
     )
     _, every = found([], {"format": "json", "partitioner": "Field", "partition_fields": ("a",)})
     told = "any topic was looked for below s3://bucket/topics/ (layout connect, partitioner Field, format json)"
-    assert every.searched() == told
+    assert every.describe_search() == told
     template = "{{topic}}/{{any}}_{{partition}}_{{start_offset}}.gz"
     _, others = found([], {"format": "bytes", **by(template, "in")})
-    assert f"such as in/{template})" in others.searched()
+    assert f"such as in/{template})" in others.describe_search()
 
 
 def test_what_is_outside_of_topics_dir_is_ignored_and_counted() -> None:

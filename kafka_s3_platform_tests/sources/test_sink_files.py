@@ -46,7 +46,7 @@ def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]
             headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
             sent = value if is_decoded else row["value"]
             found.append((row["offset"], row["timestamp"], row["key"], sent, headers))
-    return found, stream.report.notes(config)
+    return found, stream.report.list_notes(config)
 
 
 def datums(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> list[bytes | None]:

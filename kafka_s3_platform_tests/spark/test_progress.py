@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from kafka_s3_platform.spark.progress import Progress, Snapshot, watched_by
+from kafka_s3_platform.spark.progress import Progress, Snapshot, call_with_progress
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ def test_a_line_tells_tasks_records_rate_and_the_time_left(monkeypatch: pytest.M
     expected = "archive flights: 1/8 tasks, 90 records, 9 records/s, 2.0 MB/s, about 30 s left"
     assert progress.line() == expected
     seen: list[Snapshot] = []
-    with watched_by(seen.append):
+    with call_with_progress(seen.append):
         progress.advance(100, 90, 20_000_000, "1 of 31 days")
     told = "1 of 31 days, 180 records, 18 records/s, 4.0 MB/s, about 10 s left"
     assert seen == [Snapshot("archive flights", 200, 400, told)]

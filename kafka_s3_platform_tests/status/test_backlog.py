@@ -201,7 +201,7 @@ def test_an_hour_that_lost_records_to_retention_is_known_as_such() -> None:
     found = backlog(ago(9, 8, 3.5, 2.5), log_start=2, scanned=[(0, 1)])
     assert found.oldest_uncovered == NOON - 4 * HOUR
     # it may have been of each hour that was over since
-    assert found.lost(ago(4, 3, 2)) == {*ago(4, 3, 2)}
+    assert found.find_lost_hours(ago(4, 3, 2)) == {*ago(4, 3, 2)}
     assert found.has_left(ago(4))
     assert not found.has_left(ago(5))
     assert not backlog(ago(9, 8, 3.5, 2.5), log_start=2, scanned=[(0, 1), (2, 3)]).has_left(ago(4))
@@ -209,7 +209,7 @@ def test_an_hour_that_lost_records_to_retention_is_known_as_such() -> None:
 
 def test_what_retention_took_before_archiving_began_is_not_lost() -> None:
     found = backlog(ago(3.6, 3.5, 2.5), log_start=1)
-    assert found.lost(found.hours_due(())) == set()
+    assert found.find_lost_hours(found.hours_due(())) == set()
 
 
 def test_a_hole_is_what_lies_before_covered_records() -> None:
@@ -243,12 +243,14 @@ def test_what_is_unresolved_is_asked_for_no_more_but_counts_as_lag_and_is_at_sta
 
 
 def test_what_retention_took_after_the_first_run_looked_is_lost_though_it_archived_nothing() -> None:
-    assert backlog(ago(9, 8, 3.5), log_start=2, seen_at=NOON - 8 * HOUR, seen_log_start=0).lost(ago(4)) == set(ago(4))
+    assert backlog(ago(9, 8, 3.5), log_start=2, seen_at=NOON - 8 * HOUR, seen_log_start=0).find_lost_hours(
+        ago(4)
+    ) == set(ago(4))
 
 
 def test_nothing_is_lost_where_retention_took_archived_records_or_gaps_are_allowed() -> None:
-    assert backlog(ago(9, 8, 3.5), log_start=2, scanned=[(0, 2)]).lost(ago(4)) == set()
-    assert backlog(ago(9, 8, 3.5), log_start=2, allow_gaps=True).lost(ago(4)) == set()
+    assert backlog(ago(9, 8, 3.5), log_start=2, scanned=[(0, 2)]).find_lost_hours(ago(4)) == set()
+    assert backlog(ago(9, 8, 3.5), log_start=2, allow_gaps=True).find_lost_hours(ago(4)) == set()
 
 
 def test_the_time_left_counts_from_the_oldest_hour_that_is_not_archived() -> None:

@@ -13,8 +13,8 @@ from kafka_s3_platform.model.segment import (
     CommittedOffset,
     Compaction,
     Condemned,
+    FoldedFrontier,
     FoldedHours,
-    FoldedLook,
     FoldedScan,
     HourRange,
     Reservation,
@@ -195,8 +195,8 @@ WRITTEN: tuple[tuple[IndexRow, str, dict[str, Any]], ...] = (
         },
     ),
     (
-        FoldedLook(0, 1, 8, 9, 4, NOON, 3),
-        "folded-look",
+        FoldedFrontier(0, 1, 8, 9, 4, NOON, 3),
+        "folded-frontier",
         {
             "kafka_partition": 0,
             "log_start_offset": 1,

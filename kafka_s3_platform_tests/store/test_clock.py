@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.store.clock import StoreClock, StoreTime, _note_received
+from kafka_s3_platform.store.clock import StoreClock, StoreTime, _note_answer_time
 from kafka_s3_platform_tests.support import NOON
 
 
@@ -37,7 +37,7 @@ def answered(headers: dict[str, str]) -> StoreClock:
     clock, context = StoreClock(), {"kafka-s3-sent": NOON}
     parsed: Any = {"ResponseMetadata": {"HTTPHeaders": headers}}
     with clock.watching():
-        _note_received(context, parsed)  # as botocore calls it
+        _note_answer_time(context, parsed)  # as botocore calls it
     return clock
 
 

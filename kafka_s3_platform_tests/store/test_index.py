@@ -273,7 +273,7 @@ def test_files_of_few_rows_count_as_what_they_take_and_the_newest_are_kept(monke
     rows = complete_columns(encode_rows([list_topic_rows("t", Change((Scan(0, 0, 9, 9, None, 1),)))], common))
     kept = _RowCache()
     for n in range(100):
-        kept.keep(("index", str(n)), rows)
+        kept.put(("index", str(n)), rows)
     found = [n for n in range(100) if kept.find(("index", str(n))) is not None]
     assert 15 < len(found) < 30
     assert found[-1] == 99

@@ -62,7 +62,7 @@ INVALID = -1001
 """What librdkafka answers of a broker that is going down."""
 
 
-LOOKS = ("frontier", "folded-look")
+FRONTIERS = ("frontier", "folded-frontier")
 RANGES = ("segment", "scan", "folded-scan", "gap", "reservation", "unresolved")
 
 
@@ -103,8 +103,8 @@ def test_a_retired_segment_keeps_its_columns() -> None:
         not in {
             ("scan", "leader_epoch"),
             ("frontier", "kafka_partition_count"),
-            ("folded-look", "leader_epoch"),
-            ("folded-look", "kafka_partition_count"),
+            ("folded-frontier", "leader_epoch"),
+            ("folded-frontier", "kafka_partition_count"),
             ("folded-scan", "leader_epoch"),
             ("hour", "start_offset"),
             ("segment", "chunk_start"),
@@ -209,7 +209,7 @@ def refuses(*rows: Given) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", LOOKS)
+@pytest.mark.parametrize("kind", FRONTIERS)
 @pytest.mark.parametrize(
     "offsets",
     [

@@ -36,12 +36,12 @@ def signer(store_settings: StoreSettings) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def _another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promises, "tried_before", set())
+    monkeypatch.setattr(promises, "checked_places", set())
 
 
 def forget() -> None:
     """What a process that starts knows."""
-    promises.tried_before.clear()
+    promises.checked_places.clear()
 
 
 def test_a_store_that_keeps_them_is_tried_once_a_process_and_folder(proxy: FaultyProxy, through: StoreSettings) -> None:
@@ -154,7 +154,7 @@ def test_processes_that_try_at_the_same_moment_all_find_them_kept(
         def setdefault(self, *_: object) -> NoLock:
             return NoLock()
 
-    monkeypatch.setattr(promises, "_trying", NoLocks())
+    monkeypatch.setattr(promises, "_locks", NoLocks())
     together = threading.Barrier(6)
 
     def at_once(check: Callable[..., None]) -> None:

@@ -377,7 +377,7 @@ class SimIndex(ConnectorIndex):
             row = stored.row
             if type(row) is Scan and folding.holds_scan(row):
                 at = state.hour_of(row.kafka_partition, row.start_offset) or self.world.time
-            elif type(row) is Frontier and folding.holds_look(row):
+            elif type(row) is Frontier and folding.holds_frontier(row):
                 at = row.observed_at
             elif type(row) is HourRange and folding.holds_hour(row):
                 at = row.hour
@@ -388,7 +388,7 @@ class SimIndex(ConnectorIndex):
             month = find_folded_month(at)
             months[month] = (*months.get(month, ()), stored)
         fold = folding.fold
-        rows: tuple[IndexRow, ...] = (*fold.scans, *fold.looks, *fold.hours)
+        rows: tuple[IndexRow, ...] = (*fold.scans, *fold.frontiers, *fold.hours)
         self.take(self.version, (Stored(self.version + 1, "", row) for row in rows), kept, months)
         return True
 

@@ -83,15 +83,15 @@ def check(
     """
     report = check_report(file, file.parent / WORKER_FILE, os.environ)
     outlook = _make_outlook(report.config, topic, timestamp, value) if report.config else _Outlook()
-    tried = _try(report.config) if connect and report.config else []
+    findings = _try_connection(report.config) if connect and report.config else []
     document = _make_document(report, outlook)
     if connect:
-        document["tried"] = describe_findings(tried)
-    print_result(document, as_json, list(_format_outlook(report, outlook, tried)))
-    ctx.exit(0 if report.ok and is_well(tried) else 1)
+        document["tried"] = describe_findings(findings)
+    print_result(document, as_json, list(_format_outlook(report, outlook, findings)))
+    ctx.exit(0 if report.ok and is_well(findings) else 1)
 
 
-def _try(config: ConnectorConfig) -> list[Finding]:
+def _try_connection(config: ConnectorConfig) -> list[Finding]:
     # the clients of Kafka and S3, which no other check needs
     from kafka_s3_platform.cli.connector_files.connect import UNTRIED, try_connector
 
@@ -108,16 +108,16 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
     credentials = _try_call(lambda: describe_credentials(config.store), "no credentials", hindrances)
     folders = [config.layout.out_of_range_folder] * (config.source is None and config.layout.has_out_of_range_folder)
     hidden = explain_hidden_names((*(keys or ()), *config.topics, *folders))
-    gives = (*_explain_what_one_gets(config), *hidden)
+    gives = (*_explain_restore(config), *hidden)
     warnings = tuple(list_warnings(config, StackSettings.from_environment()))
     return _Outlook(keys or (), credentials, tuple(hindrances), gives, warnings)
 
 
-def _explain_what_one_gets(config: ConnectorConfig) -> Iterator[str]:
-    written = find_format(config.layout.format)
+def _explain_restore(config: ConnectorConfig) -> Iterator[str]:
+    format_row = find_format(config.layout.format)
     reader = config if config.source is not None else config.reader
-    name = written.short_class_name or written.name
-    if written.name == NATIVE_FORMAT and reader is None:
+    name = format_row.short_class_name or format_row.name
+    if format_row.name == NATIVE_FORMAT and reader is None:
         yield (
             f"{name} holds whole records: key, value, headers, timestamp and offset. `kafka-s3 restore {config.name} "
             f"--topic T --to-topic T2` brings them back as they were; the hours of a day are merged"
@@ -129,17 +129,17 @@ def _explain_what_one_gets(config: ConnectorConfig) -> Iterator[str]:
         yield f"this file does not say how they are read back: {'; '.join(config.unreadable)}"
         return
     yield f"`kafka-s3 restore {config.name} --to-topic T2` reads objects of {name} from the bucket, as this file says"
-    missing = [*explain_missing(reader), *([written.not_kept] if written.not_kept else [])]
+    losses = [*explain_missing(reader), *([format_row.not_kept] if format_row.not_kept else [])]
     if not has_record_times(reader):
-        missing.append("objects hold no timestamps: records get the time of the restore")
-    yield from (f"cannot come back: {what}" for what in missing)
+        losses.append("objects hold no timestamps: records get the time of the restore")
+    yield from (f"cannot come back: {loss}" for loss in losses)
 
 
-def _try_call(what: Callable[[], T], failing: str, hindrances: list[str]) -> T | None:
+def _try_call(call: Callable[[], T], failure_text: str, hindrances: list[str]) -> T | None:
     try:
-        return what()
+        return call()
     except PlatformError as err:
-        hindrances.append(f"{failing}: {err}")
+        hindrances.append(f"{failure_text}: {err}")
         return None
 
 
@@ -164,11 +164,11 @@ def _format_finding(finding: KeyFinding) -> dict[str, str]:
     return {"key": finding.key, "class": finding.support.value, "value": finding.value, "effect": finding.effect}
 
 
-def _format_outlook(report: CheckReport, outlook: _Outlook, tried: Sequence[Finding]) -> Iterator[str | Verdict]:
+def _format_outlook(report: CheckReport, outlook: _Outlook, findings: Sequence[Finding]) -> Iterator[str | Verdict]:
     yield f"{report.path}: {'loads' if report.ok else 'does not load'}"
     yield from report.problems
     yield from (Verdict(f"warning: {line}", is_good=False) for line in outlook.warnings)
-    yield from format_findings(tried)
+    yield from format_findings(findings)
     yield from _format_keys(report, (Support.REFUSED,))
     yield from (f"what you get: {line}" for line in outlook.gives)
     yield from (f"an object's key, for example: {key}" for key in outlook.keys)

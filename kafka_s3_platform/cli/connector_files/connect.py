@@ -16,7 +16,7 @@ from kafka_s3_platform.store.promises import WRITE_CHECK, check_promises
 from kafka_s3_platform.text import count_noun
 
 SECONDS = 30.0
-"""How long the broker, the bucket and each registry may take. They are tried at the same time."""
+"""The longest time for the broker, the bucket and each registry. They are tried at the same time."""
 
 BROKER_SECONDS = 5.0
 
@@ -39,6 +39,7 @@ def try_connector(config: ConnectorConfig) -> list[Finding]:
 
 
 def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
+    """Try the cluster, and the rights of the connector's runs on its topics."""
     with ClusterAdmin(config.kafka, BROKER_SECONDS) as admin:
         try:
             cluster = admin.describe_cluster()
@@ -46,8 +47,10 @@ def _try_kafka(config: ConnectorConfig) -> Iterator[Finding]:
             yield Finding("broker", Judgement.WRONG, str(err))
             yield Finding("topics", Judgement.NOT_TRIED, "no broker answers")
             return
-        at = f"{config.kafka.bootstrap_servers} answers: cluster {cluster.cluster_id}, brokers {cluster.broker_count}"
-        yield Finding("broker", Judgement.OK, at)
+        answer = (
+            f"{config.kafka.bootstrap_servers} answers: cluster {cluster.cluster_id}, brokers {cluster.broker_count}"
+        )
+        yield Finding("broker", Judgement.OK, answer)
         if config.source is not None:
             return
         yield from _try_topics(config, admin)
@@ -63,29 +66,37 @@ def _try_topics(config: ConnectorConfig, admin: ClusterAdmin) -> Iterator[Findin
         text = f"none that this user may DESCRIBE matches topics.regex={config.topics_regex}"
         yield Finding("topics", Judgement.WARNING, text)
         return
-    described = admin.describe_topics(topics)
-    looked = admin.frontiers_of({topic: facts.kafka_partitions for topic, facts in described.results.items()})
-    wrong = {
-        **described.failures,
-        **looked.failures,
-        **{topic: error for topic, answers in looked.results.items() for error in answers.failures.values()},
-        **{topic: _explain_unread(topic) for topic, facts in described.results.items() if _lacks(facts, "READ")},
+    descriptions = admin.describe_topics(topics)
+    frontiers_by_topic = admin.frontiers_of(
+        {topic: facts.kafka_partitions for topic, facts in descriptions.results.items()}
+    )
+    errors = {
+        **descriptions.failures,
+        **frontiers_by_topic.failures,
+        **{
+            topic: error for topic, answers in frontiers_by_topic.results.items() for error in answers.failures.values()
+        },
+        **{
+            topic: _explain_unread(topic)
+            for topic, facts in descriptions.results.items()
+            if _lacks_right(facts, "READ")
+        },
     }
-    for topic, error in wrong.items():
+    for topic, error in errors.items():
         yield Finding(f"topic {topic}", Judgement.WRONG, str(error))
-    good = [topic for topic in topics if topic not in wrong]
-    frontiers = [frontier for topic in good for frontier in looked.results[topic].results.values()]
-    if good:
+    good_topics = [topic for topic in topics if topic not in errors]
+    frontiers = [frontier for topic in good_topics for frontier in frontiers_by_topic.results[topic].results.values()]
+    if good_topics:
         count = sum(frontier.high_watermark - frontier.log_start_offset for frontier in frontiers)
         offsets = f"{count_noun(count, 'offset')} in {count_noun(len(frontiers), 'kafka partition')}"
-        text = f"{len(good):,} of {len(topics):,} are there, with their configs and offsets ({offsets})"
+        text = f"{len(good_topics):,} of {len(topics):,} are there, with their configs and offsets ({offsets})"
         yield Finding("topics", Judgement.OK, text)
-    if unknown := [topic for topic in good if described.results[topic].operations is None]:
+    if unknown := [topic for topic in good_topics if descriptions.results[topic].operations is None]:
         text = f"READ on {', '.join(unknown)}: the cluster does not say what this user may do"
         yield Finding("topics", Judgement.NOT_TRIED, text)
 
 
-def _lacks(topic: TopicDescription, operation: str) -> bool:
+def _lacks_right(topic: TopicDescription, operation: str) -> bool:
     return topic.operations is not None and operation not in topic.operations
 
 
@@ -94,21 +105,24 @@ def _explain_unread(topic: str) -> str:
 
 
 def _try_dead_letters(admin: ClusterAdmin, topic: str) -> Finding:
-    what = f"dead letter topic {topic}"
+    subject = f"dead letter topic {topic}"
     try:
         description = admin.describe_topic(topic)
     except MissingTopicError:
-        return Finding(what, Judgement.NOT_TRIED, "it is not there. The first dead letter makes it, if CREATE is given")
+        return Finding(
+            subject, Judgement.NOT_TRIED, "it is not there. The first dead letter makes it, if CREATE is given"
+        )
     except PlatformError as err:
-        return Finding(what, Judgement.WRONG, str(err))
-    if _lacks(description, "WRITE"):
-        return Finding(what, Judgement.WRONG, "this user may not write to it: give it WRITE (docs/rights.md)")
+        return Finding(subject, Judgement.WRONG, str(err))
+    if _lacks_right(description, "WRITE"):
+        return Finding(subject, Judgement.WRONG, "this user may not write to it: give it WRITE (docs/rights.md)")
     if description.operations is None:
-        return Finding(what, Judgement.NOT_TRIED, "WRITE: the cluster does not say what this user may do")
-    return Finding(what, Judgement.OK, "may be written to")
+        return Finding(subject, Judgement.NOT_TRIED, "WRITE: the cluster does not say what this user may do")
+    return Finding(subject, Judgement.OK, "may be written to")
 
 
 def _try_bucket(config: ConnectorConfig) -> Iterator[Finding]:
+    """Try the rights of the connector's runs on its bucket, and compare the clocks."""
     store = ObjectStore(config.store)
     is_source = config.source is not None
     # runs of a sink need not list its objects
@@ -151,23 +165,25 @@ def _read_index(config: ConnectorConfig) -> str:
 
 def _try_writes(config: ConnectorConfig, store: ObjectStore) -> str:
     check_promises(store, config.archive.index_dir, uploads=True)
-    where = store.uri(f"{config.archive.index_dir}/{WRITE_CHECK}")
-    return f"{where} was written, read and listed. Writes and uploads whose condition is false are refused"
+    uri = store.uri(f"{config.archive.index_dir}/{WRITE_CHECK}")
+    return f"{uri} was written, read and listed. Writes and uploads whose condition is false are refused"
 
 
 def _try_deleting(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    """Ask to delete a missing object.
+    """Ask the store to delete a missing object, to see whether the rights allow it.
 
-    The object of the promises stays: to a run at the same moment, its deletion would look like a broken promise.
+    The object of the promises is not used: a run that checks promises now would take its deletion for a broken one.
     """
-    what = "right to delete"
+    subject = "right to delete"
     try:
         store.delete(f"{config.archive.index_dir}/{WRITE_CHECK}-{uuid4().hex}", NO_ETAG)
     except AuthorizationError:
-        return Finding(what, Judgement.OK, "none, and runs need none. Only `kafka-s3 vacuum` and `upkeep` do")
+        return Finding(subject, Judgement.OK, "none, and runs need none. Only `kafka-s3 vacuum` and `upkeep` do")
     except PlatformError as err:
-        return Finding(what, Judgement.WRONG, str(err))
-    return Finding(what, Judgement.OK, "it is given, for the folder of indexes (asked for an object that is not there)")
+        return Finding(subject, Judgement.WRONG, str(err))
+    return Finding(
+        subject, Judgement.OK, "it is given, for the folder of indexes (asked for an object that is not there)"
+    )
 
 
 def _write_in_vain(store: ObjectStore, folder: str) -> str:
@@ -177,42 +193,42 @@ def _write_in_vain(store: ObjectStore, folder: str) -> str:
 
 
 def _try_restores(config: ConnectorConfig, if_refused: Judgement) -> Finding:
-    what = "writes of restores"
+    subject = "writes of restores"
     try:
-        done = _write_in_vain(ObjectStore(config.restore_store), config.archive.restore_dir)
+        answer = _write_in_vain(ObjectStore(config.restore_store), config.archive.restore_dir)
     except AuthorizationError as err:
-        return Finding(what, if_refused, f"{err}. Only restores need this")
+        return Finding(subject, if_refused, f"{err}. Only restores need this")
     except PlatformError as err:
-        return Finding(what, Judgement.WRONG, str(err))
-    return Finding(what, Judgement.OK, done)
+        return Finding(subject, Judgement.WRONG, str(err))
+    return Finding(subject, Judgement.OK, answer)
 
 
 def _try_reading(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    what = "objects"
+    subject = "objects"
     prefix = f"{config.layout.topics_dir}/".lstrip("/")
     try:
-        readable = next((listed for listed in store.list(prefix) if listed.size and not listed.is_cold), None)
+        readable = next((info for info in store.list(prefix) if info.size and not info.is_cold), None)
         if readable is None:
-            where = f"{store.uri(prefix)} has no object that can be read now: is topics.dir right, or are all cold?"
-            return Finding(what, Judgement.WARNING, where)
+            problem = f"{store.uri(prefix)} has no object that can be read now: is topics.dir right, or are all cold?"
+            return Finding(subject, Judgement.WARNING, problem)
         store.read_range(readable.key, 0, 1, readable.etag)
     except PlatformError as err:
-        return Finding(what, Judgement.WRONG, str(err))
-    return Finding(what, Judgement.OK, f"{store.uri(readable.key)} can be read (its first byte was)")
+        return Finding(subject, Judgement.WRONG, str(err))
+    return Finding(subject, Judgement.OK, f"{store.uri(readable.key)} can be read (its first byte was)")
 
 
 def _try_clock(config: ConnectorConfig, store: ObjectStore) -> Finding:
-    what = "clock"
+    subject = "clock"
     try:
         refuse_wrong_clock(config, store)
     except PlatformError as err:
-        return Finding(what, Judgement.WRONG, str(err))
+        return Finding(subject, Judgement.WRONG, str(err))
     reading = store.clock.latest
     if reading is None:
-        return Finding(what, Judgement.NOT_TRIED, "the answers of the store do not tell the time")
-    apart = abs(reading.difference).total_seconds()
-    allowed = f"archive.clock.tolerance.ms={config.archive.clock_tolerance_ms}"
-    return Finding(what, Judgement.OK, f"at least {apart:.0f} s from the store's, and {allowed}")
+        return Finding(subject, Judgement.NOT_TRIED, "the answers of the store have no time (Date)")
+    distance = abs(reading.difference).total_seconds()
+    tolerance = f"archive.clock.tolerance.ms={config.archive.clock_tolerance_ms}"
+    return Finding(subject, Judgement.OK, f"at least {distance:.0f} s from the store's, and {tolerance}")
 
 
 def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:

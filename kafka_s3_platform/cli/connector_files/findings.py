@@ -20,12 +20,12 @@ def list_warnings(config: ConnectorConfig, stack: StackSettings) -> Iterator[str
     """Yield likely mistakes. `stack` is the embedded stack of the variables in force."""
     if shared := explain_shared_folder(config.layout):
         yield shared
-    for what, field, address in _list_addresses(config):
+    for key, field, address in _list_addresses(config):
         port = getattr(stack, field)
         if _is_of_this_machine(address) and urlsplit(f"//{address}").port != port:
             variable = name_variable(field)
             yield (
-                f"{what} is at {address} of this machine. The embedded stack has {HOST}:{port}, by {variable}: write "
+                f"{key} is at {address} of this machine. The embedded stack has {HOST}:{port}, by {variable}: write "
                 f"{HOST}:${{env:{variable}}}, if that is meant and not another stack"
             )
 
@@ -77,49 +77,49 @@ Probe = Callable[[], Iterable[Finding]]
 
 
 def gather_findings(probes: Mapping[str, Probe], seconds: float) -> list[Finding]:
-    """Run all probes at the same time, for so many seconds. Return the findings in the order of `probes`.
+    """Run all probes at the same time, for at most `seconds`. Return the findings in the order of `probes`.
 
-    A slower probe runs on in vain. Its findings so far count, and its silence is one more.
+    The findings of a slower probe until then count, and its silence is one more.
     """
-    findings: dict[str, list[Finding]] = {what: [] for what in probes}
+    findings: dict[str, list[Finding]] = {subject: [] for subject in probes}
     threads = {
         # a daemon: no command waits at its end for a server that never answers
-        what: threading.Thread(target=_gather, args=(what, probe, findings[what]), daemon=True)
-        for what, probe in probes.items()
+        subject: threading.Thread(target=_gather, args=(subject, probe, findings[subject]), daemon=True)
+        for subject, probe in probes.items()
     }
     deadline = time.monotonic() + seconds
     for thread in threads.values():
         thread.start()
-    for what, thread in threads.items():
+    for subject, thread in threads.items():
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             silent = f"no answer in {seconds:g} s. What would have been tried after that was not"
-            findings[what] = [*findings[what], Finding(what, Judgement.WRONG, silent)]
-    return [finding for of_one in findings.values() for finding in of_one]
+            findings[subject] = [*findings[subject], Finding(subject, Judgement.WRONG, silent)]
+    return [finding for subject_findings in findings.values() for finding in subject_findings]
 
 
-def _gather(what: str, probe: Probe, findings: list[Finding]) -> None:
+def _gather(subject: str, probe: Probe, findings: list[Finding]) -> None:
     try:
         for finding in probe():
             findings.append(finding)  # noqa: PERF402 - each as it comes: the next may never come
     except (PlatformError, OSError) as err:
-        findings.append(Finding(what, Judgement.WRONG, str(err)))
+        findings.append(Finding(subject, Judgement.WRONG, str(err)))
     except Exception as err:
         # a defect of ours hides nothing else
-        logger.exception("%s", what)
-        findings.append(Finding(what, Judgement.WRONG, f"{type(err).__name__}: {err}"))
+        logger.exception("%s", subject)
+        findings.append(Finding(subject, Judgement.WRONG, f"{type(err).__name__}: {err}"))
 
 
-def judge(what: str, attempt: Callable[[], str]) -> Finding:
+def judge(subject: str, attempt: Callable[[], str]) -> Finding:
     """Return the text of `attempt` as a good finding, or its error as a bad one."""
     try:
-        return Finding(what, Judgement.OK, attempt())
+        return Finding(subject, Judgement.OK, attempt())
     except PlatformError as err:
-        return Finding(what, Judgement.WRONG, str(err))
+        return Finding(subject, Judgement.WRONG, str(err))
 
 
 def is_well(findings: Iterable[Finding]) -> bool:
-    """Whether nothing is wrong."""
+    """Return True if no finding is WRONG."""
     return all(finding.judgement is not Judgement.WRONG for finding in findings)
 
 

@@ -34,13 +34,13 @@ def list(ctx: click.Context, as_json: bool) -> None:  # noqa: A001 - the command
 
 
 def _make_row(report: CheckReport, *, is_loaded: bool) -> dict[str, Any]:
-    refused = [f.key for f in (*report.findings, *report.worker_findings) if f.support is Support.REFUSED]
+    refused_keys = [f.key for f in (*report.findings, *report.worker_findings) if f.support is Support.REFUSED]
     return {
         "name": report.name,
         "class": report.connector_class,
         "file": str(report.path),
         "status": "loaded" if is_loaded else "refused",
-        "refused_keys": refused,
+        "refused_keys": refused_keys,
         "problems": [*report.problems],
     }
 

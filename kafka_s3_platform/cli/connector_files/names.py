@@ -8,7 +8,7 @@ from kafka_s3_platform.config.files import find_connectors_folder, guess_name, l
 
 
 def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Return the names that begin so, also from files that do not load."""
+    """Return the names of connectors that begin with the text, also from files that do not load."""
     folder = find_connectors_folder(os.environ)
     names = map(guess_name, list_connector_files(folder) if folder.is_dir() else ())
     return sorted(name for name in names if name.startswith(incomplete))

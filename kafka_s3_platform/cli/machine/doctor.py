@@ -80,16 +80,18 @@ def look_at_disk() -> Iterator[Finding]:
     yield _judge_folder("disk for the embedded stack", StackSettings.from_environment().data_dir)
 
 
-def _judge_folder(what: str, folder: Path) -> Finding:
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        return Finding(what, Judgement.WRONG, f"this user cannot write to {there}: change its owner, or set another")
-    free = shutil.disk_usage(there).free
-    room = f"{free / GIB:.1f} GiB are free at {there}"
+def _judge_folder(subject: str, folder: Path) -> Finding:
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(
+            subject, Judgement.WRONG, f"this user cannot write to {existing}: change its owner, or set another"
+        )
+    free = shutil.disk_usage(existing).free
+    room = f"{free / GIB:.1f} GiB are free at {existing}"
     if free >= LITTLE_DISK:
-        return Finding(what, Judgement.OK, room)
+        return Finding(subject, Judgement.OK, room)
     judgement = Judgement.WARNING if free >= NO_DISK else Judgement.WRONG
-    return Finding(what, judgement, f"{room}: remove what is not needed, or set another folder")
+    return Finding(subject, judgement, f"{room}: remove what is not needed, or set another folder")
 
 
 def look_at_ports() -> Iterator[Finding]:
@@ -99,23 +101,23 @@ def look_at_ports() -> Iterator[Finding]:
 
 
 def _judge_ports(daemon: Daemon) -> Finding:
-    what = f"ports of the embedded {daemon.name}"
+    subject = f"ports of the embedded {daemon.name}"
     process = daemon.process()
     if process is not None:
         try:
             daemon.refuse_other_ports()
         except PlatformError as err:
-            return Finding(what, Judgement.WRONG, str(err))
-        return Finding(what, Judgement.OK, f"it runs (pid {process.pid}) in {daemon.folder}")
-    taken = {name: port for name, port in daemon.ports.items() if not is_port_free(port)}
-    if not taken:
+            return Finding(subject, Judgement.WRONG, str(err))
+        return Finding(subject, Judgement.OK, f"it runs (pid {process.pid}) in {daemon.folder}")
+    taken_ports = {name: port for name, port in daemon.ports.items() if not is_port_free(port)}
+    if not taken_ports:
         ports = ", ".join(map(str, daemon.ports.values()))
-        return Finding(what, Judgement.OK, f"it does not run, and all are free: {ports}")
+        return Finding(subject, Judgement.OK, f"it does not run, and all are free: {ports}")
     owners = "; ".join(
-        f"{port} ({name_variable(name)}) is taken by {_name_owner(port)}" for name, port in taken.items()
+        f"{port} ({name_variable(name)}) is taken by {_name_owner(port)}" for name, port in taken_ports.items()
     )
     advice = "`kafka-s3 up` does not start it: end that process, or set the variable to another port"
-    return Finding(what, Judgement.WARNING, f"{owners}. {advice}")
+    return Finding(subject, Judgement.WARNING, f"{owners}. {advice}")
 
 
 def _name_owner(port: int) -> str:
@@ -145,16 +147,21 @@ def _start_spark() -> tuple[Judgement, str]:
         env = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {option}"}
         command = [sys.executable, "-c", TRAINING]
         try:
-            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+            finished = subprocess.run(
+                command, env=env, capture_output=True, text=True, check=False, timeout=START_SECONDS
+            )
         except subprocess.TimeoutExpired:
-            return Judgement.WRONG, f"Spark does not start in {START_SECONDS} s: look for what else this machine does"
-        if done.returncode:
-            *_, reason = ["it printed nothing", *done.stderr.strip().splitlines()]
+            return (
+                Judgement.WRONG,
+                f"Spark does not start in {START_SECONDS} s: is this machine busy with something else?",
+            )
+        if finished.returncode:
+            *_, reason = ["it printed nothing", *finished.stderr.strip().splitlines()]
             return Judgement.WRONG, f"Spark does not start: {reason}"
         sources = re.findall(r"source: (.*)", log.read_text() if log.exists() else "")
-    used = sum(source.endswith("(top)") for source in sources)
-    if used:
-        return Judgement.OK, f"{used:,} of {len(sources):,} classes of Spark's Java come from class data"
+    used_count = sum(source.endswith("(top)") for source in sources)
+    if used_count:
+        return Judgement.OK, f"{used_count:,} of {len(sources):,} classes of Spark's Java come from class data"
     if not data.is_file():
         return Judgement.WARNING, (
             f"there is none for this Java and these jars ({data}), so Spark starts slowly: run `kafka-s3 prepare`"
@@ -165,21 +172,21 @@ def _start_spark() -> tuple[Judgement, str]:
     )
 
 
-def look_at_kernels() -> Iterator[Finding]:
+def try_kernels() -> Iterator[Finding]:
     """Call the functions that numba compiles, and count those in its cache."""
     from kafka_s3_platform.cli.machine.training import run_kernels
 
-    what = "compiled functions"
+    subject = "compiled functions"
     kernels = run_kernels()
     missed = [kernel.name for kernel in kernels if not kernel.was_cached]
     if not missed:
-        yield Finding(what, Judgement.OK, f"all {len(kernels)} were in numba's cache")
+        yield Finding(subject, Judgement.OK, f"all {len(kernels)} were in numba's cache")
         return
     advice = (
         f"{len(missed)} of {len(kernels)} had to be compiled. If it is so again, numba cannot write its cache: set "
         f"NUMBA_CACHE_DIR to a folder that this user can write"
     )
-    yield Finding(what, Judgement.WARNING, advice)
+    yield Finding(subject, Judgement.WARNING, advice)
 
 
 MACHINE: Mapping[str, Probe] = {
@@ -188,7 +195,7 @@ MACHINE: Mapping[str, Probe] = {
     "disk": look_at_disk,
     "ports": look_at_ports,
     "class data of Spark": look_at_class_data,
-    "compiled functions": look_at_kernels,
+    "compiled functions": try_kernels,
 }
 
 
@@ -221,8 +228,8 @@ def _try_files(folder: Path) -> Iterator[Finding]:
         yield Finding("connector files", Judgement.WARNING, f"none of {folder} loads, so none was tried")
         return
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="doctor") as pool:
-        for tried in pool.map(_try_file, files.loaded, files.loaded.values()):
-            yield from tried
+        for findings in pool.map(_try_file, files.loaded, files.loaded.values()):
+            yield from findings
     yield UNTRIED
 
 

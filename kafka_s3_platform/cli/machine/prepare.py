@@ -63,8 +63,8 @@ def _prepare_class_data() -> str:
 def _make_class_data(data: Path, partial: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name not in _NOT_IN_TRAINING}
     env["SPARK_SUBMIT_OPTS"] = shlex.quote(f"-XX:ArchiveClassesAtExit={partial}")
-    done = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)
+    finished = subprocess.run([sys.executable, "-c", TRAINING], env=env, capture_output=True, text=True, check=False)
     if not partial.is_file():
-        raise PermanentError(f"Java made no class data of Spark. It printed: {done.stderr.strip() or 'nothing'}")
+        raise PermanentError(f"Java made no class data of Spark. It printed: {finished.stderr.strip() or 'nothing'}")
     partial.chmod(0o644)
     partial.replace(data)

@@ -29,9 +29,9 @@ UNKNOWN = "not known"
 @json_option
 @click.pass_context
 def health(ctx: click.Context, connectors: Sequence[str], as_json: bool) -> None:
-    """Say what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
+    """Show what is late, what is at risk, and what failed last: of each CONNECTOR, or of all.
 
-    AT RISK is the check `at_risk` of the topic, looked at now. Exit status 1 if something is at risk, or is not known.
+    AT RISK is the check `at_risk` of the topic, made now. Exit status 1 if something is at risk, or is not known.
     Reads only, and starts neither Spark nor a run.
     """
     configs, failures = load_named(connectors) if connectors else load_all()
@@ -56,7 +56,7 @@ def make_document(health: ConnectorHealth) -> dict[str, Any]:
         "is_well": health.is_well,
         "error": health.error or None,
         "topics": [_make_topic(topic, health.looked_at) for topic in health.topics],
-        "errors": [_make_error(failed) for failed in health.history.failures] if health.history else None,
+        "errors": [_make_error(failed_run) for failed_run in health.history.failures] if health.history else None,
         "errors_unknown": None if health.history else (health.history_error or UNKNOWN),
         "removed_topics": health.removed_topics,
         "is_removed": health.is_removed,
@@ -82,15 +82,15 @@ def _make_topic(topic: TopicHealth, now: datetime) -> dict[str, Any]:
     }
 
 
-def _make_error(failed: FailedRun) -> dict[str, Any]:
+def _make_error(failed_run: FailedRun) -> dict[str, Any]:
     return {
-        "run_id": failed.run_id,
-        "kind": failed.kind,
-        "ended_at": failed.ended_at.isoformat(),
-        "code": find_code(failed.message),
-        "message": failed.message,
-        "topics": failed.topics,
-        "is_over": failed.is_over,
+        "run_id": failed_run.run_id,
+        "kind": failed_run.kind,
+        "ended_at": failed_run.ended_at.isoformat(),
+        "code": find_code(failed_run.message),
+        "message": failed_run.message,
+        "topics": failed_run.topics,
+        "is_over": failed_run.is_over,
     }
 
 
@@ -102,7 +102,7 @@ def _format_lines(connectors: Sequence[ConnectorHealth]) -> Iterator[str | Verdi
     yield from align_columns([_HEAD, *(row for health in connectors for row in _format_rows(health))], _NUMBERS)
     yield from (concern.text for concern in list_concerns(connectors))
     for health in connectors:
-        yield from _explain(health)
+        yield from _explain_problems(health)
     yield _judge(connectors)
 
 
@@ -137,38 +137,38 @@ def _format_oldest(topic: TopicHealth) -> str:
     return "none" if topic.is_known else UNKNOWN
 
 
-def _format_error(health: ConnectorHealth, failed: FailedRun | None) -> str:
+def _format_error(health: ConnectorHealth, failed_run: FailedRun | None) -> str:
     if health.history is None:
         return UNKNOWN
-    if failed is None:
+    if failed_run is None:
         return "none"
-    return f"{failed.kind}{', over' if failed.is_over else ''}"
+    return f"{failed_run.kind}{', over' if failed_run.is_over else ''}"
 
 
-def _explain(health: ConnectorHealth) -> Iterator[str]:
-    """Say what could not be archived, and which runs failed."""
+def _explain_problems(health: ConnectorHealth) -> Iterator[str]:
+    """Yield lines about offsets that could not be archived, and about failed runs."""
     for topic in health.topics:
         if topic.unresolved_offsets:
-            listed = f"kafka-s3 resolve {health.connector} --topic {topic.topic}"
+            command = f"kafka-s3 resolve {health.connector} --topic {topic.topic}"
             count = count_noun(topic.unresolved_offsets, "offset")
-            yield f"{health.connector}/{topic.topic}: {count} could not be archived; to see them: {listed}"
+            yield f"{health.connector}/{topic.topic}: {count} could not be archived; to see them: {command}"
     if health.history is None and health.history_error:
         yield f"{health.connector}: which runs failed is not known: {health.history_error}"
-    for failed in health.history.failures if health.history else ():
-        if not failed.is_over:
-            place = format_place(health.connector, failed.topics)
-            ended = f"{failed.ended_at:%Y-%m-%d %H:%M} UTC"
-            yield f"{place}: run {failed.run_id} ({failed.kind}) failed at {ended}: {failed.message}"
+    for failed_run in health.history.failures if health.history else ():
+        if not failed_run.is_over:
+            place = format_place(health.connector, failed_run.topics)
+            end_text = f"{failed_run.ended_at:%Y-%m-%d %H:%M} UTC"
+            yield f"{place}: run {failed_run.run_id} ({failed_run.kind}) failed at {end_text}: {failed_run.message}"
 
 
 def _judge(connectors: Sequence[ConnectorHealth]) -> Verdict:
     topics = [topic for health in connectors for topic in health.topics]
     at_risk = sum(topic.risk is not None and topic.risk.level is not Level.FINE for topic in topics)
     unknown = sum(not topic.is_known for topic in topics)
-    broken = sum(bool(health.error) for health in connectors)
+    broken_count = sum(bool(health.error) for health in connectors)
     if all(health.is_well for health in connectors):
         return Verdict(f"nothing is at risk: {count_noun(len(topics), 'topic')}", is_good=True)
-    more = f"; of {count_noun(broken, 'connector')} nothing is known" if broken else ""
+    broken_text = f"; of {count_noun(broken_count, 'connector')} nothing is known" if broken_count else ""
     return Verdict(
-        f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known{more}", is_good=False
+        f"{at_risk:,} of {count_noun(len(topics), 'topic')} at risk, {unknown} not known{broken_text}", is_good=False
     )

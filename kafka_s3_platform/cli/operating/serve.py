@@ -11,10 +11,10 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.health import ConnectorHealth
 
 LOOK_SECONDS = 20.0
-"""Time for a look. Servers that have not answered by then are shown as unknown."""
+"""Time for one look at all connectors. Servers that have not answered by then are shown as unknown."""
 
 PATIENCE_SECONDS = 120.0
-"""A look that takes so long counts as failed."""
+"""Duration after which a look counts as failed."""
 
 
 def _check_path(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's signature
@@ -93,13 +93,13 @@ def serve(
     names = allowed_hosts if allowed_hosts or is_loopback(host) else None
     app = make_app(lookout, paths, dagster, interval, names=names)
     with open_socket(host, port) as listening:
-        shown = f"[{host}]" if ":" in host else host
+        shown_host = f"[{host}]" if ":" in host else host
         lookout.start()
         MESSAGES.end()
         if not MESSAGES.is_verbose:
             # else each look would print its messages again
             MESSAGES.set_verbosity("quiet")
-        click.echo(f"http://{shown}:{listening.getsockname()[1]}{page_path}", err=True)
+        click.echo(f"http://{shown_host}:{listening.getsockname()[1]}{page_path}", err=True)
         try:
             run_server(app, listening)
         finally:

@@ -55,7 +55,7 @@ _BESIDE_REF = frozenset(
     {"$ref", "$schema", "$id", "$anchor", "$defs", "definitions", "$comment", "title", "description", "examples"}
     | {"deprecated", "readOnly", "writeOnly", "connect.index"}
 )
-"""What does not change how values look. Since 2019-09 all else beside a $ref does."""
+"""Keywords without an effect on values. Since draft 2019-09, all others beside a $ref have one."""
 SIMPLE = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
 
 
@@ -113,7 +113,7 @@ def _compile_json_schema(registered: RegistrySchema, *, keeps_others: bool = Fal
         raise BadRecordError(f"{name}, which cannot be used: {err}") from err
     readers = Readers()
     schema = Schema(text, registered.schema_id, registered.subject, registered.version)
-    return _JsonSchema(schema, readers, readers.record(slot))
+    return _JsonSchema(schema, readers, readers.compile_record(slot))
 
 
 def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: bool = False) -> Slot:
@@ -125,8 +125,8 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
     resource = _make_resource(root)
     base = resource.id() or ROOT
     resources = [(ROOT, resource)]
-    for name, other in references.items():
-        referenced = _make_resource(json.loads(other, parse_float=Decimal))
+    for name, referenced_text in references.items():
+        referenced = _make_resource(json.loads(referenced_text, parse_float=Decimal))
         # As Confluent's clients do, a name is also what it is beside the schema's $id.
         resources += [(name, referenced), (urljoin(base, name), referenced)]
     registry: Any = Resources(retrieve=_refuse_address).with_resources(  # type: ignore[call-arg] # attrs: unseen by mypy
@@ -136,7 +136,7 @@ def read_json_schema(text: str, references: Mapping[str, str], *, keeps_others: 
     # cannot be read so: then only a $ref to an $id fails.
     with suppress(AttributeError, LookupError, TypeError, ValueError):
         registry = registry.crawl()
-    return _Types(keeps_others, _find_draft(root, DRAFT7)).slot(root, registry.resolver(ROOT))
+    return _Types(keeps_others, _find_draft(root, DRAFT7)).read_slot(root, registry.resolver(ROOT))
 
 
 def _make_resource(contents: Any) -> Resource[Any]:
@@ -146,12 +146,12 @@ def _make_resource(contents: Any) -> Resource[Any]:
 
 
 def _find_draft(contents: Any, default: Any) -> Any:
-    named = contents.get("$schema") if isinstance(contents, Mapping) else None
-    if named is None:
+    uri = contents.get("$schema") if isinstance(contents, Mapping) else None
+    if uri is None:
         return default
-    parts = urlsplit(str(named))
+    parts = urlsplit(str(uri))
     if (draft := _DRAFTS.get(parts.netloc + parts.path)) is None:
-        raise BadRecordError(f"its $schema {str(named)[:100]!r} is none of the drafts 4, 6, 7, 2019-09 and 2020-12")
+        raise BadRecordError(f"its $schema {str(uri)[:100]!r} is none of the drafts 4, 6, 7, 2019-09 and 2020-12")
     return draft
 
 
@@ -196,20 +196,20 @@ class _Types:
         self._targets: dict[_Itself, tuple[Any, Any]] = {}
         self._made = 0
 
-    def slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
+    def read_slot(self, schema: Any, resolver: Any, name: str = "", is_optional: bool = False) -> Slot:
         """Return the slot for values of this schema."""
         self._count_places(1)
-        schema, resolver = self._resolved(schema, resolver)
+        schema, resolver = self._resolve(schema, resolver)
         # JSON Schema allows `true` and `false` as schemas: the value may be anything.
         if not isinstance(schema, Mapping):
             return Slot(_make_any_type(), optional=True, name=name)
-        kind, has_null = self._type(schema, resolver)
+        kind, has_null = self._read_type(schema, resolver)
         slot = Slot(kind, is_optional or has_null, name, doc=schema.get("description"))
         if schema.get("default") is None:
             return slot
-        return replace(slot, default=Readers().slot(slot, f"the default of {name}")(schema["default"]))
+        return replace(slot, default=Readers().compile_slot(slot, f"the default of {name}")(schema["default"]))
 
-    def _resolved(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
+    def _resolve(self, schema: Any, resolver: Any, depth: int = 0) -> tuple[Any, Any]:
         """Follow a schema's references to their end, each one once. Return the schema there, and its own resolver.
 
         Raise BadRecordError if there is no end.
@@ -218,7 +218,7 @@ class _Types:
             return schema, resolver
         if "$ref" not in schema:
             inner = self._enter_schema(schema, resolver, is_found=depth > 0)
-            dynamic = {DRAFT201909: "$recursiveRef", DRAFT202012: "$dynamicRef"}.get(self._draft(inner))
+            dynamic = {DRAFT201909: "$recursiveRef", DRAFT202012: "$dynamicRef"}.get(self._find_draft_of(inner))
             if dynamic in schema:
                 raise BadRecordError(f"it has a {dynamic}, which is not read: say $ref, or leave the value out")
             return schema, inner
@@ -233,13 +233,13 @@ class _Types:
 
     def _follow(self, schema: Mapping[str, Any], resolver: Any, depth: int) -> tuple[Any, Any]:
         inner = self._enter_schema(schema, resolver, is_found=depth > 0)
-        if not schema.keys() <= _BESIDE_REF and self._draft(inner) in (DRAFT201909, DRAFT202012):
+        if not schema.keys() <= _BESIDE_REF and self._find_draft_of(inner) in (DRAFT201909, DRAFT202012):
             siblings = {name: keyword for name, keyword in schema.items() if name != "$ref"}
             return {**siblings, "allOf": [{"$ref": schema["$ref"]}, *schema.get("allOf", ())]}, inner
         target = inner.lookup(schema["$ref"])
-        return self._resolved(target.contents, target.resolver, depth + 1)
+        return self._resolve(target.contents, target.resolver, depth + 1)
 
-    def _draft(self, resolver: Any) -> Any:
+    def _find_draft_of(self, resolver: Any) -> Any:
         """Find the draft of the resolver's schema."""
         try:
             return _find_draft(resolver.lookup("#").contents, self._default)
@@ -248,7 +248,7 @@ class _Types:
 
     def _enter_schema(self, schema: Mapping[str, Any], resolver: Any, *, is_found: bool) -> Any:
         """Return the resolver of a schema's references, relative to its $id."""
-        resource = self._draft(resolver).create_resource(schema)
+        resource = self._find_draft_of(resolver).create_resource(schema)
         schema_id = resource.id()
         # Where a schema is found, its relative $id is a part of the address already.
         if schema_id is None or (is_found and not urlsplit(schema_id).scheme):
@@ -260,34 +260,36 @@ class _Types:
         if self._made > MAX_SCHEMA_PLACES:
             raise BadRecordError(f"it comes to more than {MAX_SCHEMA_PLACES:,} places where types stand")
 
-    def _type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
+    def _read_type(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool]:
         """Return the type, and True if null is one of its values."""
         branches = schema.get("oneOf") or schema.get("anyOf")
         if "allOf" in schema or (branches and schema.get("properties")):
-            combined = self._combined(schema, resolver)
+            combined = self._combine_parts(schema, resolver)
             if combined is not None:
                 return combined
         if branches:
-            return self._one_of(branches, resolver)
+            return self._read_one_of(branches, resolver)
         types = schema.get("type")
         if isinstance(types, Sequence) and not isinstance(types, str):
-            return self._one_type_of(schema, types, resolver)
-        simple = self._simple(schema, types, resolver)
+            return self._read_several_types(schema, types, resolver)
+        simple = self._read_simple_type(schema, types, resolver)
         return simple, simple.kind == "json"
 
-    def _one_type_of(self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+    def _read_several_types(
+        self, schema: Mapping[str, Any], types: Sequence[Any], resolver: Any
+    ) -> tuple[ConnectType, bool]:
         """Return the type of a schema with several: it describes the values of each of them."""
         self._count_places(len(types))
-        kinds = [self._simple(schema, name, resolver) for name in types if name != "null"]
+        kinds = [self._read_simple_type(schema, name, resolver) for name in types if name != "null"]
         has_null = len(kinds) < len(types) or any(kind.kind == "json" for kind in kinds)
         return _join_types([Slot(kind) for kind in kinds]), has_null
 
-    def _one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
-        slots = [self.slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
+    def _read_one_of(self, branches: Sequence[Any], resolver: Any) -> tuple[ConnectType, bool]:
+        slots = [self.read_slot(branch, resolver) for branch in branches if not _is_null_schema(branch)]
         has_null = len(slots) < len(branches) or any(slot.optional for slot in slots)
         return _join_types(slots), has_null
 
-    def _combined(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
+    def _combine_parts(self, schema: Mapping[str, Any], resolver: Any) -> tuple[ConnectType, bool] | None:
         """Merge the object parts of a schema. Without a sure one, use the first other type.
 
         None: no part names a type.
@@ -295,17 +297,19 @@ class _Types:
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself], self._may_be_null[itself]
-        parts = [*self._parts(schema, resolver, {})]
-        sure = [part for part in parts if part.is_sure]
-        if any(part.schema.get("properties") for part in sure):
+        parts = [*self._list_parts(schema, resolver, {})]
+        sure_parts = [part for part in parts if part.is_sure]
+        if any(part.schema.get("properties") for part in sure_parts):
             self._may_be_null[itself] = _may_be_null(parts)
-            return self._struct(schema, parts), self._may_be_null[itself]
-        for part in sure[1:]:
+            return self._read_struct(schema, parts), self._may_be_null[itself]
+        for part in sure_parts[1:]:
             if part.schema.keys() & {"type", "oneOf", "anyOf", "allOf", "enum", "const"}:
-                return self._type(part.schema, part.resolver)
+                return self._read_type(part.schema, part.resolver)
         return None
 
-    def _parts(self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True) -> Iterator[_Part]:
+    def _list_parts(
+        self, schema: Any, resolver: Any, visited: dict[_Itself, None], is_sure: bool = True
+    ) -> Iterator[_Part]:
         """Yield the schema and the parts it is combined of, each once.
 
         An alternative may contain the whole schema again.
@@ -322,15 +326,15 @@ class _Types:
         yield _Part(schema, resolver, is_sure)
         for name in ("allOf", "oneOf", "anyOf"):
             for inner in schema.get(name) or ():
-                yield from self._parts(*self._resolved(inner, resolver), visited, is_sure and name == "allOf")
+                yield from self._list_parts(*self._resolve(inner, resolver), visited, is_sure and name == "allOf")
 
-    def _simple(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
+    def _read_simple_type(self, schema: Mapping[str, Any], kind: Any, resolver: Any) -> ConnectType:
         """Return the type of a schema's values of the type `kind`. None: it names no type."""
         connect_type = schema.get("connect.type")
         if kind == "array":
-            return self._array(schema, resolver)
+            return self._read_array(schema, resolver)
         if kind == "object" or (kind is None and "properties" in schema):
-            return self._object(schema, resolver)
+            return self._read_object(schema, resolver)
         if kind is None and ("enum" in schema or "const" in schema):
             return _make_type_of_values(schema.get("enum", [schema.get("const")]))
         if kind not in SIMPLE:
@@ -341,29 +345,31 @@ class _Types:
             _check_connect_type(connect_type or SIMPLE[kind]), name, schema.get("description"), parameters
         )
 
-    def _array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+    def _read_array(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
         # The first items have types of their own: all of them may be anything.
         items: Any = True if "prefixItems" in schema else schema.get("items", True)
         if schema.get("connect.type") == "map":
             pair = items["properties"]
-            return ConnectType("map", key=self.slot(pair["key"], resolver), values=self.slot(pair["value"], resolver))
-        return ConnectType("array", values=self.slot(items, resolver))
+            return ConnectType(
+                "map", key=self.read_slot(pair["key"], resolver), values=self.read_slot(pair["value"], resolver)
+            )
+        return ConnectType("array", values=self.read_slot(items, resolver))
 
-    def _object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
+    def _read_object(self, schema: Mapping[str, Any], resolver: Any) -> ConnectType:
         if schema.get("connect.type") == "map" or not schema.get("properties"):
             key = Slot(ConnectType("string"))
-            values = self.slot(schema.get("additionalProperties", True), resolver)
+            values = self.read_slot(schema.get("additionalProperties", True), resolver)
             return ConnectType("map", key=key, values=values, is_closed=_is_closed(schema))
-        return self._struct(schema, [_Part(schema, resolver)])
+        return self._read_struct(schema, [_Part(schema, resolver)])
 
-    def _struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
+    def _read_struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself]
         struct = self._structs[itself] = ConnectType("struct", schema.get("title"), schema.get("description"))
         fields: dict[str, Slot] = {}
         others: dict[str, list[Slot]] = {}
-        for part, slot in self._fields(parts):
+        for part, slot in self._list_fields(parts):
             if not part.is_sure:
                 # A default would be added to objects that are of other parts.
                 others.setdefault(slot.name, []).append(replace(slot, optional=True, default=MISSING))
@@ -380,12 +386,12 @@ class _Types:
             struct.fields.append(_make_others_slot(fields))
         return struct
 
-    def _fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
+    def _list_fields(self, parts: Sequence[_Part]) -> Iterator[tuple[_Part, Slot]]:
         for part in parts:
             properties = part.schema.get("properties") or {}
             required = part.schema.get("required") or ()
             for name, inner in sorted(properties.items(), key=_order_by_index(properties)):
-                yield part, self.slot(inner, part.resolver, name, name not in required)
+                yield part, self.read_slot(inner, part.resolver, name, name not in required)
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
@@ -403,12 +409,12 @@ def _make_others_slot(listed: Container[str]) -> Slot:
 
 def _order_by_index(properties: Mapping[str, Any]) -> Callable[[tuple[str, Any]], int]:
     """Return a sort key for fields: `connect.index`, else their order in the schema."""
-    written = {name: at for at, name in enumerate(properties)}
+    order = {name: number for number, name in enumerate(properties)}
 
     def place(item: tuple[str, Any]) -> int:
         schema = item[1]
         index = schema.get("connect.index") if isinstance(schema, Mapping) else None
-        return written[item[0]] if index is None else int(index)
+        return order[item[0]] if index is None else int(index)
 
     return place
 
@@ -435,9 +441,9 @@ def _join_types(slots: Sequence[Slot]) -> ConnectType:
         is_union = slot.type.kind == "union"
         for branch in slot.type.branches if is_union else [slot]:
             shape = _describe_shape(branch.type)
-            first = distinct.setdefault(shape, branch)
-            if first.type.name != branch.type.name and branch.type.kind in SIMPLE.values():
-                distinct[shape] = replace(first, type=ConnectType(branch.type.kind))
+            first_slot = distinct.setdefault(shape, branch)
+            if first_slot.type.name != branch.type.name and branch.type.kind in SIMPLE.values():
+                distinct[shape] = replace(first_slot, type=ConnectType(branch.type.kind))
     types = [branch.type for branch in distinct.values()]
     if len(types) == 1:
         return types[0]

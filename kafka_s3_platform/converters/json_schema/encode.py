@@ -67,7 +67,7 @@ def compile_json_schema(avro: Any) -> JsonSchemaText:
         ValueError: the schema is too long after names are replaced by their types.
     """
     compiler = _Compiler(AvroSchema(avro))
-    part = compiler.part(compiler.avro.root)
+    part = compiler.compile_part(compiler.avro.root)
     definitions = {"definitions": compiler.definitions} if compiler.definitions else {}
     return JsonSchemaText(json.dumps({**part.document, **definitions}, separators=(",", ":")), part.plain)
 
@@ -88,38 +88,38 @@ class _Compiler:
         self._recursive: set[str] = set()
         self._count = 0
 
-    def part(self, node: Any) -> _Part:
+    def compile_part(self, node: Any) -> _Part:
         self._count += 1
         if self._count > MAX_SCHEMA_PLACES:
             raise ValueError(
                 f"its JSON Schema comes to more than {MAX_SCHEMA_PLACES:,} parts, with its types written out"
             )
-        resolved = self.avro.resolved(node)
+        resolved = self.avro.resolve(node)
         if isinstance(resolved, list):
-            return self._union(resolved)
+            return self._compile_union(resolved)
         match resolved["type"]:
             case "record" | "error":
-                return self._record(resolved)
+                return self._compile_record(resolved)
             case "array":
-                return self._array(resolved)
+                return self._compile_array(resolved)
             case "map":
-                return self._map(resolved)
+                return self._compile_map(resolved)
             case "enum":
                 return _compile_enum(resolved)
         return _compile_scalar(resolved)
 
-    def _union(self, union: Sequence[Any]) -> _Part:
+    def _compile_union(self, union: Sequence[Any]) -> _Part:
         members, has_null = self.avro.members(union)
-        parts = [self.part(member) for member in members]
+        parts = [self.compile_part(member) for member in members]
         documents = [NULL] * has_null + [part.document for part in parts]
-        plain = parts[0].plain if len(parts) == 1 else self._one_of(members, parts)
+        plain = parts[0].plain if len(parts) == 1 else self._compile_choice(members, parts)
         if len(documents) == 1:
             return _Part(documents[0], plain)
         kinds = [d.get("type", d.get("$ref")) for d in documents]
-        told_apart = len(set(map(_find_json_kind, kinds))) == len(kinds) and ANY not in documents
-        return _Part({"oneOf" if told_apart else "anyOf": documents}, _allow_null(plain))
+        is_distinct = len(set(map(_find_json_kind, kinds))) == len(kinds) and ANY not in documents
+        return _Part({"oneOf" if is_distinct else "anyOf": documents}, _allow_null(plain))
 
-    def _one_of(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
+    def _compile_choice(self, members: Sequence[Any], parts: Sequence[_Part]) -> EncodeValue:
         choose = self.avro.compile_choice(members)
 
         def plain(value: Any) -> Any:
@@ -128,63 +128,63 @@ class _Compiler:
 
         return plain
 
-    def _array(self, node: Mapping[str, Any]) -> _Part:
-        items = self.part(node["items"])
-        member = self.avro.resolved(node["items"])
+    def _compile_array(self, node: Mapping[str, Any]) -> _Part:
+        items = self.compile_part(node["items"])
+        member = self.avro.resolve(node["items"])
         document = {"type": "array", "items": items.document}
         if is_map_entry(member):
             document["connect.type"] = "map"
         return _Part(document, lambda values: [items.plain(value) for value in values])
 
-    def _map(self, node: Mapping[str, Any]) -> _Part:
-        values = self.part(node["values"])
+    def _compile_map(self, node: Mapping[str, Any]) -> _Part:
+        values = self.compile_part(node["values"])
         document = {"type": "object", "connect.type": "map", "additionalProperties": values.document}
         return _Part(document, lambda entries: {key: values.plain(value) for key, value in entries.items()})
 
-    def _record(self, node: Mapping[str, Any]) -> _Part:
+    def _compile_record(self, node: Mapping[str, Any]) -> _Part:
         name = node["name"]
         if name in self._open:
             self._recursive.add(name)
             return _Part(_make_reference(name), _defer_conversion(self._open[name]))
         parts = self._open[name] = []
-        parts.append(self._struct(node))
+        parts.append(self._compile_struct(node))
         del self._open[name]
         if name not in self._recursive:
             return parts[0]
         self.definitions[name] = parts[0].document
         return _Part(_make_reference(name), parts[0].plain)
 
-    def _struct(self, node: Mapping[str, Any]) -> _Part:
-        others = self._others(node)
-        fields = [(field, self.part(field["type"])) for field in node["fields"] if field is not others]
-        properties = {f["name"]: self._property(at, f, part) for at, (f, part) in enumerate(fields)}
+    def _compile_struct(self, node: Mapping[str, Any]) -> _Part:
+        unlisted_field = self._find_unlisted_field(node)
+        fields = [(field, self.compile_part(field["type"])) for field in node["fields"] if field is not unlisted_field]
+        properties = {f["name"]: self._describe_property(index, f, part) for index, (f, part) in enumerate(fields)}
         required = [f["name"] for f, part in fields if not _may_be_null(part.document)]
         document = {"type": "object", "title": node["name"], **_describe_node(node), "properties": properties}
         plains = [(f["name"], part.plain) for f, part in fields]
 
         def plain(value: Any) -> dict[str, Any]:
             members = {name: convert(value[name]) for name, convert in plains}
-            if others is None or not value[OTHER_PROPERTIES]:
+            if unlisted_field is None or not value[OTHER_PROPERTIES]:
                 return members
             return members | {name: _read_json(text) for name, text in value[OTHER_PROPERTIES].items()}
 
         return _Part(document | ({"required": required} if required else {}), plain)
 
-    def _others(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _find_unlisted_field(self, node: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Find the field of unlisted properties."""
         for field in node["fields"]:
-            resolved = self.avro.resolved(field["type"])
+            resolved = self.avro.resolve(field["type"])
             members = self.avro.members(resolved)[0] if isinstance(resolved, list) else [resolved]
-            if field["name"] == OTHER_PROPERTIES and [self.avro.resolved(m)["type"] for m in members] == ["map"]:
+            if field["name"] == OTHER_PROPERTIES and [self.avro.resolve(m)["type"] for m in members] == ["map"]:
                 return field  # type: ignore[no-any-return]
         return None
 
-    def _property(self, at: int, field: Mapping[str, Any], part: _Part) -> dict[str, Any]:
+    def _describe_property(self, index: int, field: Mapping[str, Any], part: _Part) -> dict[str, Any]:
         """Describe a field. An optional field gets no default, because a null would be read as the default."""
-        document = {**part.document, **_describe_node(field), "connect.index": at}
+        document = {**part.document, **_describe_node(field), "connect.index": index}
         if "default" not in field or _may_be_null(part.document):
             return document
-        default = part.plain(self.avro.physical_default(field["type"], field["default"]))
+        default = part.plain(self.avro.decode_default_of(field["type"], field["default"]))
         return {**document, "default": json.loads(_json.encode(default))}
 
 

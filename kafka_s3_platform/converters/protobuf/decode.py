@@ -66,9 +66,9 @@ class MessageSizes:
     def check(self, body: bytes) -> None:
         """Count the values of a message. Raise BadRecordError if there are too many."""
         # A large message may have two values for each of its bytes.
-        most = max(MAX_RECORD_VALUES, 2 * len(body))
-        if len(body) // _LEAST_BYTES * self._widest > most:
-            _Walk(self._values, most).through(memoryview(body), 0, len(body), self._message, 0)
+        max_values = max(MAX_RECORD_VALUES, 2 * len(body))
+        if len(body) // _LEAST_BYTES * self._widest > max_values:
+            _Walk(self._values, max_values).count_values(memoryview(body), 0, len(body), self._message, 0)
 
     def _find(self, message: Descriptor) -> None:
         todo = [message]
@@ -80,12 +80,12 @@ class MessageSizes:
 
 
 class _Walk:
-    def __init__(self, values: dict[str, int], most: int) -> None:
+    def __init__(self, values: dict[str, int], max_values: int) -> None:
         self._values = values
-        self._most = most
+        self._most = max_values
         self._count = 0
 
-    def through(self, data: memoryview, pos: int, end: int, message: Descriptor | None, depth: int) -> int:
+    def count_values(self, data: memoryview, pos: int, end: int, message: Descriptor | None, depth: int) -> int:
         """Count the values from `pos` to `end`, or to the end of a group. Return the position behind them."""
         self._count += self._values[message.full_name] if message is not None else 0
         if self._count > self._most:
@@ -95,18 +95,18 @@ class _Walk:
         while pos < end and depth < _MOST_DEEP:
             tag, pos = _read_varint(data, pos)
             field = None if message is None else message.fields_by_number.get(tag >> 3)
-            inside = None if field is None else field.message_type
+            inner_message = None if field is None else field.message_type
             # The wire type: 0 number, 2 length and bytes, 3 group, 1 and 5 fixed size, else the end of a group.
             match tag & 7:
                 case 0:
                     _, pos = _read_varint(data, pos)
                 case 2:
                     size, pos = _read_varint(data, pos)
-                    if inside is not None:
-                        self.through(data, pos, min(pos + size, end), inside, depth + 1)
+                    if inner_message is not None:
+                        self.count_values(data, pos, min(pos + size, end), inner_message, depth + 1)
                     pos += size
                 case 3:
-                    pos = self.through(data, pos, end, inside, depth + 1)
+                    pos = self.count_values(data, pos, end, inner_message, depth + 1)
                 case 1 | 5 as kind:
                     pos += 8 if kind == 1 else 4
                 case _:
@@ -190,23 +190,23 @@ def _is_enabled(options: Mapping[str, str], name: str, otherwise: str) -> bool:
 
 def read_message_indexes(body: bytes) -> tuple[tuple[int, ...], int]:
     """Read the message indexes of a value, the outermost first, and the position of the message (the wire format)."""
-    count, at = _read_zigzag(body, 0)
+    count, position = _read_zigzag(body, 0)
     # The wire format shortens the list [0], the first message of the file, to a single 0.
     if count == 0:
-        return (0,), at
+        return (0,), position
     if count < 0 or count > len(body):
         raise BadRecordError(f"has {count} message indexes behind its schema's id")
     indexes = []
     for _ in range(count):
-        index, at = _read_zigzag(body, at)
+        index, position = _read_zigzag(body, position)
         indexes.append(index)
-    return tuple(indexes), at
+    return tuple(indexes), position
 
 
-def _read_zigzag(body: bytes, at: int) -> tuple[int, int]:
+def _read_zigzag(body: bytes, start: int) -> tuple[int, int]:
     number = shift = 0
     # A number of 64 bits has at most 10 bytes.
-    for position in range(at, min(len(body), at + 10)):
+    for position in range(start, min(len(body), start + 10)):
         number |= (body[position] & 0x7F) << shift
         shift += 7
         if body[position] < 0x80:
@@ -253,9 +253,9 @@ class _File:
 
     def message(self, indexes: tuple[int, ...]) -> _Message:
         if indexes not in self.messages:
-            named = self._named(indexes)
+            descriptor = self._find_message(indexes)
             try:
-                self.messages[indexes] = self._make(named)
+                self.messages[indexes] = self._make_message(descriptor)
             except Exception as err:  # noqa: BLE001 - `explain_bad_record` knows what is the schema's own
                 self.messages[indexes] = f"has schema {self.registered.schema_id}, which {explain_bad_record(err)}"
         message = self.messages[indexes]
@@ -263,25 +263,30 @@ class _File:
             raise BadRecordError(message)
         return message
 
-    def _named(self, indexes: tuple[int, ...]) -> Descriptor:
+    def _find_message(self, indexes: tuple[int, ...]) -> Descriptor:
         descriptor: Any = None
-        inside: Sequence[Any] = list(self.file.message_types_by_name.values())
+        inner_messages: Sequence[Any] = list(self.file.message_types_by_name.values())
         for index in indexes:
             # Java's client leaves the entries of maps out where it normalizes schemas, all others count them.
-            both = [list(inside), [other for other in inside if not other.GetOptions().map_entry]]
-            named = {siblings[index].full_name: siblings[index] for siblings in both if 0 <= index < len(siblings)}
-            likely = [candidate for candidate in named.values() if not candidate.GetOptions().map_entry]
-            if not likely:
+            countings = [
+                list(inner_messages),
+                [inner_message for inner_message in inner_messages if not inner_message.GetOptions().map_entry],
+            ]
+            candidates = {
+                siblings[index].full_name: siblings[index] for siblings in countings if 0 <= index < len(siblings)
+            }
+            messages = [candidate for candidate in candidates.values() if not candidate.GetOptions().map_entry]
+            if not messages:
                 raise BadRecordError(f"names message {list(indexes)}, which schema {self.registered.schema_id} lacks")
-            if len(likely) > 1:
-                names = " or, without maps, ".join(candidate.full_name for candidate in likely)
+            if len(messages) > 1:
+                names = " or, without maps, ".join(candidate.full_name for candidate in messages)
                 raise BadRecordError(f"names message {list(indexes)}, which clients count differently: {names}")
-            [descriptor] = likely
-            inside = descriptor.nested_types
+            [descriptor] = messages
+            inner_messages = descriptor.nested_types
         message: Descriptor = descriptor
         return message
 
-    def _make(self, descriptor: Descriptor) -> _Message:
+    def _make_message(self, descriptor: Descriptor) -> _Message:
         kind, read = _Messages(self.how).root(descriptor)
         schema = Schema(
             check_walkable(write_avro_schema(Slot(kind))),
@@ -296,17 +301,17 @@ class _Messages:
     """Makes types and readers of messages. A recursive message is one type."""
 
     def __init__(self, how: _NewFile) -> None:
-        self._how = how
+        self._options = how
         self._types: dict[str, ConnectType] = {}
         self._reads: dict[str, ReadField] = {}
 
     def root(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
         """Return type and reader of a whole value's message. For a wrapper, return its content's."""
         if message.full_name in WRAPPERS:
-            return self._wrapped(message)
-        return self._logical(message, None) or self._struct(message)
+            return self._compile_wrapper(message)
+        return self._compile_logical(message, None) or self._compile_struct(message)
 
-    def _struct(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
+    def _compile_struct(self, message: Descriptor) -> tuple[ConnectType, ReadField]:
         name = message.full_name
         if name in self._types:
             return self._types[name], self._reads[name]
@@ -315,28 +320,30 @@ class _Messages:
         read = self._reads[name] = _note_unlisted(
             message, lambda value: {field_name: read_field(value) for field_name, read_field in reads}
         )
-        for slot, read_field in self._fields(message):
+        for slot, read_field in self._list_fields(message):
             kind.fields.append(slot)
             reads.append((slot.name, read_field))
         return kind, read
 
-    def _fields(self, message: Descriptor) -> Iterator[tuple[Slot, ReadField]]:
+    def _list_fields(self, message: Descriptor) -> Iterator[tuple[Slot, ReadField]]:
         oneofs = _find_real_oneofs(message)
         for oneof in oneofs:
-            if self._how.flatten:
-                yield from map(self._field, oneof.fields)
+            if self._options.flatten:
+                yield from map(self._compile_field, oneof.fields)
             else:
-                yield self._oneof(oneof)
-        inside: set[str] = set()
+                yield self._compile_oneof(oneof)
+        oneof_names: set[str] = set()
         for oneof in oneofs:
-            inside.update(descriptor.name for descriptor in oneof.fields)
-        yield from (self._field(descriptor) for descriptor in message.fields if descriptor.name not in inside)
+            oneof_names.update(descriptor.name for descriptor in oneof.fields)
+        yield from (
+            self._compile_field(descriptor) for descriptor in message.fields if descriptor.name not in oneof_names
+        )
 
-    def _oneof(self, oneof: OneofDescriptor) -> tuple[Slot, ReadField]:
+    def _compile_oneof(self, oneof: OneofDescriptor) -> tuple[Slot, ReadField]:
         """Make a record with a field for each alternative. All fields are null except the set one."""
-        place = oneof.containing_type.oneofs.index(oneof)
-        name = f"{oneof.name}_{place}" if self._how.index else oneof.name
-        alternatives = [self._field(alternative) for alternative in oneof.fields]
+        index = oneof.containing_type.oneofs.index(oneof)
+        name = f"{oneof.name}_{index}" if self._options.index else oneof.name
+        alternatives = [self._compile_field(alternative) for alternative in oneof.fields]
         kind = ConnectType("struct", _name_record(oneof.containing_type, oneof.full_name))
         kind.fields.extend(slot for slot, _ in alternatives)
         reads = {slot.name: read_field for slot, read_field in alternatives}
@@ -348,8 +355,8 @@ class _Messages:
 
         return Slot(kind, optional=True, name=name), read
 
-    def _field(self, descriptor: FieldDescriptor) -> tuple[Slot, ReadField]:
-        kind, read = self._content(descriptor)
+    def _compile_field(self, descriptor: FieldDescriptor) -> tuple[Slot, ReadField]:
+        kind, read = self._compile_content(descriptor)
         name = descriptor.name
         slot = Slot(kind, optional=True, name=name)
         # A field without presence cannot be absent: its default value counts as its value.
@@ -359,24 +366,26 @@ class _Messages:
             return slot, attrgetter(name)
         return slot, lambda value: read(getattr(value, name))
 
-    def _content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
+    def _compile_content(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
         message = descriptor.message_type
         if message is not None and message.GetOptions().map_entry:
-            return self._map(message)
-        kind, read = self._one(descriptor)
+            return self._compile_map(message)
+        kind, read = self._compile_single(descriptor)
         if descriptor.is_repeated:
             return ConnectType("array", values=Slot(kind)), lambda values: [read(value) for value in values]
         return kind, read
 
-    def _map(self, entry: Descriptor) -> tuple[ConnectType, ReadField]:
-        (key, read_key), (values, read) = (self._one(entry.fields_by_name[name]) for name in ("key", "value"))
+    def _compile_map(self, entry: Descriptor) -> tuple[ConnectType, ReadField]:
+        (key, read_key), (values, read) = (
+            self._compile_single(entry.fields_by_name[name]) for name in ("key", "value")
+        )
         kind = ConnectType("map", _name_record(entry, entry.full_name), key=Slot(key), values=Slot(values))
         # Protobuf's maps have no order: sorted, equal messages give equal objects.
         if has_text_keys(kind):
             return kind, lambda entries: {read_key(k): read(entries[k]) for k in sorted(entries)}
         return kind, lambda entries: [{"key": read_key(k), "value": read(entries[k])} for k in sorted(entries)]
 
-    def _one(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
+    def _compile_single(self, descriptor: FieldDescriptor) -> tuple[ConnectType, ReadField]:
         """Return type and reader of one value of a field. The field may be repeated."""
         message = descriptor.message_type
         enum = descriptor.enum_type
@@ -384,16 +393,18 @@ class _Messages:
             return ConnectType("string"), _compile_enum(enum)
         if message is None:
             return ConnectType(KINDS[descriptor.type]), _choose_read(descriptor)
-        if self._how.unwrap and message.full_name in WRAPPERS:
-            return self._wrapped(message)
-        return self._logical(message, descriptor) or self._struct(message)
+        if self._options.unwrap and message.full_name in WRAPPERS:
+            return self._compile_wrapper(message)
+        return self._compile_logical(message, descriptor) or self._compile_struct(message)
 
-    def _wrapped(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
-        kind, read = self._one(wrapper.fields_by_name["value"])
+    def _compile_wrapper(self, wrapper: Descriptor) -> tuple[ConnectType, ReadField]:
+        kind, read = self._compile_single(wrapper.fields_by_name["value"])
         return kind, _note_unlisted(wrapper, lambda value: read(value.value))
 
     @staticmethod
-    def _logical(message: Descriptor, descriptor: FieldDescriptor | None) -> tuple[ConnectType, ReadField] | None:
+    def _compile_logical(
+        message: Descriptor, descriptor: FieldDescriptor | None
+    ) -> tuple[ConnectType, ReadField] | None:
         if message.full_name in _LOGICAL:
             kind, name, read = _LOGICAL[message.full_name]
             return ConnectType(kind, name), _note_unlisted(message, read)
@@ -424,26 +435,26 @@ def _read_decimal_parameters(descriptor: FieldDescriptor | None) -> dict[str, st
     return {"scale": params.get("scale", "0"), **precision}
 
 
-def _note_unlisted(message: Descriptor, read: ReadField) -> ReadField:
-    """Return `read` with a note on unlisted fields of the message: nothing reads them.
+def _note_unlisted(message: Descriptor, read_value: ReadField) -> ReadField:
+    """Return `read_value` with a note on unlisted fields of the message: nothing reads them.
 
     Numbers that a closed enum lacks count too. So do extensions: they have no place in Connect's types.
     """
     name = message.full_name
 
-    def checked(value: Any) -> Any:
+    def note_fields(value: Any) -> Any:
         if len(UnknownFieldSet(value)):
             unlisted = UnknownFieldSet(value)[0]
             lost.places.setdefault(UNLISTED, f"field {unlisted.field_number} of {name}")
-        return read(value)
+        return read_value(value)
 
-    def checked_with_extensions(value: Any) -> Any:
+    def note_extensions(value: Any) -> Any:
         for descriptor, _ in value.ListFields():
             if descriptor.is_extension:
                 lost.places.setdefault(UNLISTED, f"extension {descriptor.full_name} of {name}")
-        return checked(value)
+        return note_fields(value)
 
-    return checked_with_extensions if message.is_extendable else checked
+    return note_extensions if message.is_extendable else note_fields
 
 
 def _choose_read(descriptor: FieldDescriptor) -> ReadField:

@@ -74,7 +74,7 @@ def compile_protobuf(avro: Any) -> ProtobufText:
         ValueError: Protobuf has no such type. The message is the reason.
     """
     compiler = _Compiler(AvroSchema(avro))
-    root = compiler.avro.resolved(compiler.avro.root)
+    root = compiler.avro.resolve(compiler.avro.root)
     if isinstance(root, list) or root["type"] != "record":
         raise ValueError("a Protobuf value is a message, and so its Avro schema has to be a record")
     package, _, name = root["name"].rpartition(".")
@@ -145,7 +145,7 @@ class _Compiler:
         # Known before its fields are compiled: they may name the record itself.
         self._messages[record["name"]] = path, fillers
         scope = _Scope(path, {f["name"] for f in record["fields"]})
-        fields = [self._field(f, tag, scope) for tag, f in enumerate(record["fields"], 1)]
+        fields = [self._compile_field(f, tag, scope) for tag, f in enumerate(record["fields"], 1)]
         fills = [(f["name"], fill) for f, (_, fill) in zip(record["fields"], fields, strict=True)]
 
         def fill(message: Any, value: Any) -> None:
@@ -155,44 +155,44 @@ class _Compiler:
         fillers.append(fill)
         return _write_block("message", name, [*scope.nested, *(line for line, _ in fields)]), fill
 
-    def _field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
+    def _compile_field(self, declared: Mapping[str, Any], tag: int, scope: _Scope) -> tuple[str, Fill]:
         name = declared["name"]
-        node = self.avro.resolved(declared["type"])
+        node = self.avro.resolve(declared["type"])
         members, has_null = self.avro.members(node if isinstance(node, list) else [node])
         if not members:
             raise ValueError(f"field {name} is always null, and Protobuf has no such type")
-        node = members if len(members) > 1 else self.avro.resolved(members[0])
-        kind, label, put = self._labelled(node, name, scope)
+        node = members if len(members) > 1 else self.avro.resolve(members[0])
+        kind, label, put = self._compile_labelled(node, name, scope)
         if has_null:
             put = _skip_null(put, name if label or kind.name.startswith("map<") else "")
             label = "optional " if not label and kind.convert else label
         return f"{label}{kind.name} {name} = {tag}{kind.options};", put
 
-    def _labelled(self, node: Any, name: str, scope: _Scope) -> tuple[_Kind, str, Fill]:
+    def _compile_labelled(self, node: Any, name: str, scope: _Scope) -> tuple[_Kind, str, Fill]:
         if isinstance(node, Mapping) and node["type"] == "array":
-            kind = self._single(node["items"], name, scope)
+            kind = self._compile_single(node["items"], name, scope)
             return kind, "repeated ", _put_repeated(name, kind)
         if isinstance(node, Mapping) and node["type"] == "map":
-            kind = self._single(node["values"], name, scope)
+            kind = self._compile_single(node["values"], name, scope)
             return _Kind(f"map<string, {kind.name}>", fill=kind.fill), "", _put_map(name, kind)
-        kind = self._single(node, name, scope)
+        kind = self._compile_single(node, name, scope)
         return kind, "", _put_single(name, kind)
 
-    def _single(self, node: Any, name: str, scope: _Scope) -> _Kind:
+    def _compile_single(self, node: Any, name: str, scope: _Scope) -> _Kind:
         """Return the kind of a single value: a field's, an item's, or a map's."""
-        resolved = self.avro.resolved(node)
+        resolved = self.avro.resolve(node)
         if isinstance(resolved, list):
             members, _ = self.avro.members(resolved)
             if len(members) == 1:
-                return self._single(members[0], name, scope)
-            return self._union(members, name, scope)
+                return self._compile_single(members[0], name, scope)
+            return self._compile_union(members, name, scope)
         if resolved["type"] == "record":
-            return self._record(resolved, scope)
+            return self._compile_record(resolved, scope)
         if resolved["type"] in {"array", "map", "null"}:
             raise ValueError(f"field {name} holds {resolved['type']}s inside a list or a map, which Protobuf has not")
-        return self._logical(resolved) or _compile_scalar(resolved)
+        return self._compile_logical(resolved) or _compile_scalar(resolved)
 
-    def _record(self, record: Mapping[str, Any], scope: _Scope) -> _Kind:
+    def _compile_record(self, record: Mapping[str, Any], scope: _Scope) -> _Kind:
         if record["name"] not in self._messages:
             name = scope.new(record["name"].rpartition(".")[2])
             lines, _ = self.message(record, name, f"{scope.path}.{name}")
@@ -200,28 +200,31 @@ class _Compiler:
         path, fillers = self._messages[record["name"]]
         return _Kind(path, fill=_defer_fill(fillers))
 
-    def _union(self, members: Sequence[Any], name: str, scope: _Scope) -> _Kind:
+    def _compile_union(self, members: Sequence[Any], name: str, scope: _Scope) -> _Kind:
         """Make a message with a oneof. Each alternative has the name of its type."""
         title = scope.new("".join(part.capitalize() for part in re.split("_+", name)) + "Union")
-        inner = _Scope(f"{scope.path}.{title}", set())
-        names = [str(self.avro.resolved(m).get("name", self.avro.kind(m))).rpartition(".")[2] for m in members]
-        names = [f"{n}_{at}" if names.count(n) > 1 else n for at, n in enumerate(names)]
+        inner_scope = _Scope(f"{scope.path}.{title}", set())
+        names = [str(self.avro.resolve(m).get("name", self.avro.kind(m))).rpartition(".")[2] for m in members]
+        names = [f"{n}_{number}" if names.count(n) > 1 else n for number, n in enumerate(names)]
         # `value` is the name of the oneof.
-        inner.taken.update((*names, "value"))
-        kinds = [self._single(member, alternative, inner) for member, alternative in zip(members, names, strict=True)]
+        inner_scope.taken.update((*names, "value"))
+        kinds = [
+            self._compile_single(member, alternative, inner_scope)
+            for member, alternative in zip(members, names, strict=True)
+        ]
         lines = [f"{k.name} {n} = {tag}{k.options};" for tag, (n, k) in enumerate(zip(names, kinds, strict=True), 1)]
-        scope.nested += _write_block("message", title, [*inner.nested, *_write_block("oneof", "value", lines)])
+        scope.nested += _write_block("message", title, [*inner_scope.nested, *_write_block("oneof", "value", lines)])
         puts = [_put_single(alternative, kind) for alternative, kind in zip(names, kinds, strict=True)]
 
         choose = self.avro.compile_choice(members)
 
         def fill(message: Any, value: Any) -> None:
-            at, value = choose(value)
-            puts[at](message, value)
+            number, value = choose(value)
+            puts[number](message, value)
 
-        return _Kind(inner.path, fill=fill)
+        return _Kind(inner_scope.path, fill=fill)
 
-    def _logical(self, node: Mapping[str, Any]) -> _Kind | None:
+    def _compile_logical(self, node: Mapping[str, Any]) -> _Kind | None:
         kind = node["type"]
         logical = node.get("logicalType")
         if logical == "decimal":

@@ -96,7 +96,7 @@ def _find_built_in(names: set[str]) -> dict[str, FileDescriptorProto]:
             file = descriptor_pool.Default().FindFileByName(name)
         except KeyError:
             continue
-        built_in |= _find_built_in({other.name for other in file.dependencies})
+        built_in |= _find_built_in({dependency.name for dependency in file.dependencies})
         built_in[name] = FileDescriptorProto.FromString(file.serialized_pb)
     return built_in
 

@@ -35,7 +35,7 @@ from kafka_s3_platform.status.topic import find_newest_closed_hour
 from kafka_s3_platform.store.index import IndexSnapshot
 from kafka_s3_platform.text import count_noun
 from kafka_s3_platform.upkeep.compact.days import list_day_hours
-from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, list_grid_days, sketch_hours
+from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, find_hour_states, list_grid_days
 
 RISK_CHECK = "at_risk"
 SILENT_METADATA = "does_not_answer"
@@ -146,12 +146,12 @@ Row = tuple[date, Sequence[HourState]]
 def draw_hours(
     topic: TopicAssets, snapshot: IndexSnapshot, now: datetime, at_risk: tuple[datetime, datetime] | None
 ) -> str:
-    """Return Markdown of the last days of a topic, the newest first. `at_risk` is as in `state_hours`."""
+    """Return Markdown of the last days of a topic, the newest first. `at_risk` is as in `describe_hours`."""
     zone = ZoneInfo(topic.config.layout.timezone)
     days = list_grid_days(snapshot, PICTURE_DAYS, zone, now, topic.config.archive.start_hour)
     by_day = {day: list_day_hours(day, zone) for day in days}
     hours = [hour for hours_of_day in by_day.values() for hour in hours_of_day]
-    states = iter(sketch_hours(snapshot, hours, topic.lateness, now, at_risk))
+    states = iter(find_hour_states(snapshot, hours, topic.lateness, now, at_risk))
     rows = [(day, [next(states) for _ in hours_of_day]) for day, hours_of_day in by_day.items()]
     return render_picture(rows[::-1], topic.config.layout.timezone)
 

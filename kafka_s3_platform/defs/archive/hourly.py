@@ -24,7 +24,7 @@ from kafka_s3_platform.defs.run_config import make_plain_schema, read_config
 from kafka_s3_platform.defs.topic import TopicAssets, make_topic_assets
 from kafka_s3_platform.errors import PlatformError, TransientError
 from kafka_s3_platform.instance.names import make_op_name
-from kafka_s3_platform.spark.progress import Snapshot, tell_watchers
+from kafka_s3_platform.spark.progress import Snapshot, call_watchers
 from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.text import count_noun
 
@@ -226,7 +226,7 @@ class _HourlyRun:
         key = topic.key("hourly")
         for number, hour in enumerate(report.hours, 1):
             counted = f"{number:,} of {len(report.hours):,} hours"
-            tell_watchers(Snapshot(f"tell Dagster of {topic.topic}", number, len(report.hours), counted))
+            call_watchers(Snapshot(f"tell Dagster of {topic.topic}", number, len(report.hours), counted))
             if hour.hour < topic.start_hour:
                 continue
             partition_key = topic.hours.key(hour.hour)

@@ -50,7 +50,7 @@ def request_hours(
         tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
         return
     runs = requests.list_unfinished(key)
-    due, lost = backlog.within_reach(_find_due_hours(topic, backlog, runs, shown))
+    due, lost = backlog.select_due_hours(_find_due_hours(topic, backlog, runs, shown))
     if lost:
         tick.tell(_describe_lost(topic, len(lost)))
     offered = [hour for hour in due if hour >= topic.first_offered]

@@ -150,7 +150,7 @@ def _find_picked_windows(topic: TopicAssets, what: WhatConfig) -> Iterator[tuple
     hours, days = find_restorable_windows(topic.config)
     for name, windows, texts in (("what.hours", hours, what.hours), ("what.days", days, what.days)):
         for text in texts:
-            key = text if windows.names(text) else _find_chunk(name, windows, topic, text)
+            key = text if windows.is_key(text) else _find_chunk(name, windows, topic, text)
             yield windows.start(key), windows.end(key)
 
 

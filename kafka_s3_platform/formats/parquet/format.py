@@ -76,7 +76,7 @@ class ParquetValues:
             column = column.storage
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        definition = self._avro.resolved(node)
+        definition = self._avro.resolve(node)
         if isinstance(definition, list):
             return self._of_union(column, definition)
         nulls = column.is_null().to_pylist() if column.null_count else None
@@ -104,7 +104,7 @@ class ParquetValues:
         members = {field.name: column.field(at) for at, field in enumerate(column.type)} if _is_struct(column) else {}
         if not others or len(members) != len(others) or not all(map(MEMBER.fullmatch, members)):
             raise ValueError(f"a column of type {column.type} is no union of {len(others)} types")
-        names = [get_branch_name(self._avro.resolved(branch)) for branch in others]
+        names = [get_branch_name(self._avro.resolve(branch)) for branch in others]
         columns = [self._values(members[f"member{at}"], branch) for at, branch in enumerate(others)]
         rows = zip(*columns, strict=True)
         picked = [next(((name, v) for name, v in zip(names, row, strict=True) if v is not None), None) for row in rows]

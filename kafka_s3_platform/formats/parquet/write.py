@@ -69,7 +69,7 @@ class ArrowColumns:
             raise UnwritableSchemaError(
                 f"the schema comes to more than {MAX_SCHEMA_PLACES:,} columns, with its types written out"
             )
-        definition = self._avro.resolved(node)
+        definition = self._avro.resolve(node)
         if isinstance(definition, list):
             return self._union(definition)
         match definition["type"]:

@@ -293,7 +293,7 @@ def make_foreign_plan(
     # First the check that names a topic or a kafka partition: its error is more exact.
     check_listing(listing, listed, sent, request.kafka_partitions)
     if sent is None and not listed:
-        raise PreflightError(f"there is no object to restore: {listing.searched()}. {_CORRECT}")
+        raise PreflightError(f"there is no object to restore: {listing.describe_search()}. {_CORRECT}")
     unsent = Unsent(tuple(listed), ()) if sent is None else sent.unsent(listed)
     chosen, notes = _choose_objects(request.config, unsent.objects, times)
     numbers = None if request.kafka_partitions is None else set(request.kafka_partitions)
@@ -331,10 +331,13 @@ def check_listing(
     topics = {topic for topic, _ in streams}
     numbers = {number for _, number in streams}
     if missing := [topic for topic in scanned.named if topic not in topics]:
-        raise PreflightError(f"no object of topic {', '.join(missing)} is there: {scanned.searched()}. {_CORRECT}")
+        raise PreflightError(
+            f"no object of topic {', '.join(missing)} is there: {scanned.describe_search()}. {_CORRECT}"
+        )
     if missing_numbers := sorted(set(kafka_partitions or ()) - numbers):
         raise PreflightError(
-            f"no object of kafka partition {', '.join(map(str, missing_numbers))} is there: {scanned.searched()}. "
+            f"no object of kafka partition {', '.join(map(str, missing_numbers))} is there: "
+            f"{scanned.describe_search()}. "
             f"There are objects of {', '.join(map(str, sorted(numbers))) or 'none'}"
         )
 

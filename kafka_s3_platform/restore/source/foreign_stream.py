@@ -161,7 +161,7 @@ class WantedRecords:
     def facts(self) -> ReadFacts:
         """What was left out and is missing so far, and sentences about the records."""
         report = self._stream.report
-        notes = replace(report, skipped_objects=[], skipped_records=[]).notes(self._task.config)
+        notes = replace(report, skipped_objects=[], skipped_records=[]).list_notes(self._task.config)
         return ReadFacts(
             skipped=(*report.skipped_objects, *report.skipped_records),
             skipped_count=report.skipped_object_count + report.skipped_record_count,

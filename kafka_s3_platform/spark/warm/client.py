@@ -24,18 +24,18 @@ from kafka_s3_platform.spark.warm.wire import (
 )
 
 GREETING_SECONDS = 10.0
-"""How long a server may show no sign of life before a run uses a session of its own. It answers in milliseconds."""
+"""Silence of a server after which a run uses a session of its own. A server answers in milliseconds."""
 
 START_SECONDS = 120.0
-"""How long the session of a server that lives may take to start."""
+"""The longest time that the session of a live server may take to start."""
 
 
 class NoWarmSparkError(Exception):
-    """There is no warm Spark to use. The text says why."""
+    """There is no warm Spark to use. The text has the reason."""
 
 
 class SparkTaskError(RuntimeError):
-    """A task failed by an error that is none of the platform's, or with its Python worker. The text is Spark's."""
+    """A task raised an error that is not the platform's, or its Python worker died. The text is Spark's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class WarmSpark:
     peer: Peer
     """The connection of the greeting. While it is open, the server has a client."""
     pid: int
-    """The server's process. Of the socket, the kernel knows the process that made it, which has ended."""
+    """The server's process id. The kernel knows only the process that made the socket, which has ended."""
     at_once: int
-    """How many tasks a run has under way at most."""
+    """The greatest number of a run's tasks at once."""
 
 
 def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
-    """Find the warm Spark that this process would start. If there is none, start it with `launch`, if that is given.
+    """Connect to the warm Spark with this process's identity. If there is none, start it with `launch`, unless None.
 
     Raises NoWarmSparkError.
     """
     try:
-        return _greet_own(launch)
+        return _greet_or_launch(launch)
     except FileNotFoundError as err:
         raise NoWarmSparkError(f"none was started: {err.filename} is missing") from err
     except PeerGoneError as err:
@@ -66,7 +66,7 @@ def find_warm_spark(launch: Callable[[], None] | None) -> WarmSpark:
         raise NoWarmSparkError(str(err)) from err
 
 
-def _greet_own(launch: Callable[[], None] | None) -> WarmSpark:
+def _greet_or_launch(launch: Callable[[], None] | None) -> WarmSpark:
     folder = find_folder()
     path = find_socket(folder, identify_process())
     try:
@@ -85,9 +85,9 @@ def greet_server(path: Path, silence_seconds: float = GREETING_SECONDS) -> WarmS
     Raises PeerGoneError, and NoWarmSparkError if its session does not start.
     """
     peer = connect(path)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
-        while time.monotonic() - begun < START_SECONDS:
+        while time.monotonic() - started_at < START_SECONDS:
             kind, body = peer.receive(silence_seconds)
             if kind is FrameKind.READY:
                 pid, at_once = body.split()
@@ -114,17 +114,17 @@ class WarmRunner(GroupingRunner):
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         if not tasks:
             return
-        under_way = _UnderWay(self._warm)
-        run_task = partial(under_way.run_task, function)
-        yield from run_in_threads(run_task, tasks, self.at_once(max_concurrent), under_way.cancel)
+        running_tasks = _RunningTasks(self._warm)
+        run_task = partial(running_tasks.run_task, function)
+        yield from run_in_threads(run_task, tasks, self.at_once(max_concurrent), running_tasks.cancel)
 
     def at_once(self, max_concurrent: int) -> int:
         """Return this machine's number of cores at most, as in a session of the run's own."""
         return min(max_concurrent, self._warm.at_once)
 
 
-class _UnderWay:
-    """The tasks of one call that are under way, by their connections."""
+class _RunningTasks:
+    """The running tasks of one call. Each has a connection to the server."""
 
     def __init__(self, warm: WarmSpark) -> None:
         self._warm = warm
@@ -145,7 +145,7 @@ class _UnderWay:
         return outcome.unwrap()
 
     def cancel(self) -> None:
-        """Ask the server to cancel what is under way. It answers when that is done."""
+        """Ask the server to cancel the running tasks. It answers each of them when that is done."""
         with self._lock:
             self._is_cancelled = True
             for peer in self._peers:

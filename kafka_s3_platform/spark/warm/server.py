@@ -30,10 +30,10 @@ from kafka_s3_platform.spark.warm.wire import (
     Peer,
     PeerGoneError,
     connect,
+    delete_unread_variables,
     find_folder,
     find_log,
     find_socket,
-    forget_unread,
     identify_process,
     refuse_foreign_folder,
 )
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 5.0
-"""For how long an answer of the JVM shows that it lives."""
+"""Age of the JVM's last answer from which the JVM counts as not answering."""
 
 END_SECONDS = 10.0
-"""How long the JVM may take to end."""
+"""The longest time that the JVM may take to end."""
 
-TOLD_SECONDS = 5.0
-"""How long a server that could not start stays, to say why."""
+FAILED_SERVER_SECONDS = 5.0
+"""Time for which a server that could not start stays, to send clients the reason."""
 
 
 class WarmServer:
-    """Serves a session until it is not used, is replaced or told to end, or its JVM dies."""
+    """Serves a session until nobody uses it, another server replaces it, a signal ends it, or its JVM dies."""
 
     def __init__(self, listener: socket.socket, path: Path, idle_seconds: float) -> None:
         self._listener = listener
@@ -72,7 +72,7 @@ class WarmServer:
         self._used = self._answered = time.monotonic()
 
     def serve(self, start: "Callable[[], tuple[SparkSession, int]]") -> None:
-        """Start the session, and serve it to the end. `start` returns it, and how many tasks run at once."""
+        """Start the session, and serve it to the end. `start` returns it, and the number of tasks that run at once."""
         signal.signal(signal.SIGTERM, lambda *_: self._ending.set())
         threading.Thread(target=self._accept, daemon=True).start()
         try:
@@ -81,13 +81,13 @@ class WarmServer:
             logger.error("warm Spark: %s", err)  # noqa: TRY400 - the message says all
             self._failure = str(err)
             self._started.set()
-            self._ending.wait(TOLD_SECONDS)
+            self._ending.wait(FAILED_SERVER_SECONDS)
             self._unlink()
             return
         self._context = session.sparkContext
         jvm: subprocess.Popen[bytes] = self._context._gateway.proc  # noqa: SLF001 - nothing else tells when it ends
         self._answered = self._used = time.monotonic()
-        for watch in (lambda: self._end_with(jvm), self._ask_jvm):
+        for watch in (lambda: self._end_after_jvm(jvm), self._probe_jvm):
             threading.Thread(target=watch, daemon=True).start()
         self._started.set()
         logger.info("warm Spark: ready in process %d, its JVM is process %d", os.getpid(), jvm.pid)
@@ -96,20 +96,20 @@ class WarmServer:
         _end_session(session, jvm)
 
     def _await_end(self) -> None:
-        why = None
-        while why is None:
-            why = "it was told to" if self._ending.wait(BEAT_SECONDS) else self._begin_end()
-        logger.info("warm Spark: ends, since %s", why)
+        reason = None
+        while reason is None:
+            reason = "a signal ended it" if self._ending.wait(BEAT_SECONDS) else self._begin_end()
+        logger.info("warm Spark: ends: %s", reason)
 
     def _begin_end(self) -> str | None:
-        """Return why the server ends now, None if it does not. It leaves no client alone, and greets none then."""
+        """Return the reason to end now, None to go on. With a client it goes on. Once it ends, it greets no other."""
         with self._lock:
-            why = None if self._clients else self._find_end()
-            if why is not None:
+            reason = None if self._clients else self._find_end_reason()
+            if reason is not None:
                 self._ending.set()
-            return why
+            return reason
 
-    def _find_end(self) -> str | None:
+    def _find_end_reason(self) -> str | None:
         idle = time.monotonic() - self._used
         if self._retired:
             return "another one takes its place"
@@ -127,8 +127,8 @@ class WarmServer:
         if self._is_reachable():
             self._path.unlink(missing_ok=True)
 
-    def _end_with(self, jvm: "subprocess.Popen[bytes]") -> None:
-        """End at once when the JVM does: then clients are told, and new ones start another."""
+    def _end_after_jvm(self, jvm: "subprocess.Popen[bytes]") -> None:
+        """Wait for the JVM's end, then end this process: clients notice, and new clients start another server."""
         status = jvm.wait()
         if self._ending.is_set():
             return
@@ -136,8 +136,8 @@ class WarmServer:
         self._unlink()
         os._exit(1)
 
-    def _ask_jvm(self) -> None:
-        """Ask the JVM again and again. While it is suspended, no client gets a sign of life."""
+    def _probe_jvm(self) -> None:
+        """Call the JVM in a loop, and note the time of its answers. While it is suspended, clients get no heartbeat."""
         while not self._ending.wait(BEAT_SECONDS):
             self._context._jvm.System.nanoTime()  # noqa: SLF001 - any call will do
             self._answered = time.monotonic()
@@ -171,7 +171,7 @@ class WarmServer:
                 elif kind is FrameKind.TASK:
                     self._run_task(peer, body)
         except PeerGoneError:
-            pass  # it has all that it wanted, or its task is cancelled
+            pass  # the client has its result, or its task is cancelled
         finally:
             with self._lock:
                 self._clients -= 1
@@ -189,7 +189,7 @@ class WarmServer:
         peer.send(FrameKind.READY, f"{os.getpid()} {self._at_once}".encode())
 
     def _run_task(self, peer: Peer, pickled: bytes) -> None:
-        """Run a task. Cancel it when the client goes, or says that it wants no more."""
+        """Run a task. Cancel it when the client ends the connection, or its sending side."""
         from pyspark import InheritableThread
 
         group = uuid4().hex
@@ -208,9 +208,9 @@ class WarmServer:
                 job.join(BEAT_SECONDS)
 
     def _run_job(self, peer: Peer, sending: threading.Lock, group: str, pickled: bytes) -> None:
-        """Run the task as a Spark job of its own, and send what comes of it.
+        """Run the task as a Spark job of its own, and send its result or its error.
 
-        What Spark itself did not survive is not sent: the end of the connection tells the client.
+        If Spark itself has died, nothing is sent: the end of the connection shows it to the client.
         """
         from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -241,10 +241,10 @@ def _end_session(session: "SparkSession", jvm: "subprocess.Popen[bytes]") -> Non
 
 
 ALIVE_SECONDS = 5.0
-"""How long a server may take to show that it lives, before another one takes its socket."""
+"""Silence of a server after which another one takes its socket."""
 
 LAUNCH_SECONDS = 60.0
-"""How long the socket may take to be there."""
+"""The longest time until a new server's socket exists."""
 
 # Python imports from the working directory first, where somebody may have left a module: not from there.
 _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {} as main; main()"
@@ -253,17 +253,17 @@ _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from {} import {}
 def launch_server(main: Callable[[], None]) -> None:
     """Run a function of a module, which calls `become_server`, in a process of its own. Wait for its socket.
 
-    Raises OSError with what it printed.
+    Raises OSError with the output of that process.
     """
     command = [sys.executable, "-c", _MAIN.format(main.__module__, main.__qualname__)]
     try:
-        ended = subprocess.run(
+        finished = subprocess.run(
             command, capture_output=True, text=True, check=False, start_new_session=True, timeout=LAUNCH_SECONDS
         )
     except subprocess.TimeoutExpired as err:
         raise OSError(f"its process did not make a socket in {LAUNCH_SECONDS:g} s") from err
-    if ended.returncode:
-        raise OSError(f"its process ended with status {ended.returncode}: {ended.stderr.strip()[-2000:]}")
+    if finished.returncode:
+        raise OSError(f"its process ended with status {finished.returncode}: {finished.stderr.strip()[-2000:]}")
 
 
 def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds: float) -> None:
@@ -278,23 +278,26 @@ def become_server(start: "Callable[[], tuple[SparkSession, int]]", idle_seconds:
     refuse_foreign_folder(folder)
     path = find_socket(folder, identity)
     with _lock(folder):
-        if _is_served(path):
+        if _has_live_server(path):
             return
         _remove_dead(folder)
         listener = _listen(path)
     if os.fork():
         return
     _detach(find_log(path))
-    forget_unread()
+    delete_unread_variables()
     threading.Thread(target=retire_servers, args=(folder, identity, path), daemon=True).start()
     WarmServer(listener, path, idle_seconds).serve(start)
 
 
-def retire_servers(folder: Path, identity: Identity, but: Path | None = None) -> int:
-    """Tell the servers of the same place, of any version, to end with their last client. Return how many were told."""
+def retire_servers(folder: Path, identity: Identity, own_path: Path | None = None) -> int:
+    """Send RETIRE to the servers of the same place, of any version. Return their number.
+
+    Each ends with its last client.
+    """
     count = 0
     for path in folder.glob(f"{identity.place}-*.sock"):
-        if path == but:
+        if path == own_path:
             continue
         try:
             with connect(path) as peer:
@@ -303,22 +306,22 @@ def retire_servers(folder: Path, identity: Identity, but: Path | None = None) ->
                 while True:
                     peer.receive(SILENCE_SECONDS)
         except PeerGoneError:
-            continue  # it was told, or is gone
+            continue  # it ends, or is gone
     return count
 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Let one process at a time make its socket in the folder."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def _is_served(path: Path) -> bool:
+def _has_live_server(path: Path) -> bool:
     try:
         with connect(path) as peer:
             kind, _ = peer.receive(ALIVE_SECONDS)
@@ -341,7 +344,7 @@ def _remove_dead(folder: Path) -> None:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Listen on a socket that takes the place of one which nobody serves, or a suspended server."""
+    """Listen on a socket at `path`. It replaces the socket of a dead or suspended server."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     temporary = path.with_suffix(f".{os.getpid()}")
     listener.bind(str(temporary))
@@ -351,12 +354,12 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _detach(log: Path) -> None:
-    """Print to the log, and read nothing: whoever started this process waits for the end of its output."""
-    opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, standard in ((nothing, 0), (opened, 1), (opened, 2)):
+    """Redirect this process's output to the log: the process that started it waits for the end of the old output."""
+    log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    null_descriptor = os.open(os.devnull, os.O_RDONLY)
+    for source, standard in ((null_descriptor, 0), (log_descriptor, 1), (log_descriptor, 2)):
         os.dup2(source, standard)
-    os.close(opened)
-    os.close(nothing)
+    os.close(log_descriptor)
+    os.close(null_descriptor)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("kafka_s3_platform").setLevel(logging.INFO)

@@ -1,10 +1,10 @@
 """Finds a warm Spark, and exchanges frames with it, each of a kind and a length.
 
-Its socket is in a folder of the user's, and has a name made of everything that its tasks read. A client uses only the
-one whose name it would have given.
+Its socket is in a folder of the user's, and its name is a digest of everything that its tasks read. A client computes
+the same digest for itself, and uses only the socket of that name.
 
 A task comes pickled, which is code: whoever can connect can run code as this user. So nobody else can. The folder is
-closed to others, and each side asks the kernel whose process the other is.
+closed to others, and each side asks the kernel for the user of the other process.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ UNREAD_PREFIXES = (
     *("DAGSTER_", environment.LOCAL_PREFIX, "SSH_", "XDG_SESSION_", "PYTEST_"),
     *("TERM_", "TMUX", "VTE_", "ITERM_", "KITTY_", "GNOME_TERMINAL_", "KONSOLE_", "ALACRITTY_", "VSCODE_"),
 )
-"""Variables that begin so are not seen either. Every other one counts: libraries and plug-ins read what they like."""
+"""Prefixes of other variables that no task sees. Every other variable counts: libraries and plug-ins may read any."""
 
 
 @dataclass(frozen=True)
@@ -59,30 +59,30 @@ class Identity:
     It stays when something is installed anew.
     """
     version: str
-    """Digest of what is installed, of Spark's properties, and of which folder has the working directory's name now."""
+    """Digest of the installed packages, of Spark's properties, and of the inode of the working directory."""
 
 
 def identify_process(env: Mapping[str, str] = os.environ) -> Identity:
     """Return the identity of the warm Spark that this process would start."""
-    read = {name: value for name, value in env.items() if is_read(name)}
+    read_variables = {name: value for name, value in env.items() if may_be_read(name)}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
-    place = [sorted(read.items()), limits, os.nice(0), str(Path.cwd()), sys.executable]
-    return Identity(_digest(json.dumps(place).encode()), _digest(*_read_installed(env)))
+    place = [sorted(read_variables.items()), limits, os.nice(0), str(Path.cwd()), sys.executable]
+    return Identity(_digest(json.dumps(place).encode()), _digest(*_list_installation(env)))
 
 
-def is_read(variable: str) -> bool:
-    """Whether a task may read this environment variable."""
+def may_be_read(variable: str) -> bool:
+    """Return True if a task may read this environment variable."""
     return variable not in UNREAD and not variable.startswith(UNREAD_PREFIXES)
 
 
-def forget_unread() -> None:
-    """Take the variables that no task sees out of this process's environment: they are those of its first client."""
+def delete_unread_variables() -> None:
+    """Delete the variables that no task sees from this process's environment: they belong to its first client."""
     for name in [*os.environ]:
-        if not is_read(name):
+        if not may_be_read(name):
             del os.environ[name]
 
 
-def _read_installed(env: Mapping[str, str]) -> Iterator[bytes]:
+def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
     yield sys.version.encode()
     # a server stays in its folder when that is renamed, and another one gets the name
     folder = Path.cwd().stat()
@@ -108,7 +108,7 @@ def _list_settings(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _describe_java(env: Mapping[str, str]) -> str:
-    """Tell which Java it is without starting it: the file, its size and its time."""
+    """Describe the Java without starting it: the file, its size and its time."""
     home = env.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
     if java is None:
@@ -118,7 +118,7 @@ def _describe_java(env: Mapping[str, str]) -> str:
 
 
 def _digest(*parts: bytes) -> str:
-    """Digest the parts. Each is told with its length, so that they cannot run into each other."""
+    """Digest the parts, each with its length: so two lists of parts with the same bytes have two digests."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         digest.update(len(part).to_bytes(8, "big"))
@@ -127,10 +127,10 @@ def _digest(*parts: bytes) -> str:
 
 
 SILENCE_SECONDS = 30.0
-"""After how long without a sign of life the other side counts as gone: it is suspended, or its JVM is."""
+"""Silence after which the other side counts as gone: it is suspended, or its JVM is."""
 
 BEAT_SECONDS = 1.0
-"""How often a server shows that it lives, to a client that waits."""
+"""Time between two heartbeats of a server to a client that waits."""
 
 MAX_FRAME = 1 << 30
 """The longest body of a frame: Spark's own limit of the results of a job (`spark.driver.maxResultSize`)."""
@@ -142,17 +142,17 @@ _PEER = struct.Struct("3i")
 
 
 class FrameKind(IntEnum):
-    """What a frame says."""
+    """The kind of a frame."""
 
     BEAT = 0
     READY = 1
-    """The session is there. The body is the server's process id, and how many tasks a run has under way at most."""
+    """The session has started. The body is the server's process id, and the most tasks of a run at once."""
     TASK = 2
     RETIRE = 3
     """Another server takes this one's place: end with the last client."""
     RESULT = 4
     FAILED = 5
-    """The body is what Spark said."""
+    """The body is Spark's error."""
 
 
 class PeerGoneError(Exception):
@@ -167,12 +167,12 @@ class ForeignFolderError(OSError):
 class Peer:
     """One end of a connection. Only processes of this user get one."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket = connected
-        made_by, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if uid != os.geteuid():
-            connected.close()
-            raise PeerGoneError(f"process {made_by} at the other end is of user {uid}, not of {os.geteuid()}")
+            connection.close()
+            raise PeerGoneError(f"process {pid} at the other end is of user {uid}, not of {os.geteuid()}")
 
     def send(self, kind: FrameKind, body: bytes = b"") -> None:
         """Send a frame.
@@ -189,7 +189,7 @@ class Peer:
             raise PeerGoneError(str(err)) from err
 
     def receive(self, seconds: float | None = None) -> tuple[FrameKind, bytes]:
-        """Receive the next frame. Wait for each part of it for so many seconds, or without an end.
+        """Receive the next frame. Wait at most `seconds` for each part of it, or for ever if None.
 
         Raises PeerGoneError.
         """
@@ -207,13 +207,13 @@ class Peer:
             self._socket.settimeout(None)
 
     def is_readable(self, seconds: float) -> bool:
-        """Whether something comes within so many seconds: a frame, or the end."""
+        """Return True if a frame, or the end of the connection, comes within `seconds`."""
         poll = select.poll()  # `select.select` knows no more than 1,024 files
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     def end_sending(self) -> None:
-        """Tell the other side that nothing more comes. What it sends can still be received."""
+        """Close the sending direction. Frames of the other side can still be received."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -248,14 +248,14 @@ def connect(path: Path) -> Peer:
     Raises:
         PeerGoneError: none listens there, or it is another user's.
     """
-    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connected.settimeout(SILENCE_SECONDS)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(SILENCE_SECONDS)
     try:
-        connected.connect(str(path))
+        connection.connect(str(path))
     except OSError as err:
-        connected.close()
+        connection.close()
         raise PeerGoneError(f"{path}: {err.strerror or err}") from err
-    return Peer(connected)
+    return Peer(connection)
 
 
 def find_folder(env: Mapping[str, str] = os.environ) -> Path:
@@ -270,7 +270,7 @@ def find_socket(folder: Path, identity: Identity) -> Path:
 
 
 def find_log(path: Path) -> Path:
-    """Return the file of what the server of a socket and its JVM print."""
+    """Return the file with the output of the socket's server and its JVM."""
     return path.with_suffix(".log")
 
 

@@ -126,12 +126,12 @@ def list_due_days(snapshot: IndexSnapshot, zone: ZoneInfo, lateness: timedelta, 
     segment's timezone and in `zone`, the connector's.
     """
     days = {(find_day(c), c.zone) for c in snapshot.list_chunks(SegmentFilter(chunk="hourly")) if is_mergeable(c)}
-    ended = now - lateness
+    latest_end = now - lateness
     return sorted(
         {
             d
             for d, segment_zone in days
-            if d is not None and max(find_day_end(d, segment_zone), find_day_end(d, zone)) <= ended
+            if d is not None and max(find_day_end(d, segment_zone), find_day_end(d, zone)) <= latest_end
         }
     )
 

@@ -59,7 +59,7 @@ class MergeResult:
 
 @dataclass(frozen=True)
 class FailedMerge:
-    """A merge without a commit."""
+    """A merge that failed. Nothing of it is committed."""
 
     error: PlatformError
 
@@ -78,14 +78,14 @@ def try_merges(group: MergeGroup, attempt: Attempt) -> tuple[int, list[MergeResu
     A transient error is raised while Spark tries the task again, if there is no other in the group. In a group it is
     the merge's result: the run tries it again alone.
     """
-    return group.number, [_try_merge(task, attempt, alone=len(group.tasks) == 1) for task in group.tasks]
+    return group.number, [_try_merge(task, attempt, is_alone=len(group.tasks) == 1) for task in group.tasks]
 
 
-def _try_merge(task: MergeTask, attempt: Attempt, *, alone: bool) -> MergeResult | FailedMerge:
+def _try_merge(task: MergeTask, attempt: Attempt, *, is_alone: bool) -> MergeResult | FailedMerge:
     try:
         return merge_segments(task, attempt)
     except TransientError as err:
-        if alone and not attempt.is_last:
+        if is_alone and not attempt.is_last:
             raise
         return FailedMerge(err)
     except PermanentError as err:
@@ -101,43 +101,44 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
     store = ObjectStore(task.store)
     inputs = task.merge.inputs
     sources = [MergeSource(s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
-    late = _LateCounts(inputs)
+    late_counts = _LateCounts(inputs)
     with SegmentUploads() as uploads:
         closed = ClosedSegments(uploads)
         with SegmentWriters(task.target(attempt), store, closed) as out:
             for records in merge_by_offset(sources):
                 batch = ConnectBatch.of(records)
-                out.write(BucketPart(task.bucket, batch, batch.timestamps, late.up_to(records)))
+                out.write(BucketPart(task.bucket, batch, batch.timestamps, late_counts.up_to(records)))
             out.close()
-        written = closed.collect()
-    _check_output(task, written)
-    return MergeResult(task.merge, tuple(written))
+        segments = closed.collect()
+    _check_output(task, segments)
+    return MergeResult(task.merge, tuple(segments))
 
 
 class _LateCounts:
-    """Late records are counted by segment: each input's count goes with its first record."""
+    """Assigns each input segment's count of late records to the batch with the segment's first record."""
 
     def __init__(self, inputs: Sequence[Segment]) -> None:
         self._waiting = sorted(((s.start_offset, s.late_count) for s in inputs), reverse=True)
 
     def up_to(self, batch: pa.RecordBatch) -> int:
-        """Late records of the inputs that begin in `batch`."""
-        return sum(self._begun(batch.column("offset")[-1].as_py()))
+        """Return the number of late records of the inputs that begin in `batch`, or before it and were not counted."""
+        return sum(self._pop_counts(batch.column("offset")[-1].as_py()))
 
-    def _begun(self, last_offset: int) -> Iterator[int]:
+    def _pop_counts(self, last_offset: int) -> Iterator[int]:
         while self._waiting and self._waiting[-1][0] <= last_offset:
             yield self._waiting.pop()[1]
 
 
-def _check_output(task: MergeTask, written: Sequence[Segment]) -> None:
+def _check_output(task: MergeTask, segments: Sequence[Segment]) -> None:
     """Check that the outputs add up to the inputs."""
     inputs = task.merge.inputs
     for name in ("record_count", "record_bytes", "late_count"):
-        had = sum(getattr(s, name) for s in inputs)
-        has = sum(getattr(s, name) for s in written)
-        if had != has:
+        input_sum = sum(getattr(s, name) for s in inputs)
+        output_sum = sum(getattr(s, name) for s in segments)
+        if input_sum != output_sum:
             raise IntegrityError(
                 f"{task.writer.topic}-{task.merge.kafka_partition}, day {task.bucket.encoded_partition}: {name} of the "
-                f"{len(inputs)} inputs is {had}, of the {len(written)} daily segments {has}. This is a defect of the "
+                f"{len(inputs)} inputs is {input_sum}, of the {len(segments)} daily segments {output_sum}. This is a "
+                f"defect of the "
                 f"platform; nothing was committed"
             )

@@ -78,15 +78,15 @@ def plan_day(segments: Sequence[Segment], day: date, daily_segment_bytes: int) -
     connector's was changed, a day of either is another span of time. A segment stays unless it `is_mergeable`.
     """
     mergeable = filter(is_mergeable, select_day_segments(segments, day))
-    ours = sorted(mergeable, key=lambda s: (*_merge_key(s), s.start_offset, s.end_offset))
+    day_segments = sorted(mergeable, key=lambda s: (*_get_merge_key(s), s.start_offset, s.end_offset))
     merges: list[Merge] = []
-    for _, group in groupby(ours, key=_merge_key):
+    for _, group in groupby(day_segments, key=_get_merge_key):
         for run in _split_runs(list(group), daily_segment_bytes):
             merges += _split_merges(run, daily_segment_bytes)
     return merges
 
 
-def _merge_key(segment: Segment) -> tuple[int, str]:
+def _get_merge_key(segment: Segment) -> tuple[int, str]:
     return segment.kafka_partition, segment.zone.key
 
 
@@ -139,13 +139,13 @@ def _split_merges(run: Sequence[Segment], daily_segment_bytes: int) -> Iterator[
     """Assign each cluster of overlapping segments to the output in whose share of the bytes its middle lies."""
     total = max(1, sum(s.size for s in run))
     share = total / max(1, round(total / daily_segment_bytes))
-    dealt: dict[int, list[Segment]] = {}
-    before = 0
+    inputs_by_output: dict[int, list[Segment]] = {}
+    bytes_before = 0
     for cluster in cluster_overlaps(run):
         size = sum(s.size for s in cluster)
-        dealt.setdefault(int((before + size / 2) / share), []).extend(cluster)
-        before += size
-    for inputs in dealt.values():
+        inputs_by_output.setdefault(int((bytes_before + size / 2) / share), []).extend(cluster)
+        bytes_before += size
+    for inputs in inputs_by_output.values():
         if len(inputs) > 1 or inputs[0].chunk == "hourly":
             yield Merge(tuple(inputs), max(1, round(sum(s.size for s in inputs) / daily_segment_bytes)))
 
@@ -199,8 +199,8 @@ def _reserve(
     snapshot.load_states(by_topic)
     for day in sorted({request.day for requests in by_topic.values() for request in requests}):
         load_day_segments(snapshot, by_topic, day)
-    planned, failures = try_topics(by_topic, lambda topic: _plan_topic(by_topic[topic], snapshot.topic(topic)))
-    plans = {topic: topic_plans for topic, topic_plans in planned.items() if topic_plans}
+    all_plans, failures = try_topics(by_topic, lambda topic: _plan_topic(by_topic[topic], snapshot.topic(topic)))
+    plans = {topic: topic_plans for topic, topic_plans in all_plans.items() if topic_plans}
     if plans:
         runner.start()
     leases = _commit_plans(by_topic, plans, snapshot) if plans else {}

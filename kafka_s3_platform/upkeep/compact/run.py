@@ -59,17 +59,21 @@ class TopicDays:
     last: bool
 
 
-def commit_days(index: ConnectorIndex, parts: Mapping[str, TopicDays]) -> dict[str, PlatformError]:
+def commit_days(index: ConnectorIndex, topic_days: Mapping[str, TopicDays]) -> dict[str, PlatformError]:
     """Commit the days of all topics in one commit, if every input is still live and the topic's lease still held.
 
     Return the errors of skipped topics.
     """
 
     def step(snapshot: ConnectorSnapshot) -> dict[str, PlatformError]:
-        snapshot.load_states(parts)
-        for day in {merged.reserved.request.day for part in parts.values() for merged in part.days}:
-            load_day_segments(snapshot, parts, day)
-        changes, failures = try_topics(parts, lambda topic: _build_change(parts[topic], snapshot.topic(topic)))
+        snapshot.load_states(topic_days)
+        for day in {
+            merged.reserved.request.day for days_of_topic in topic_days.values() for merged in days_of_topic.days
+        }:
+            load_day_segments(snapshot, topic_days, day)
+        changes, failures = try_topics(
+            topic_days, lambda topic: _build_change(topic_days[topic], snapshot.topic(topic))
+        )
         pending = {topic: change for topic, change in changes.items() if change is not None}
         if pending:
             snapshot.commit(pending)
@@ -78,41 +82,41 @@ def commit_days(index: ConnectorIndex, parts: Mapping[str, TopicDays]) -> dict[s
     return retry_commit(index, step)
 
 
-def _build_change(part: TopicDays, snapshot: IndexSnapshot) -> Change | None:
+def _build_change(topic_days: TopicDays, snapshot: IndexSnapshot) -> Change | None:
     """Return the change of the days; None if an earlier try has committed it, and only the response was lost."""
-    gone = [_find_gone(merged, snapshot) for merged in part.days]
-    if any(gone) and all(_is_committed(merged, snapshot) for merged in part.days):
+    replaced = [_find_replaced(day, snapshot) for day in topic_days.days]
+    if any(replaced) and all(_is_committed(day, snapshot) for day in topic_days.days):
         return None
-    lease = part.days[0].reserved.lease
+    lease = topic_days.days[0].reserved.lease
     lease.refuse_superseded(snapshot.state)
-    for merged, inputs in zip(part.days, gone, strict=True):
-        _refuse_replaced_inputs(merged.reserved, inputs)
+    for day, inputs in zip(topic_days.days, replaced, strict=True):
+        _refuse_replaced_inputs(day.reserved, inputs)
     return Change(
-        added=tuple(s for merged in part.days for s in merged.outputs),
-        retired=tuple(s for merged in part.days for s in merged.reserved.inputs),
-        removed=lease.end if part.last else (),
+        added=tuple(s for day in topic_days.days for s in day.outputs),
+        retired=tuple(s for day in topic_days.days for s in day.reserved.inputs),
+        removed=lease.end if topic_days.last else (),
         run_id=lease.run_id,
     )
 
 
-def _find_gone(merged: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment]:
+def _find_replaced(day: MergedDay, snapshot: IndexSnapshot) -> frozenset[Segment]:
     """Return the inputs that are no longer live."""
-    return frozenset(merged.reserved.inputs) - frozenset(read_day_segments(snapshot, merged.reserved.request.day))
+    return frozenset(day.reserved.inputs) - frozenset(read_day_segments(snapshot, day.reserved.request.day))
 
 
-def _is_committed(merged: MergedDay, snapshot: IndexSnapshot) -> bool:
+def _is_committed(day: MergedDay, snapshot: IndexSnapshot) -> bool:
     # no other run can have made these keys; a later compaction may have retired them
-    live = read_day_segments(snapshot, merged.reserved.request.day)
-    retired = read_day_segments(snapshot, merged.reserved.request.day, retired=True)
-    return collect_object_keys(merged.outputs) <= collect_object_keys((*live, *retired))
+    live = read_day_segments(snapshot, day.reserved.request.day)
+    retired = read_day_segments(snapshot, day.reserved.request.day, retired=True)
+    return collect_object_keys(day.outputs) <= collect_object_keys((*live, *retired))
 
 
-def _refuse_replaced_inputs(reserved: ReservedDay, gone: frozenset[Segment]) -> None:
-    if gone:
+def _refuse_replaced_inputs(reserved: ReservedDay, replaced: frozenset[Segment]) -> None:
+    if replaced:
         lease = reserved.lease
-        keys = ", ".join(f"'{s.key}'" for s in sorted(gone, key=lambda s: s.key)[:5])
+        keys = ", ".join(f"'{s.key}'" for s in sorted(replaced, key=lambda s: s.key)[:5])
         raise SupersededError(
-            f"{lease.uri}, topic {lease.topic}: compaction {lease.run_id} (epoch {lease.epoch}): {len(gone)} of "
+            f"{lease.uri}, topic {lease.topic}: compaction {lease.run_id} (epoch {lease.epoch}): {len(replaced)} of "
             f"its inputs were replaced meanwhile ({keys}); run it again"
         )
 
@@ -158,10 +162,10 @@ def compact_days(
     release_leases(index, run.open_leases)
     failed = {(r.topic, r.day): reserved.failures[r.topic] for r in requests if r.topic in reserved.failures}
     failed |= run.failures
-    done = [r for r in requests if (r.topic, r.day) not in failed]
+    compacted = [r for r in requests if (r.topic, r.day) not in failed]
     outcomes: dict[TopicDay, CompactReport | PlatformError] = {
         **failed,
-        **dict(_build_reports(index, done, run.merged, started)),
+        **dict(_build_reports(index, compacted, run.merged, started)),
     }
     return {(r.topic, r.day): outcomes[r.topic, r.day] for r in requests}
 
@@ -214,20 +218,20 @@ class _Run:
         self._runner = runner
         self._days = {(d.request.topic, d.request.day): _DayRun(d, len(d.merges)) for d in days}
         self._by_topic: dict[str, list[_DayRun]] = {}
-        for (topic, _), done in self._days.items():
-            self._by_topic.setdefault(topic, []).append(done)
+        for (topic, _), day_run in self._days.items():
+            self._by_topic.setdefault(topic, []).append(day_run)
         self._merged_count = 0
         self._closed: set[str] = set()
         """Topics with their last days committed, and so their leases ended."""
 
     @property
     def failures(self) -> dict[TopicDay, PlatformError]:
-        return {key: done.error for key, done in self._days.items() if done.error is not None}
+        return {key: day_run.error for key, day_run in self._days.items() if day_run.error is not None}
 
     @property
     def merged(self) -> dict[TopicDay, MergedDay]:
         """The committed days."""
-        days = {key: MergedDay(done.reserved, tuple(done.results)) for key, done in self._days.items()}
+        days = {key: MergedDay(day_run.reserved, tuple(day_run.results)) for key, day_run in self._days.items()}
         return {key: merged for key, merged in days.items() if self._days[key].is_committed}
 
     @property
@@ -236,15 +240,17 @@ class _Run:
 
     def run(self) -> None:
         """Merge and commit all. Raises errors that all topics share."""
-        tasks = [_build_task(done.reserved, merge) for done in self._days.values() for merge in done.reserved.merges]
+        tasks = [
+            _build_task(day_run.reserved, merge) for day_run in self._days.values() for merge in day_run.reserved.merges
+        ]
         if not tasks:
             return
         self._progress = Progress(logger, self._describe(), len(tasks), sum(t.merge.size for t in tasks))
         groups = deal_out(tasks, lambda t: t.merge.size + TASK_COST, self._runner.at_once(self._config.tasks_max))
         for at in range(0, len(groups), SLICE_TASKS):
-            again = self._merge(groups[at : at + SLICE_TASKS])
-            if again:
-                self._merge([(task,) for task in again])
+            retries = self._merge(groups[at : at + SLICE_TASKS])
+            if retries:
+                self._merge([(task,) for task in retries])
             self._commit()
 
     def _describe(self) -> str:
@@ -254,59 +260,61 @@ class _Run:
         return f"compact {len(self._days)} days of {len(self._by_topic)} topics of {self._config.name}"
 
     def _merge(self, groups: Sequence[tuple[MergeTask, ...]]) -> list[MergeTask]:
-        """Run the groups. Return transiently failed tasks of larger groups: each is to be tried again alone."""
-        again: list[MergeTask] = []
-        open_groups = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
-        numbered = [MergeGroup(n, group) for n, group in enumerate(open_groups) if group]
+        """Merge the groups. Return tasks of larger groups with a transient error: each is to be tried again alone."""
+        retries: list[MergeTask] = []
+        groups_left = [tuple(task for task in group if not self._days[task.topic_day].is_over) for group in groups]
+        numbered = [MergeGroup(n, group) for n, group in enumerate(groups_left) if group]
         for number, outcomes in self._runner.run(try_merges, numbered, self._config.tasks_max):
-            for task, outcome in zip(open_groups[number], outcomes, strict=True):
+            for task, outcome in zip(groups_left[number], outcomes, strict=True):
                 is_transient = isinstance(outcome, FailedMerge) and isinstance(outcome.error, TransientError)
-                if is_transient and len(open_groups[number]) > 1:
-                    again.append(task)
+                if is_transient and len(groups_left[number]) > 1:
+                    retries.append(task)
                 else:
                     self._note(task, outcome)
-        return again
+        return retries
 
     def _note(self, task: MergeTask, outcome: MergeResult | FailedMerge) -> None:
-        done = self._days[task.topic_day]
+        day_run = self._days[task.topic_day]
         if isinstance(outcome, FailedMerge):
             if isinstance(outcome.error, SHARED_ERRORS):
                 raise outcome.error
             logger.warning("%s, day %s: %s", *task.topic_day, outcome.error)
-            done.error = done.error or outcome.error
+            day_run.error = day_run.error or outcome.error
             return
         merge = outcome.merge
-        done.pending_merges -= 1
-        self._merged_count += not done.pending_merges
+        day_run.pending_merges -= 1
+        self._merged_count += not day_run.pending_merges
         record_bytes = sum(s.record_bytes for s in outcome.segments)
-        counted = f"{self._merged_count} of {len(self._days)} days"
-        self._progress.advance(merge.size, merge.record_count, record_bytes, counted)
-        done.results.append(outcome)
+        days_text = f"{self._merged_count} of {len(self._days)} days"
+        self._progress.advance(merge.size, merge.record_count, record_bytes, days_text)
+        day_run.results.append(outcome)
 
     def _commit(self) -> None:
         """Commit completely merged days. A topic with a lost lease is left out."""
-        parts: dict[str, TopicDays] = {}
+        topic_days: dict[str, TopicDays] = {}
         for topic, days in self._by_topic.items():
-            ready = [MergedDay(done.reserved, tuple(done.results)) for done in days if done.is_merged]
-            if ready:
-                parts[topic] = TopicDays(ready, last=all(done.is_merged or done.is_over for done in days))
-        failures = commit_days(self._index, parts) if parts else {}
-        for topic, part in parts.items():
-            for merged in part.days:
-                done = self._days[topic, merged.reserved.request.day]
-                done.error = failures.get(topic)
-                done.is_committed = topic not in failures
-            if part.last and topic not in failures:
+            merged_days = [MergedDay(day_run.reserved, tuple(day_run.results)) for day_run in days if day_run.is_merged]
+            if merged_days:
+                topic_days[topic] = TopicDays(
+                    merged_days, last=all(day_run.is_merged or day_run.is_over for day_run in days)
+                )
+        failures = commit_days(self._index, topic_days) if topic_days else {}
+        for topic, days_of_topic in topic_days.items():
+            for merged_day in days_of_topic.days:
+                day_run = self._days[topic, merged_day.reserved.request.day]
+                day_run.error = failures.get(topic)
+                day_run.is_committed = topic not in failures
+            if days_of_topic.last and topic not in failures:
                 self._closed.add(topic)
 
 
-def _build_task(reserved: ReservedDay, planned: Merge) -> MergeTask:
+def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
     request = reserved.request
     config = request.config
-    start = find_day_start(request.day, planned.zone)
+    start = find_day_start(request.day, merge.zone)
     return MergeTask(
         store=config.store,
-        layout=build_daily_layout(config.layout, planned.zone, planned.segment_bytes),
+        layout=build_daily_layout(config.layout, merge.zone, merge.segment_bytes),
         writer=Provenance(
             config.name,
             request.topic,
@@ -316,8 +324,8 @@ def _build_task(reserved: ReservedDay, planned: Merge) -> MergeTask:
             reserved.lease.epoch,
             index_dir=config.archive.index_dir,
         ),
-        bucket=Bucket(to_epoch_ms(start), encode_day(config.layout, planned.zone, request.day)),
-        merge=planned,
+        bucket=Bucket(to_epoch_ms(start), encode_day(config.layout, merge.zone, request.day)),
+        merge=merge,
         topic_day=(request.topic, request.day),
     )
 
@@ -340,9 +348,9 @@ def _build_reports(
         for topic in topics:
             merged_day = merged.get((topic, day))
             report = _build_report(snapshot, (topic, day), merged_day, record_count, seconds)
-            apart = snapshot.topic(topic).state.list_out_of_range(hours[0])
-            apart_count = sum(s.record_count for s in apart if any(map(s.may_hold_apart, hours)))
-            yield (topic, day), replace(report, out_of_range_count=apart_count)
+            out_of_range = snapshot.topic(topic).state.list_out_of_range(hours[0])
+            out_of_range_count = sum(s.record_count for s in out_of_range if any(map(s.may_hold_apart, hours)))
+            yield (topic, day), replace(report, out_of_range_count=out_of_range_count)
 
 
 def _build_report(

@@ -488,7 +488,7 @@ def test_a_null_of_what_is_required_and_never_null_is_refused() -> None:
 def test_what_one_thread_reads_is_not_told_of_the_other_thread_s_record() -> None:
     readers = Readers()
     slot = Slot(ConnectType("struct", fields=[Slot(ConnectType("string"), optional=True, name="a")]))
-    read = readers.record(slot)
+    read = readers.compile_record(slot)
     read({"a": "x", "more": 1}, 1)
     other = Thread(target=read, args=({"a": "y"}, 1))
     other.start()

@@ -267,5 +267,5 @@ def test_a_reader_of_the_archive_decodes_by_the_archived_schemas(lab: Lab, kind:
         found = replace(found, segments=tuple(snap.segments))
     else:
         found = replace(found, parts=tuple(EnvelopePart(config.store, segment) for segment in snap.segments))
-    table = found.decoded(None).open().to_table(columns=["value"])
+    table = found.decode_values(None).open().to_table(columns=["value"])
     assert table.column("value").to_pylist() == [*TRIPS, None]
