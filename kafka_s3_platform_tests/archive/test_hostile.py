@@ -19,9 +19,6 @@ from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
 
-pytestmark = pytest.mark.integration
-
-
 BY_FIELD: dict[str, Any] = {
     "layout": {"partitioner": "Field", "partition_fields": ("n",)},
     "records": {"value": {"format": "JSON"}},

@@ -152,7 +152,6 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
     return arrange
 
 
-@pytest.mark.integration
 def test_a_kafka_partition_added_while_a_run_plans_belongs_to_the_hour(
     lab: Lab, added_while_looking: Callable[[str], None]
 ) -> None:
@@ -166,7 +165,6 @@ def test_a_kafka_partition_added_while_a_run_plans_belongs_to_the_hour(
     assert {(f.kafka_partition, f.kafka_partition_count) for f in state.frontiers} == {(0, 2), (1, 2)}
 
 
-@pytest.mark.integration
 def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
     lab: Lab, added_while_looking: Callable[[str], None]
 ) -> None:

@@ -35,8 +35,6 @@ from kafka_s3_platform_tests.support import (
     tried,
 )
 
-pytestmark = pytest.mark.integration
-
 MINUTE = timedelta(minutes=1)
 JSON = {"value": {"format": "JSON"}}
 TEXT = {"value": {"format": "STRING"}}

@@ -11,8 +11,6 @@ from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connec
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, Sent, archived, damage_topic, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:

@@ -74,7 +74,6 @@ def test_list_tells_of_the_other_files_whatever_is_wrong_with_one(kafka_s3: Kafk
     assert kafka_s3("check", "connectors/bad.json").returncode == 1
 
 
-@pytest.mark.integration
 def test_a_run_goes_on_where_another_connectors_file_is_broken(kafka_s3: KafkaS3, lab: Lab) -> None:
     lab.create_topic()
     lab.produce([Sent()])

@@ -17,8 +17,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def topic(kafka_s3: KafkaS3, lab: Lab) -> str:

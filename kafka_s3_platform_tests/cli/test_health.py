@@ -20,8 +20,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, run, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(kafka_s3_without_spark: KafkaS3, lab: Lab) -> ConnectorConfig:

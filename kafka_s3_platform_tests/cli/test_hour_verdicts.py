@@ -27,8 +27,6 @@ from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
-pytestmark = pytest.mark.integration
-
 LATENESS = timedelta(0)
 
 

@@ -84,7 +84,6 @@ def counted(recipe: str, folder: Path) -> Any:
     return found["count"]
 
 
-@pytest.mark.integration
 def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_of_late_records(
     kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, spark: object
 ) -> None:
@@ -120,7 +119,6 @@ def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_
     check(18)
 
 
-@pytest.mark.integration
 def test_engines_see_records_out_of_range_in_a_folder_whose_name_is_another(
     kafka_s3: KafkaS3, lab: Lab, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +147,6 @@ def test_engines_see_records_out_of_range_in_a_folder_whose_name_is_another(
     assert read("c").count_rows() == 5
 
 
-@pytest.mark.integration
 @pytest.mark.long
 def test_the_script_makes_an_environment_in_which_the_query_of_last_week_runs(
     kafka_s3: KafkaS3, config: ConnectorConfig, environment: None, tmp_path: Path
@@ -176,7 +173,6 @@ def test_the_script_makes_an_environment_in_which_the_query_of_last_week_runs(
     assert (checkout / "analysis" / "bin" / "kafka-s3").exists()
 
 
-@pytest.mark.integration
 def test_files_of_a_day_or_an_hour_are_those_that_hold_it(kafka_s3: KafkaS3, config: ConnectorConfig) -> None:
     def listed(*options: str) -> list[dict[str, object]]:
         found: list[dict[str, object]] = parsed(kafka_s3("files", "c", *options, "--json"))["files"]

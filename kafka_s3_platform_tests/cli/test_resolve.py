@@ -1,14 +1,10 @@
 """`kafka-s3 resolve`: what is unresolved, and the decision about it."""
 
-import pytest
-
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import Sent, archived, snapshot
-
-pytestmark = pytest.mark.integration
 
 
 def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, lab: Lab) -> None:

@@ -24,8 +24,6 @@ from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.serving import Server, serving
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

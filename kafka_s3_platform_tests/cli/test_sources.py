@@ -42,7 +42,6 @@ def test_a_source_connector_is_refused_by_name_for_all_but_a_restore(kafka_s3: K
     assert "kafka-s3 restore c" in found.stderr
 
 
-@pytest.mark.integration
 def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     kafka_s3: KafkaS3, lab: Lab, s3_client: Any
 ) -> None:
@@ -89,7 +88,6 @@ def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
     assert "objects that others wrote tell of none" in groups.stderr
 
 
-@pytest.mark.integration
 def test_what_a_sink_has_written_in_connects_formats_is_restored_from_its_own_file(kafka_s3: KafkaS3, lab: Lab) -> None:
     lab.create_topic()
     lab.produce([Sent(b'{"n":%d}' % n, timestamp=NOON) for n in range(3)])
@@ -107,7 +105,6 @@ def test_what_a_sink_has_written_in_connects_formats_is_restored_from_its_own_fi
     assert [json.loads(value) for value in found] == [{"n": n, "by": "us"} for n in range(3)]
 
 
-@pytest.mark.integration
 def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(
     kafka_s3: KafkaS3, lab: Lab, s3_client: Any
 ) -> None:

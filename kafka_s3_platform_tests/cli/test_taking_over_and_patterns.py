@@ -23,8 +23,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, until
 from kafka_s3_platform_tests.support import Sent, produce
 
-pytestmark = pytest.mark.integration
-
 
 @contextmanager
 def code_server(kafka_s3: KafkaS3) -> Iterator[GrpcServerCodeLocationOrigin]:

@@ -35,7 +35,6 @@ def list_stored(config: ConnectorConfig) -> dict[str, str]:
     return {info.key: info.etag for info in ObjectStore(config.store).list("")}
 
 
-@pytest.mark.integration
 def test_a_dry_run_tells_what_the_next_run_does_and_changes_nothing(
     kafka_s3: KafkaS3, archived_config: ConnectorConfig
 ) -> None:
@@ -53,7 +52,6 @@ def test_a_dry_run_tells_what_the_next_run_does_and_changes_nothing(
     assert list_stored(archived_config) == stored
 
 
-@pytest.mark.integration
 def test_a_run_does_it_and_a_second_one_finds_nothing_to_do(
     kafka_s3: KafkaS3, archived_config: ConnectorConfig
 ) -> None:
@@ -83,7 +81,6 @@ def test_a_run_does_it_and_a_second_one_finds_nothing_to_do(
     assert list_stored(archived_config).keys() == kept_up.keys()
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("options", [[], ["--dry-run"]], ids=["run", "dry run"])
 def test_a_connector_that_archived_nothing_has_nothing_to_keep_up(
     kafka_s3: KafkaS3, config: ConnectorConfig, options: list[str]

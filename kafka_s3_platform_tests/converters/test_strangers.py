@@ -109,7 +109,6 @@ JSON_SCHEMAS: dict[str, tuple[Any, bytes]] = {
 
 
 @pytest.mark.parametrize("name", JSON_SCHEMAS)
-@pytest.mark.integration
 def test_a_json_schema_of_a_stranger_is_bad_records(
     name: str, register: Register, convert: Convert, framed: Framed, topic_name: str
 ) -> None:
@@ -145,7 +144,6 @@ MESSAGE = b"\0\x0a\x00"
 
 
 @pytest.mark.parametrize("name", LENT)
-@pytest.mark.integration
 def test_a_protobuf_schema_that_borrows_a_known_name_is_bad_records(
     name: str, register: Register, convert: Convert, framed: Framed, topic_name: str
 ) -> None:
@@ -175,7 +173,6 @@ def _varint(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("value", "scale"), [(b"\1", -999_990), (b"\1", -(2**31)), (b"\1", 2**31 - 1), (b"\x7f" * 1_000_000, 0)]
 )
-@pytest.mark.integration
 def test_a_decimal_of_a_stranger_is_one_bad_record(
     value: bytes, scale: int, register: Register, convert: Convert, framed: Framed, topic_name: str
 ) -> None:
@@ -187,7 +184,6 @@ def test_a_decimal_of_a_stranger_is_one_bad_record(
     assert time.process_time() - start < SECONDS
 
 
-@pytest.mark.integration
 def test_a_decimal_of_many_digits_keeps_them(
     register: Register, convert: Convert, framed: Framed, topic_name: str
 ) -> None:
@@ -198,7 +194,6 @@ def test_a_decimal_of_many_digits_keeps_them(
     assert int.from_bytes(found["t"], "big") == 10**60 + 1
 
 
-@pytest.mark.integration
 def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
     register: Register, convert: Convert, framed: Framed, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +212,6 @@ def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
     assert len(compiled) == 1
 
 
-@pytest.mark.integration
 def test_a_reason_of_a_megabyte_is_cut_where_it_is_made_and_not_copied_for_each_record(
     register: Register, convert: Convert, framed: Framed, topic_name: str
 ) -> None:
@@ -232,7 +226,6 @@ def test_a_reason_of_a_megabyte_is_cut_where_it_is_made_and_not_copied_for_each_
     assert peak < 50_000_000
 
 
-@pytest.mark.integration
 def test_what_this_machine_lacks_is_no_fault_of_a_record(
     register: Register,
     convert: Convert,

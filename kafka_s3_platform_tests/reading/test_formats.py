@@ -39,7 +39,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
 
 SOURCE = "io.confluent.connect.s3.source.S3SourceConnector"
 HOURLY = {"partitioner.class": "HourlyPartitioner", "locale": "en", "timezone": "UTC"}

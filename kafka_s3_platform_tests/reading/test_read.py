@@ -26,8 +26,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
-
 
 def test_every_record_comes_back_as_it_was(config: ConnectorConfig) -> None:
     fill(config)

@@ -25,8 +25,6 @@ from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import source_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, snapshot
 
-pytestmark = pytest.mark.integration
-
 F1: dict[str, Any] = {
     "type": "record",
     "name": "myrecord",

@@ -29,8 +29,6 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.store.rows import WRITTEN, changed, encode
 
-pytestmark = pytest.mark.integration
-
 COMMITS = 4
 
 

@@ -30,8 +30,6 @@ from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.store.servers import forget_clients
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def store(store_settings: StoreSettings) -> ObjectStore:

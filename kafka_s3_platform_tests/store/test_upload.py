@@ -16,8 +16,6 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 
-pytestmark = pytest.mark.integration
-
 PART = 5_242_880
 KEY = "topics/t/hour=01/t+0+0000000000.parquet"
 ME = Provenance("flüge", "t", "id-1", "index-1", "run-5", epoch=5, attempt=20)

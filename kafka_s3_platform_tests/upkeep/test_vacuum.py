@@ -38,8 +38,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -27,8 +27,6 @@ from kafka_s3_platform.upkeep.verify import Damage, VerifyReport, read_checked, 
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, snapshot
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(copied_archive: Callable[..., ConnectorConfig]) -> ConnectorConfig:

@@ -32,7 +32,6 @@ def judgements(tried: Tried) -> dict[str, str]:
     return {what: judgement for what, (judgement, _) in tried.items()}
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("untried_bucket")
 def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, lab: Lab, s3_client: Any) -> None:
     lab.create_topic(2)
@@ -58,7 +57,6 @@ def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, 
     assert "Uploads" not in s3_client.list_multipart_uploads(Bucket=lab.store.bucket)
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("untried_bucket")
 def test_each_thing_that_is_wrong_is_told_and_hides_no_other(
     kafka_s3_without_spark: KafkaS3, lab: Lab, proxy: FaultyProxy

@@ -25,7 +25,6 @@ def test_every_flight_of_january_is_a_record_in_the_order_of_departure() -> None
     assert first.value.startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
 
 
-@pytest.mark.integration
 def test_a_fatal_error_of_the_producer_is_told_with_the_topic(
     kafka_settings: KafkaSettings, create_topic: CreateTopic
 ) -> None:

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import psutil
-import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.request import ArchiveRequest
@@ -21,8 +20,6 @@ from kafka_s3_platform_tests.archive.values import lines
 from kafka_s3_platform_tests.config.sentences.test_same_settings import name_one
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, InterleavedRunner, Sent, archived, stored
-
-pytestmark = pytest.mark.integration
 
 HEADERS = (("a", b"\xff\xfe"), ("a", b""), ("", None), ("b", b"007"))
 REST_PORT = 18083

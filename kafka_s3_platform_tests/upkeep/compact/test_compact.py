@@ -36,8 +36,6 @@ from kafka_s3_platform_tests.support import (
 )
 from kafka_s3_platform_tests.upkeep.compact.killed import STAGES, killed_at, measured
 
-pytestmark = pytest.mark.integration
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -35,9 +35,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
-
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
 
 BERLIN = ZoneInfo("Europe/Berlin")
