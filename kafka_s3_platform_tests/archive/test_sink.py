@@ -7,14 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
 from kafka_s3_platform.formats.block_gzip import read_from, read_index
@@ -392,24 +390,6 @@ def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip
     assert gzip.decompress(body) == b"one\ntwo\n"
 
 
-def loaded(folder: Path, kafka: KafkaSettings, store: StoreSettings, **keys: str) -> ConnectorConfig:
-    """A connector file of these keys, as a user writes it."""
-    assert store.access_key_id is not None
-    assert store.secret_access_key is not None
-    own = {
-        "name": "c",
-        "s3.bucket.name": store.bucket,
-        "store.url": str(store.endpoint_url),
-        "s3.region": store.region,
-        "aws.access.key.id": store.access_key_id.get_secret_value(),
-        "aws.secret.access.key": store.secret_access_key.get_secret_value(),
-        "archive.start.hour": "2025-12-01T00:00",
-    }
-    (folder / "worker.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
-    (folder / "c.json").write_text(json.dumps({**own, **keys}))
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
-
-
 def test_zoozs_paths_hold_no_topic(lab: Lab) -> None:
     layout = {
         **LINES,
@@ -420,9 +400,6 @@ def test_zoozs_paths_hold_no_topic(lab: Lab) -> None:
     }
     config = lab.archive([Sent(b"a"), Sent(b"b")], layout=layout, records=TEXT)
     assert lines(config) == {"root/path/date=2026-01-01/hour=12/0_0.txt": [b"a", b"b"]}
-
-
-EXAMPLES = "kafka_s3_platform_tests.transforms.example_mappers"
 
 
 def test_a_renamed_topic_is_in_the_path_and_a_foreign_object_there_is_left_alone(lab: Lab) -> None:

@@ -6,12 +6,15 @@ import pytest
 
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import LoadedConnector, load_connector
+from kafka_s3_platform.config.keys.clients import ClientProperty
 from kafka_s3_platform.config.keys.sheet import KeyClass, KeyFinding
 
 Load = Callable[..., LoadedConnector]
 Check = Callable[..., CheckReport]
 
 MINIMAL = {"name": "events", "topics": "events", "s3.bucket.name": "archive"}
+SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
+SAMPLES += ["use_all_dns_ips", "/etc/me.keytab"]
 
 
 @pytest.fixture
@@ -61,3 +64,14 @@ def finding(findings: tuple[KeyFinding, ...], key: str) -> KeyFinding:
 def of_class(report: CheckReport, key_class: KeyClass) -> tuple[KeyFinding, ...]:
     """The connector file's keys of one class, in the file's order."""
     return tuple(finding for finding in report.findings if finding.key_class is key_class)
+
+
+def sample_value(key: ClientProperty) -> str:
+    """A value that the property takes, as a file has it."""
+    for text in ["generic"] if key.name == "debug" else SAMPLES:
+        try:
+            key.parse(text)
+        except ValueError:
+            continue
+        return text
+    raise AssertionError(f"no sample for {key.name}")

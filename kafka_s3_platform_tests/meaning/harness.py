@@ -65,7 +65,6 @@ _CLASSES = {
     "envelope.avro": ("kafka_s3_platform.formats.EnvelopeAvroFormat", {}),
     "envelope.json": ("kafka_s3_platform.formats.EnvelopeJsonFormat", {}),
 }
-FORMATS = tuple(_CLASSES)
 INSERTED = "zz_inserted"
 INSERT = {
     "transforms": "i",

@@ -13,27 +13,16 @@ from kafka_s3_platform.config.keys.clients import (
     translate_properties,
 )
 from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform_tests.config.conftest import sample_value
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{PLAIN} required username="u" password="p";'
 
-SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
-SAMPLES += ["use_all_dns_ips", "/etc/me.keytab"]
-
-
-def sample(key: ClientProperty) -> str:
-    for text in ["generic"] if key.name == "debug" else SAMPLES:
-        try:
-            return key.parse(text)
-        except ValueError:
-            continue
-    raise AssertionError(f"no sample for {key.name}")
-
 
 @pytest.mark.parametrize("key", CLIENT_PROPERTIES, ids=lambda key: key.name)
 def test_librdkafka_knows_every_property_that_is_passed_on(key: ClientProperty) -> None:
-    properties = {key.target: sample(key), "log_level": "0"}
+    properties = {key.target: key.parse(sample_value(key)), "log_level": "0"}
     complaint = consumer_complaint(properties) if "consumer" in key.scopes else producer_complaint(properties)
     # Files that are not there and logins that are not whole are no matter of names and values.
     assert "No such configuration property" not in complaint

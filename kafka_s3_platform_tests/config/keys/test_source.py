@@ -35,7 +35,6 @@ from kafka_s3_platform_tests.config.test_seeds import (
 )
 
 FULL = "io.confluent.connect.s3.source.S3SourceConnector"
-SINK = "io.confluent.connect.s3.S3SinkConnector"
 CLASS = {"connector.class": FULL, "format.class": "JsonFormat"}
 AIVEN_SOURCE = "io.aiven.kafka.connect.s3.source.S3SourceConnector"
 

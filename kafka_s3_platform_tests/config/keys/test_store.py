@@ -147,6 +147,30 @@ def test_expect_continue_is_without_meaning(check: Check) -> None:
             {"s3.wan.mode": True, "s3.path.style.access.enabled": True},
             r"s3\.path\.style\.access\.enabled: s3\.wan\.mode needs the bucket in the host name",
         ),
+        ({**ROLE, **KEYS}, r"sts\.role\.arn: aws\.access\.key\.id says where .* keep one, or, .* write it as s3\.cred"),
+        ({**OWN, **KEYS}, r"s3\.credentials\.provider\.class: aws\.access\.key\.id says .* keep one"),
+        ({**OWN, **ROLE}, r"s3\.credentials\.provider\.class: sts\.role\.arn says .* keep one"),
+        ({"sts.role.arn": ARN}, r"sts\.role\.session\.name: required"),
+        ({"s3.credentials.provider.class": "AwsAssumeRoleCredentialsProvider"}, r"sts\.role\.arn: required"),
+        ({"sts.role.external.id": "x"}, r"sts\.role\.external\.id: there is no role to assume"),
+        ({**ROLE, "sts.role.arn": "archive"}, r"sts\.role\.arn: 'archive' is no role such as arn:aws:iam"),
+        ({**ROLE, "sts.role.session.name": "a b"}, "'a b' is no session name"),
+        ({**ROLE, "aws.sts.role.session.duration": 60}, "60 is not between 900"),
+        (
+            {"s3.credentials.provider.class": "com.example.VaultProvider"},
+            r"'com\.example\.VaultProvider' is a Java class.* leave the key out for AWS's default chain",
+        ),
+        (
+            {"s3.credentials.provider.class": "SystemPropertiesCredentialsProvider"},
+            "there is none; set AWS_ACCESS_KEY_ID",
+        ),
+        (
+            {"s3.credentials.provider.class": "InstanceProfileCredentialsProvider", **KEYS},
+            r"s3\.credentials\.provider\.class: aws\.access\.key\.id says .* keep one",
+        ),
+        ({"s3.credentials.provider.class": "no_such_package.Provider"}, "is no plug-in that this installation allows"),
+        ({"s3.credentials.provider.vault.path": "x"}, r"vault\.path: no provider reads it"),
+        ({"authentication.method": "IAM Roles"}, r"authentication\.method: provider integrations exist in Confluent"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_to_do(load: Load, keys: dict[str, object], message: str) -> None:
@@ -237,40 +261,6 @@ def test_a_class_of_ones_own_gets_its_options(load: Load, check: Check) -> None:
     assert provider.class_name == OWN["s3.credentials.provider.class"]
     assert {name: value.get_secret_value() for name, value in provider.options} == {"vault.path": "secret/archive"}
     assert "secret/archive" not in repr(provider) + repr(check(keys))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({**ROLE, **KEYS}, r"sts\.role\.arn: aws\.access\.key\.id says where .* keep one, or, .* write it as s3\.cred"),
-        ({**OWN, **KEYS}, r"s3\.credentials\.provider\.class: aws\.access\.key\.id says .* keep one"),
-        ({**OWN, **ROLE}, r"s3\.credentials\.provider\.class: sts\.role\.arn says .* keep one"),
-        ({"sts.role.arn": ARN}, r"sts\.role\.session\.name: required"),
-        ({"s3.credentials.provider.class": "AwsAssumeRoleCredentialsProvider"}, r"sts\.role\.arn: required"),
-        ({"sts.role.external.id": "x"}, r"sts\.role\.external\.id: there is no role to assume"),
-        ({**ROLE, "sts.role.arn": "archive"}, r"sts\.role\.arn: 'archive' is no role such as arn:aws:iam"),
-        ({**ROLE, "sts.role.session.name": "a b"}, "'a b' is no session name"),
-        ({**ROLE, "aws.sts.role.session.duration": 60}, "60 is not between 900"),
-        (
-            {"s3.credentials.provider.class": "com.example.VaultProvider"},
-            r"'com\.example\.VaultProvider' is a Java class.* leave the key out for AWS's default chain",
-        ),
-        (
-            {"s3.credentials.provider.class": "SystemPropertiesCredentialsProvider"},
-            "there is none; set AWS_ACCESS_KEY_ID",
-        ),
-        (
-            {"s3.credentials.provider.class": "InstanceProfileCredentialsProvider", **KEYS},
-            r"s3\.credentials\.provider\.class: aws\.access\.key\.id says .* keep one",
-        ),
-        ({"s3.credentials.provider.class": "no_such_package.Provider"}, "is no plug-in that this installation allows"),
-        ({"s3.credentials.provider.vault.path": "x"}, r"vault\.path: no provider reads it"),
-        ({"authentication.method": "IAM Roles"}, r"authentication\.method: provider integrations exist in Confluent"),
-    ],
-)
-def test_two_ways_to_credentials_or_half_a_way_are_refused(load: Load, keys: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load(keys)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -35,9 +35,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 from kafka_s3_platform_tests.upkeep.compact.killed import STAGES, killed_at, measured
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 DAY = date(2026, 1, 1)
 UTC = ZoneInfo("UTC")
