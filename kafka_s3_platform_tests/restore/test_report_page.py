@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.report_page import render_page, save_page
 from kafka_s3_platform.restore.request import (
@@ -18,6 +17,7 @@ from kafka_s3_platform.restore.request import (
     check_something_restored,
 )
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.plans import part, report
 
 VOID = {"meta", "rect", "br", "col"}
@@ -247,8 +247,8 @@ def test_the_page_of_a_report_that_was_stored_is_the_same() -> None:
     assert render_page(RestoreReport.from_json(given.to_json(), "r")) == render_page(given)
 
 
-def test_the_page_is_stored_in_place_of_an_earlier_one(store_settings: StoreSettings) -> None:
-    store = ObjectStore(store_settings)
+def test_the_page_is_stored_in_place_of_an_earlier_one(lab: Lab) -> None:
+    store = ObjectStore(lab.store)
 
     save_page(store, "_restore/incident-7.report.html", report(dry_run=True))
     save_page(store, "_restore/incident-7.report.html", report())
