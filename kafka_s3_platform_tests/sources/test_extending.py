@@ -13,7 +13,6 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.zooz import convert_environment
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.format_io import new_writer
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
@@ -25,6 +24,7 @@ from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -63,7 +63,7 @@ def converted(tmp_path: Path, **more: str) -> ConnectorConfig:
 def test_the_extractor_reads_the_times_of_what_convert_writes(tmp_path: Path) -> None:
     config = converted(tmp_path, **{"timestamp.extractor": "shown_timestamp_extractor.LogLineTimestamp"})
     lines = [b"2019-03-12 12:00:01.003 - INFO - service started", b"no time", b"\xff"]
-    values = new_converter(config.records.value, "t", is_key=False).convert(pa.array(lines), np.arange(3)).payload
+    values = convert_rows(config.records.value, lines).payload
     found = new_extractor(config.layout).extract(batch_of(values))
     assert found.times.to_pylist() == [1_552_392_001_003, None, None]
     assert [found.reasons[n].split(":")[0] for n in (1, 2)] == ["ValueError", "UnicodeDecodeError"]

@@ -4,17 +4,16 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform_tests.config.sentences.files import FILES, file_of, resolve
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
 
 
@@ -58,8 +57,7 @@ def registry() -> Iterator[CountingRegistry]:
 
 
 def converted(settings: ConverterSettings, *values: bytes, is_key: bool = False) -> ConvertedPayload:
-    rows = pa.array(values, pa.binary())
-    return new_converter(settings, "t", is_key=is_key).convert(rows, np.arange(len(rows)))
+    return convert_rows(settings, values, is_key=is_key)
 
 
 def avro(url: str, **options: str) -> ConverterSettings:
