@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import hypothesis
 import pytest
@@ -46,6 +46,7 @@ hypothesis.settings.register_profile("long", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).parent.parent
+T = TypeVar("T")
 
 # Below the ephemeral range, apart from the stack's default ports.
 TEST_PORTS = range(20000, 28000)
@@ -405,6 +406,17 @@ def store_of(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
     )
 
 
+def connector_keys(store: StoreSettings) -> dict[str, str]:
+    """The keys of a connector file that name the store."""
+    return {
+        "s3.bucket.name": store.bucket,
+        "store.url": str(store.endpoint_url),
+        "s3.region": store.region,
+        "aws.access.key.id": present(store.access_key_id).get_secret_value(),
+        "aws.secret.access.key": present(store.secret_access_key).get_secret_value(),
+    }
+
+
 @pytest.fixture(scope="session")
 def spark() -> "SparkSession":
     """The Spark session of this process, which runs of Dagster's in this process use too.
@@ -490,6 +502,12 @@ def dagster_yaml(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return settings.replace(".dagster", f"{tmp_path}/.dagster")  # its paths are relative
     request.getfixturevalue("database")
     return settings
+
+
+def present(value: T | None) -> T:
+    """The value, which has to be there."""
+    assert value is not None
+    return value
 
 
 def free_port_settings() -> Any:

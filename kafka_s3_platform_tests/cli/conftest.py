@@ -18,6 +18,7 @@ from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
+from kafka_s3_platform_tests.conftest import connector_keys
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
 from kafka_s3_platform_tests.support import Sent, produce
 
@@ -130,14 +131,8 @@ def write_reachable_connector(
     kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str
 ) -> None:
     """Connector `c` at the session's own cluster and store."""
-    assert store.access_key_id is not None
-    assert store.secret_access_key is not None
-    logins = {
-        "aws.access.key.id": store.access_key_id.get_secret_value(),
-        "aws.secret.access.key": store.secret_access_key.get_secret_value(),
-    }
-    own = {"s3.bucket.name": store.bucket, "store.url": str(store.endpoint_url), "s3.region": store.region}
-    write_connector(kafka_s3, topics, **{**own, **logins, "archive.start.hour": "2025-12-01T00:00", **more})
+    own = {**connector_keys(store), "archive.start.hour": "2025-12-01T00:00"}
+    write_connector(kafka_s3, topics, **{**own, **more})
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     worker.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
 

@@ -20,7 +20,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, present
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 if TYPE_CHECKING:
@@ -61,11 +61,9 @@ def merged(config: ConnectorConfig) -> None:
 def environment(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables that the recipes read."""
     store = config.store
-    assert store.access_key_id is not None
-    assert store.secret_access_key is not None
     for name, value in {
-        "AWS_ACCESS_KEY_ID": store.access_key_id.get_secret_value(),
-        "AWS_SECRET_ACCESS_KEY": store.secret_access_key.get_secret_value(),
+        "AWS_ACCESS_KEY_ID": present(store.access_key_id).get_secret_value(),
+        "AWS_SECRET_ACCESS_KEY": present(store.secret_access_key).get_secret_value(),
         "AWS_REGION": store.region or "us-east-1",
         "AWS_ENDPOINT_URL": store.endpoint_url or "",
         "AWS_ALLOW_HTTP": "true",

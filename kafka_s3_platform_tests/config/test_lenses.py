@@ -12,6 +12,7 @@ from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import ReadKey
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
+from kafka_s3_platform_tests.conftest import present
 
 PACKAGE = "io.lenses.streamreactor.connect.aws.s3."
 SINK = {"connector.class": PACKAGE + "sink.S3SinkConnector", "s3.bucket.name": ""}
@@ -118,8 +119,7 @@ def test_a_sources_kcql_comes_to_a_place_a_format_and_a_target(load: Load) -> No
     config = load({**SOURCE, **own, "connect.s3.kcql": kcql}).config
     assert (config.store.bucket, config.layout.topics_dir, config.layout.key_layout) == ("lake", "backups", "lenses")
     assert (config.layout.format, config.topics) == ("lenses.json", ())
-    assert config.source is not None
-    assert config.source.fields == ("offset", "timestamp")
+    assert present(config.source).fields == ("offset", "timestamp")
     assert [t.alias for t in config.records.transforms] == ["kcql", "route"]
 
 
@@ -156,8 +156,7 @@ def test_a_source_in_the_buckets_root_that_says_that_values_were_kept(load: Load
     )
     converters = {f"{side}.converter": "StringConverter" for side in ("key", "value")}
     config = load({**SOURCE, **converters, "connect.s3.kcql": kcql}).config
-    assert config.source is not None
-    assert (config.layout.topics_dir, config.source.fields) == ("", ("value", "offset", "timestamp"))
+    assert (config.layout.topics_dir, present(config.source).fields) == ("", ("value", "offset", "timestamp"))
     with pytest.raises(ConfigError, match=r"key\.converter: required.*avro objects hold each key by its type"):
         load({**SOURCE, "connect.s3.kcql": kcql})
 

@@ -7,6 +7,7 @@ import pytest
 from kafka_s3_platform.config.keys.sheet import KeyClass
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
+from kafka_s3_platform_tests.conftest import present
 
 PARTITIONERS = "io.confluent.connect.storage.partitioner."
 
@@ -84,10 +85,8 @@ def test_the_keys_of_the_s3_sink_are_honoured(load: Load) -> None:
     assert (config.topics, config.tasks_max) == (("b", "a"), 8)
     assert (config.store.region, config.store.endpoint_url) == ("eu-west-1", "http://127.0.0.1:8333")
     assert (config.store.part_size, config.store.max_retries, config.store.path_style) == (5_242_880, 5, False)
-    assert config.store.access_key_id
-    assert config.store.access_key_id.get_secret_value() == "id"
-    assert config.store.secret_access_key
-    assert config.store.secret_access_key.get_secret_value() == "secret"
+    assert present(config.store.access_key_id).get_secret_value() == "id"
+    assert present(config.store.secret_access_key).get_secret_value() == "secret"
     assert (config.layout.topics_dir, config.layout.flush_size) == ("json_logs/hourly", 3)
     assert (config.layout.offset_pad_width, config.layout.timestamp_extractor) == (12, "Wallclock")
     assert (config.layout.timezone, config.layout.locale) == ("America/Los_Angeles", "en-GB")

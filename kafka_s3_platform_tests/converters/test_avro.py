@@ -10,7 +10,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA
-from kafka_s3_platform_tests.conftest import free_ports
+from kafka_s3_platform_tests.conftest import free_ports, present
 from kafka_s3_platform_tests.converters.conftest import Registered
 from kafka_s3_platform_tests.converters.refusing import USER, gate
 from kafka_s3_platform_tests.converters.values import convert_rows, framed
@@ -45,8 +45,7 @@ def test_values_come_back_in_physical_form_and_their_bytes_are_kept(registered: 
     row = framed(schema_id, avro(json.loads(json.dumps(ORDER).replace("logicalType", "was")), VALUE))
     result = registered.convert("AVRO", [row, None, row])
     assert not result.failures
-    assert result.payload.raw is not None
-    assert result.payload.raw.to_pylist() == [row, None, row]
+    assert present(result.payload.raw).to_pylist() == [row, None, row]
     assert result.payload.objects == [VALUE, None, VALUE]
     assert result.payload.codes.tolist() == [0, NO_SCHEMA, 0]
     [schema] = result.payload.schemas

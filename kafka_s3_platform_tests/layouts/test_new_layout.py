@@ -30,6 +30,7 @@ from kafka_s3_platform.layouts.segment_key import (
 )
 from kafka_s3_platform.partitioners.folders import FieldFolders
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms
 from kafka_s3_platform_tests.sources.memory import source
 
@@ -191,8 +192,7 @@ def test_the_path_of_zooz() -> None:
 def test_the_file_names_of_aiven(text: str, key: str) -> None:
     layout = template(text, timezone="Europe/Paris")
     assert layout.key(SegmentKey("mytopic", "any", 1, 1, hour_ms=HOUR)) == key
-    found = layout.parse(key)
-    assert found is not None
+    found = present(layout.parse(key))
     assert (found.topic, found.kafka_partition, found.first_offset) == ("mytopic", 1, 1)
 
 

@@ -23,7 +23,7 @@ from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.seaweedfs import PORTS, SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_stack, stop_stack
-from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
+from kafka_s3_platform_tests.conftest import CreateTopic, free_ports, present
 
 REFUSED = "AccessDenied|SignatureDoesNotMatch"
 
@@ -51,8 +51,7 @@ def test_kafka_is_started_with_class_data_which_its_format_has_written(
     stack: StackStatus, stack_settings: StackSettings
 ) -> None:
     """Java says nothing where it starts without."""
-    process = Broker(stack_settings).daemon.process()
-    assert process is not None
+    process = present(Broker(stack_settings).daemon.process())
     [data] = [Path(m.path) for m in process.memory_maps() if m.path.endswith(".jsa") and "/kafka_" in m.path]
     assert data.parent.samefile(stack_settings.cache)
 
@@ -90,8 +89,7 @@ def test_nobody_else_may_read_or_write(stack: StackStatus, s3_client: Any, confi
 
 
 def listening(settings: StackSettings) -> set[int]:
-    process = SeaweedFS(settings).daemon.process()
-    assert process is not None
+    process = present(SeaweedFS(settings).daemon.process())
     found = [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     assert {address.ip for address in found} == {"127.0.0.1"}
     return {address.port for address in found}
@@ -229,9 +227,7 @@ def test_a_killed_server_is_told_from_a_running_one_and_data_is_kept_also_on_oth
     put(own_settings, kept)
 
     for server in (Broker(own_settings), SeaweedFS(own_settings)):
-        process = server.daemon.process()
-        assert process is not None
-        process.kill()
+        present(server.daemon.process()).kill()
         server.daemon.await_end()
     assert not read_stack_status(own_settings).healthy
     assert start_stack(own_settings).healthy

@@ -22,7 +22,7 @@ from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -84,8 +84,7 @@ def known(config: ConnectorConfig) -> set[str]:
 def put(config: ConnectorConfig, name: str, **changed: str | int) -> str:
     """An object below the topic's folder, as if written by a run long closed."""
     index = snapshot(config)
-    topic = index.state.topic
-    assert topic is not None
+    topic = present(index.state.topic)
     who = Provenance("c", topic.topic, topic.topic_id, index.index_id, "closed", 0, 1, config.archive.index_dir)
     key = f"topics/{config.topics[0]}/{name}"
     ObjectStore(config.store).put_new(key, b"data", replace(who, **changed).metadata(key))  # type: ignore[arg-type]

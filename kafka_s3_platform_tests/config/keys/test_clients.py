@@ -14,6 +14,7 @@ from kafka_s3_platform.config.keys.clients import (
 )
 from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform_tests.config.conftest import sample_value
+from kafka_s3_platform_tests.conftest import present
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -185,9 +186,7 @@ def test_two_names_of_one_property_are_refused(entries: dict[str, str], refused:
 
 
 def test_what_a_restore_fixes_is_never_said_to_be_honoured() -> None:
-    key = CLIENT_KEYS.find("delivery.timeout.ms")
-    assert key is not None
-    assert key.support is Support.WITHOUT_MEANING
+    assert present(CLIENT_KEYS.find("delivery.timeout.ms")).support is Support.WITHOUT_MEANING
 
 
 def test_how_long_a_transaction_may_be_open_is_the_worker_file_s() -> None:

@@ -11,6 +11,7 @@ from kafka_s3_platform.config.settings import RoleSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.store.credentials import Credentials
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
+from kafka_s3_platform_tests.conftest import present
 
 ARN = "arn:aws:iam::123456789012:role/archive"
 ROLE = {"sts.role.arn": ARN, "sts.role.session.name": "kafka"}
@@ -68,8 +69,7 @@ def test_every_key_of_writing_is_honoured(load: Load) -> None:
 def test_a_customers_key_is_honoured_and_never_shown(load: Load, check: Check) -> None:
     keys = {"s3.ssea.name": "AES256", "s3.sse.customer.key": CUSTOMER_KEY}
     found = store(load, keys)
-    assert found.customer_key
-    assert found.customer_key.get_secret_value() == CUSTOMER_KEY
+    assert present(found.customer_key).get_secret_value() == CUSTOMER_KEY
     assert CUSTOMER_KEY not in repr(found) + repr(check(keys))
 
 
@@ -104,8 +104,7 @@ def test_the_accelerated_endpoint_names_the_bucket_in_the_host(load: Load) -> No
 )
 def test_a_proxy_may_ask_for_a_login(load: Load, check: Check, keys: dict[str, str], proxy: str) -> None:
     found = store(load, keys)
-    assert found.proxy_url
-    assert found.proxy_url.get_secret_value() == proxy
+    assert present(found.proxy_url).get_secret_value() == proxy
     assert "p@w" not in repr(found) + repr(check(keys))
     assert "me:pw" not in repr(found) + repr(check(keys))
 
@@ -241,8 +240,7 @@ def test_a_role_has_an_external_id_a_region_a_duration_and_an_endpoint(load: Loa
     aivens = {"aws.sts.role.session.duration": 900, "aws.sts.config.endpoint": "sts.example.com"}
     role = store(load, {**ROLE, **own, **aivens}).role
     assert role
-    assert role.external_id
-    assert role.external_id.get_secret_value() == "ext"
+    assert present(role.external_id).get_secret_value() == "ext"
     assert (role.region, role.duration_s, role.endpoint_url) == ("us-east-2", 900, "https://sts.example.com")
 
 
@@ -250,8 +248,7 @@ def test_the_key_that_assumes_a_role_is_the_providers_own(load: Load) -> None:
     keys = {f"s3.credentials.provider.{name}": value for name, value in KEYS.items()}
     found = store(load, {**ROLE, **keys})
     assert found.role
-    assert found.access_key_id
-    assert found.access_key_id.get_secret_value() == "id"
+    assert present(found.access_key_id).get_secret_value() == "id"
 
 
 def test_a_class_of_ones_own_gets_its_options(load: Load, check: Check) -> None:

@@ -13,6 +13,7 @@ from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform_tests.config.sentences.files import FILES, file_of, resolve
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
 
@@ -63,9 +64,7 @@ def converted(settings: ConverterSettings, *values: bytes, is_key: bool = False)
 def avro(url: str, **options: str) -> ConverterSettings:
     """What comes of a file's AvroConverter with these options."""
     own = {f"value.converter.{name.replace('_', '.')}": value for name, value in options.items()}
-    config = resolve({**file_of("avro"), "value.converter.schema.registry.url": url, **own}).config
-    assert config is not None
-    return config.records.value
+    return present(resolve({**file_of("avro"), "value.converter.schema.registry.url": url, **own}).config).records.value
 
 
 def test_a_run_asks_for_a_schema_once_however_small_a_cache_the_file_wants(registry: CountingRegistry) -> None:
