@@ -15,7 +15,7 @@ from kafka_s3_platform.store.errors import RefusedRequestError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
 
@@ -32,8 +32,8 @@ PARQUET = {"format": "parquet", "codec": "snappy"}
 
 
 @pytest.fixture
-def topic(topic_name: str, create_topic: CreateTopic) -> str:
-    return create_topic(topic_name)
+def topic(lab: Lab) -> str:
+    return lab.create_topic()
 
 
 @pytest.fixture
@@ -61,16 +61,14 @@ def keys(store: StoreSettings) -> list[str]:
 @pytest.mark.parametrize(
     "value", ["\\..\\", "\\..\\..\\_index\\c", "..\\", "../../_index", "a\\b", "\ufffe", "\u202e", "%2e%2e/"]
 )
-def test_no_value_leads_out_of_its_folder(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str, value: str
-) -> None:
+def test_no_value_leads_out_of_its_folder(lab: Lab, topic: str, value: str) -> None:
     """A store may read a backslash as a slash."""
-    valued(kafka_settings, topic, "plain", value)
-    config = connector(kafka_settings, store_settings, topic, **BY_FIELD)
+    valued(lab.kafka, topic, "plain", value)
+    config = connector(lab.kafka, lab.store, topic, **BY_FIELD)
     report = tried(config, [NOON])
     assert (report.failure, report.record_count) == (None, 2)
     stored = {s.key for s in snapshot(config).segments}
-    assert stored == set(keys(store_settings))
+    assert stored == set(keys(lab.store))
     assert {key.count("/") for key in stored} == {3}
     assert verify_archive(config, topic, deep=True, runner=InProcessRunner()).ok
 
@@ -119,24 +117,20 @@ def test_a_store_that_refuses_every_key_is_no_failure_of_records(
     assert snapshot(config).state.scans == before.state.scans
 
 
-def test_a_key_that_is_too_long_is_the_failure_of_its_record(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str
-) -> None:
-    valued(kafka_settings, topic, "a")
-    config = connector(kafka_settings, store_settings, topic, layout={"topics_dir": "d/" + "x" * 980})
+def test_a_key_that_is_too_long_is_the_failure_of_its_record(lab: Lab, topic: str) -> None:
+    valued(lab.kafka, topic, "a")
+    config = connector(lab.kafka, lab.store, topic, layout={"topics_dir": "d/" + "x" * 980})
     report = tried(config, [NOON])
     assert "has more than 1024 bytes" in str(report.failure)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(0, 1)]
 
 
 @pytest.mark.parametrize("name", ["../_index", "..", "a/b", "\\..\\", "x" * 250, "a\n", "\u2603"])
-def test_what_no_topic_can_be_named_names_no_folder(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str, name: str
-) -> None:
-    valued(kafka_settings, topic, "plain", name)
+def test_what_no_topic_can_be_named_names_no_folder(lab: Lab, topic: str, name: str) -> None:
+    valued(lab.kafka, topic, "plain", name)
     step = {"alias": "t", "type": "ExtractTopic$Value", "options": {"field": "n"}}
     records = {"value": {"format": "JSON"}, "transforms": [step]}
-    config = connector(kafka_settings, store_settings, topic, layout={"format": "json"}, records=records)
+    config = connector(lab.kafka, lab.store, topic, layout={"format": "json"}, records=records)
     report = tried(config, [NOON])
     assert "which no topic can be named" in str(report.failure)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(1, 2)]

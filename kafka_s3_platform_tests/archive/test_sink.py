@@ -13,13 +13,13 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
 from kafka_s3_platform.formats.block_gzip import read_from, read_index
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed, lines, objects
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -44,13 +44,13 @@ def at(start: datetime, every: timedelta, values: Iterable[bytes], kafka_partiti
 
 
 def test_nine_avro_records_with_flush_size_3_give_the_three_objects_of_the_quickstart(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, registry: RegistrySettings, create_topic: CreateTopic
+    lab: Lab, registry: RegistrySettings
 ) -> None:
-    topic = create_topic("s3_topic")
+    topic = lab.create("s3_topic")
     values = framed(registry, topic, F1, [{"f1": f"value{n}"} for n in range(1, 10)])
-    produce(kafka_settings, topic, [Sent(v) for v in values])
+    produce(lab.kafka, topic, [Sent(v) for v in values])
     layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
-    config = connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry))
+    config = connector(lab.kafka, lab.store, topic, layout=layout, records=avro(registry))
     archived(config)
     found = {key: list(fastavro.reader(io.BytesIO(body))) for key, body in objects(config).items()}
     assert found == {
@@ -309,11 +309,9 @@ def test_a_truncated_avro_value_and_an_unknown_schema_id_are_bad_records(lab: La
     assert (report.record_count, report.dead_letter_count) == (2, 2)
 
 
-def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic
-) -> None:
-    topic = create_topic("system-test", 2)
-    produce(kafka_settings, topic, [Sent(b"line %03d" % n, None, NOON, (), n % 2) for n in range(400)])
+def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(lab: Lab) -> None:
+    topic = lab.create("system-test", 2)
+    produce(lab.kafka, topic, [Sent(b"line %03d" % n, None, NOON, (), n % 2) for n in range(400)])
     layout = {
         "format": "block_gzip",
         "codec": "gzip",
@@ -325,7 +323,7 @@ def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(
         "flush_size": 100,
         "block_size": 300,
     }
-    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    config = connector(lab.kafka, lab.store, topic, layout=layout)
     archived(config)
     found = objects(config)
     assert sorted(found) == sorted(
@@ -425,11 +423,11 @@ def test_however_many_places_records_go_to_few_objects_are_open_and_none_is_lost
     assert all(f"/n={json.loads(body[0])['n']}/" in key for key, body in found.items())
 
 
-def test_deep_verification_finds_a_changed_object_of_any_format(lab: Lab, s3_client: Any) -> None:
+def test_deep_verification_finds_a_changed_object_of_any_format(lab: Lab) -> None:
     layout = {"format": "json", "codec": "none", "keys_format": "json"}
     records = {**JSON, "key": {"format": "STRING"}}
     config = lab.archive([Sent(b'{"v":1}', b"k")], layout=layout, records=records)
     keys = next(key for key in objects(config) if ".keys." in key)
-    s3_client.put_object(Bucket=config.store.bucket, Key=keys, Body=b'"x"\n')
+    lab.s3.put_object(Bucket=config.store.bucket, Key=keys, Body=b'"x"\n')
     report = verify_archive(config, lab.topic, deep=True, runner=InProcessRunner())
     assert {d.key for d in report.damages} == {keys}

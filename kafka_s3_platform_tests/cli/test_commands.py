@@ -10,7 +10,7 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.spark.progress import Snapshot, watched_by
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, make_environment, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
@@ -175,9 +175,7 @@ def test_what_is_archived_is_shown_day_by_day(kafka_s3: KafkaS3, topic: str) -> 
     assert row.endswith("no")
 
 
-def test_each_hour_of_a_day_has_a_mark(
-    kafka_s3: KafkaS3, topic: str, kafka_settings: KafkaSettings, store_settings: StoreSettings
-) -> None:
+def test_each_hour_of_a_day_has_a_mark(kafka_s3: KafkaS3, topic: str, lab: Lab) -> None:
     assert kafka_s3("show", "c", "--hours").stdout == f"{topic}: nothing is archived yet\n"
     assert kafka_s3("show", "c", "--days", "3").returncode == 2
     parsed(kafka_s3("archive", "c", "--from", "2026-01-01T12", "--to", "2026-01-01T13", "--json"))
@@ -187,9 +185,9 @@ def test_each_hour_of_a_day_has_a_mark(
     assert columns.split() == ["DAY", "00", "06", "12", "18", "COMPLETE", "RECORDS", "LATE"]
     assert row.split() == ["2026-01-01", f"{'.' * 12}~{'.' * 11}", *["0", "of", "24", "2", "0"]]
     assert rest.startswith(f"{topic}: nothing is archived of 2026-01-02 to ")
-    delete_records(kafka_settings, topic, 2)
+    delete_records(lab.kafka, topic, 2)
     allowed = {"archive.allowed.lateness.ms": "0", "archive.allow.gaps": "true"}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic, **allowed)
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, topic, **allowed)
     parsed(kafka_s3("archive", "c", "--json"))
     [_, _, row, *legend, _, lost] = kafka_s3("show", "c", "--hours").stdout.splitlines()
     # in order, what is lost was of hour 12; else it may have been of any

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -42,12 +41,10 @@ def test_a_source_connector_is_refused_by_name_for_all_but_a_restore(kafka_s3: K
     assert "kafka-s3 restore c" in found.stderr
 
 
-def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(
-    kafka_s3: KafkaS3, lab: Lab, s3_client: Any
-) -> None:
+def test_the_objects_of_a_source_connector_are_restored_where_its_router_says(kafka_s3: KafkaS3, lab: Lab) -> None:
     lines = b"".join(b'{"n":%d}\n' % n for n in range(5))
     key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000000.json"
-    s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=lines)
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=lines)
     write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **SOURCE)
     own = kafka_s3.folder / "connectors" / "c.json"
     given = json.loads(own.read_text())
@@ -105,9 +102,7 @@ def test_what_a_sink_has_written_in_connects_formats_is_restored_from_its_own_fi
     assert [json.loads(value) for value in found] == [{"n": n, "by": "us"} for n in range(3)]
 
 
-def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(
-    kafka_s3: KafkaS3, lab: Lab, s3_client: Any
-) -> None:
+def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(kafka_s3: KafkaS3, lab: Lab) -> None:
     cast = {"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "n:int32"}
     values = {"some": [b'{"n":1}\n', b'{"n":[]}\n'], "all": [b'{"n":[]}\n', b'{"n":{}}\n']}
     for name, lines in values.items():
@@ -116,7 +111,7 @@ def test_a_restore_that_left_records_out_says_how_many_and_is_no_success(
         for first, line in enumerate([b'{"n":0}\n' * (name == "some"), *lines]):
             key = f"topics/{topic}/partition=0/{topic}+0+{first:010d}.json"
             if line:
-                s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=line)
+                lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=line)
     keys = {k: v for k, v in SOURCE.items() if not k.startswith("transforms")} | cast
     write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **keys, **{"behavior.on.error": "ignore"})
     some, everything = (

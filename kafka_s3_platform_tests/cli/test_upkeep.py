@@ -5,19 +5,20 @@ from datetime import datetime, timezone
 import pytest
 
 from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def config(kafka_s3: KafkaS3, kafka_settings: KafkaSettings, store_settings: StoreSettings) -> ConnectorConfig:
+def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """Connector `c`, which has archived nothing yet."""
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, "t")
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, "t")
     folder = kafka_s3.folder / "connectors"
     return load_connector(folder / "c.json", folder / "worker.properties", {}).config
 

@@ -27,7 +27,7 @@ from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
 from kafka_s3_platform.store.promises import check_promises
-from kafka_s3_platform_tests.conftest import present
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.servers import forget_clients
 
@@ -212,17 +212,17 @@ def test_the_bucket_that_was_meant_is_named_for_objects_and_index(store_settings
             use()
 
 
-def test_a_bucket_that_is_created_is_used(store_settings: StoreSettings, s3_client: Any) -> None:
-    name = f"{store_settings.bucket}-2"
-    store = other(store_settings, bucket=name)
+def test_a_bucket_that_is_created_is_used(lab: Lab) -> None:
+    name = f"{lab.store.bucket}-2"
+    store = other(lab.store, bucket=name)
     with pytest.raises(MissingBucketError, match=f"Create bucket {name}"):
         store.put_new("topics", b"")
-    s3_client.create_bucket(Bucket=name)
+    lab.s3.create_bucket(Bucket=name)
     try:
         store.put_new("topics", b"")
         assert store.get("topics") == b""
     finally:
-        s3_client.delete_bucket(Bucket=name)
+        lab.s3.delete_bucket(Bucket=name)
 
 
 @pytest.mark.parametrize(

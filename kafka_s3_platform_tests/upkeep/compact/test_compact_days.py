@@ -56,10 +56,10 @@ def archive(kafka_settings: KafkaSettings, module_store: StoreSettings, create_t
 
 
 @pytest.fixture
-def config(archive: ConnectorConfig, store_settings: StoreSettings, s3_client: Any) -> ConnectorConfig:
+def config(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """A copy of that archive."""
-    copy_objects(s3_client, archive, store_settings)
-    return archive.model_copy(update={"store": store_settings})
+    copy_objects(lab.s3, archive, lab.store)
+    return archive.model_copy(update={"store": lab.store})
 
 
 def of(config: ConnectorConfig, topic: str) -> ConnectorConfig:
