@@ -2,37 +2,14 @@
 
 import json
 
-import pytest
-
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets, read_committed_offsets
-from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
+from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_group, delete_records
 from kafka_s3_platform_tests.support import NOON, Sent, produce
 
-USAGE, FAILED = 2, 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["groups"], "RESTORE_ID"),
-        (["groups", "r1", "--rollback", "none.json"], "none.json"),
-        (["groups", "r1", "--rollback", "connectors/c.json", "--apply"], "no other option"),
-        (["verify", "c", "--against", "u"], "one --topic"),
-        (["verify", "c", "--topic", "t", "--against", "u", "--deep"], "no --deep"),
-        (["verify", "c", "--from-offset", "3"], "without --against all is verified: no --from-offset"),
-        (["verify", "c", "--exactly"], "without --against all is verified: no --exactly"),
-        (["verify", "c", "--topic", "t", "--against", "u", "--from", "soon"], "not an ISO 8601 time"),
-        (["verify", "c", "--topic", "t", "--against", "u", "--target-worker", "none"], "none"),
-    ],
-)
-def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: list[str], reason: str) -> None:
-    write_connector(kafka_s3, "t")
-    found = kafka_s3(*arguments)
-    assert (found.returncode, found.stdout) == (USAGE, ""), found.stderr
-    assert reason in found.stderr
+FAILED = 1
 
 
 def test_groups_of_a_restore_are_shown_set_and_set_back(kafka_s3: KafkaS3, lab: Lab) -> None:

@@ -42,6 +42,15 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         (["vacuum", "c", "--index-put-back", "--dry-run"], "removes nothing"),
         (["check", "connectors/none.json"], "none.json"),
         (["arcive", "c"], "Did you mean 'archive'?"),
+        (["groups"], "RESTORE_ID"),
+        (["groups", "r1", "--rollback", "none.json"], "none.json"),
+        (["groups", "r1", "--rollback", "connectors/c.json", "--apply"], "no other option"),
+        (["verify", "c", "--against", "u"], "one --topic"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--deep"], "no --deep"),
+        (["verify", "c", "--from-offset", "3"], "without --against all is verified: no --from-offset"),
+        (["verify", "c", "--exactly"], "without --against all is verified: no --exactly"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--from", "soon"], "not an ISO 8601 time"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--target-worker", "none"], "none"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: list[str], reason: str) -> None:
