@@ -417,6 +417,14 @@ def test_aivens_csv_comes_back_with_offsets_times_as_text_and_headers() -> None:
     assert (report.position_count, report.timeless_count) == (0, 0)
 
 
+@pytest.mark.parametrize("number", [b"0.2000000000000000111", b"98765432109876543210.5", b"2.5E+400", b"2.5", b"7"])
+def test_numbers_in_headers_of_aivens_json_keep_their_digits(number: bytes) -> None:
+    layout = {**AIVEN, "format": "aiven.jsonl", "file_name_template": NAME}
+    line = b'{"value":1,"headers":[{"key":"h","value":%s}],"offset":3}\n' % number
+    [row], _ = restored(source(layout, fields=("value", "headers", "offset")), {"t-0-3": line})
+    assert row["headers"] == [{"key": "h", "value": number}]
+
+
 def test_aivens_avro_comes_back_with_the_values_own_schema() -> None:
     fields = [{"name": name, "type": kind} for name, kind in (("offset", "long"), ("value", F1.avro))]
     schema = Schema(json.dumps({"type": "record", "name": "connector_records", "fields": fields}))
