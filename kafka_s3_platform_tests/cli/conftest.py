@@ -26,11 +26,14 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class KafkaS3(Protocol):
-    """Runs `kafka-s3` as a shell does, in a folder with `connectors/` and Dagster's own home."""
+    """Runs `kafka-s3` as a shell does, in a folder with `connectors/` and Dagster's own home.
+
+    Raises AssertionError unless the command ends with the status, if one is given.
+    """
 
     folder: Path
 
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]": ...
+    def __call__(self, *arguments: str, status: int | None = None) -> "subprocess.CompletedProcess[str]": ...
 
 
 def make_environment(folder: Path) -> dict[str, str]:
@@ -45,11 +48,12 @@ class _OwnProcess:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def __call__(self, *arguments: str, status: int | None = None) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "kafka_s3_platform.cli", *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env=make_environment(self.folder), capture_output=True, text=True, check=False
-        )
+        env = make_environment(self.folder)
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        assert status in (None, done.returncode), done.stdout + done.stderr
+        return done
 
 
 class _ThisProcess:
@@ -58,7 +62,7 @@ class _ThisProcess:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def __call__(self, *arguments: str, status: int | None = None) -> "subprocess.CompletedProcess[str]":
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, _without_log_handlers(), redirect_stdout(out), redirect_stderr(err):
             patch.chdir(self.folder)
@@ -70,11 +74,12 @@ class _ThisProcess:
             try:
                 main(list(arguments), prog_name="kafka-s3")
             except SystemExit as end:
-                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
             except Exception:  # noqa: BLE001 - as Python ends
                 traceback.print_exc()
-                status = 1
-        return subprocess.CompletedProcess(["kafka-s3", *arguments], status, out.getvalue(), err.getvalue())
+                code = 1
+        assert status in (None, code), out.getvalue() + err.getvalue()
+        return subprocess.CompletedProcess(["kafka-s3", *arguments], code, out.getvalue(), err.getvalue())
 
 
 @contextmanager
