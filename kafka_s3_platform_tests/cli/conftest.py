@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform_tests.conftest import connector_keys
@@ -134,12 +134,13 @@ def write_connector(kafka_s3: KafkaS3, topics: str, **more: str) -> None:
 
 def write_reachable_connector(
     kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str
-) -> None:
-    """Connector `c` at the session's own cluster and store."""
+) -> ConnectorConfig:
+    """Connector `c` at the session's own cluster and store, as it is loaded."""
     own = {**connector_keys(store), "archive.start.hour": "2025-12-01T00:00"}
     write_connector(kafka_s3, topics, **{**own, **more})
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     worker.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+    return load_connector(worker.parent / "c.json", worker, {}).config
 
 
 def connect_late_topic(
@@ -150,9 +151,7 @@ def connect_late_topic(
     produce(kafka, topic, [Sent(timestamp=ago(own, back) + timedelta(seconds=1)) for back in (hours, 0)])
     start = own.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
     times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
-    write_reachable_connector(kafka_s3, kafka, store, topic, **times)
-    (found,) = load_connectors(kafka_s3.folder / "connectors", {}).connectors
-    return found
+    return write_reachable_connector(kafka_s3, kafka, store, topic, **times)
 
 
 def parsed(found: "subprocess.CompletedProcess[str]") -> Any:

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
@@ -16,9 +15,7 @@ from kafka_s3_platform_tests.support import NOON, Sent, archived, damage_topic, 
 def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """A connector of three topics."""
     topics = [lab.create(f"{lab.topic}-{n}") for n in range(3)]
-    write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(topics))
-    folder = kafka_s3.folder / "connectors"
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    return write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(topics))
 
 
 def topics_of(found: "subprocess.CompletedProcess[str]") -> list[str]:

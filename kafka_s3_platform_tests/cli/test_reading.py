@@ -14,7 +14,6 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
@@ -40,15 +39,8 @@ def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     yesterday = datetime.now(timezone.utc) - timedelta(days=1)
     hours = [*(NOON + n * HOUR for n in range(5)), NOON + timedelta(days=1), NOON - timedelta(days=9_000), yesterday]
     lab.produce([Sent(VALUE, b"k", hour, (), p) for hour in hours for p in (0, 1)])
-    write_reachable_connector(
-        kafka_s3,
-        lab.kafka,
-        lab.store,
-        lab.topic,
-        **{"archive.allowed.lateness.ms": "0", "value.converter": "org.apache.kafka.connect.json.JsonConverter"},
-    )
-    folder = kafka_s3.folder / "connectors"
-    found = load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    own = {"archive.allowed.lateness.ms": "0", "value.converter": "org.apache.kafka.connect.json.JsonConverter"}
+    found = write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **own)
     archived(found)
     return found
 
@@ -119,13 +111,12 @@ def test_every_recipe_reads_each_record_once_before_and_after_merges_and_merges_
 def test_engines_see_records_out_of_range_in_a_folder_whose_name_is_another(
     kafka_s3: KafkaS3, lab: Lab, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long_ago, files = NOON - timedelta(days=9_000), kafka_s3.folder / "connectors"
+    long_ago = NOON - timedelta(days=9_000)
     lab.create_topic()
     for name, sent in {"__out_of_range__": [VALUE], "odd": [VALUE, VALUE]}.items():
         lab.produce([Sent(b"1"), *(Sent(value, None, long_ago) for value in sent)])
         more = {"archive.out.of.range.folder": name, "archive.allowed.lateness.ms": "0"}
-        write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **more)
-        config = load_connector(files / "c.json", files / "worker.properties", {}).config
+        config = write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **more)
         archived(config)
     listed = kafka_s3("files", "c")
     assert "Spark, Hive and pyarrow leave out __out_of_range__ if they read a folder" in listed.stderr
@@ -140,7 +131,7 @@ def test_engines_see_records_out_of_range_in_a_folder_whose_name_is_another(
         "polars": pl.scan_parquet(f"{folder}/**/*.parquet").select(pl.len()).collect().item(),
     }
     assert by_folder == {"pyarrow": 4, "Spark": 4, "polars": 5}
-    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(files))
+    monkeypatch.setenv("KAFKA_S3_CONNECTORS", str(kafka_s3.folder / "connectors"))
     assert read("c").count_rows() == 5
 
 

@@ -4,7 +4,6 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
@@ -18,9 +17,7 @@ DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 @pytest.fixture
 def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """Connector `c`, which has archived nothing yet."""
-    write_reachable_connector(kafka_s3, lab.kafka, lab.store, "t")
-    folder = kafka_s3.folder / "connectors"
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    return write_reachable_connector(kafka_s3, lab.kafka, lab.store, "t")
 
 
 @pytest.fixture

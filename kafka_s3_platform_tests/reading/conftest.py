@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.reading.spark_source import KafkaArchive
 from kafka_s3_platform.store.objects import ObjectStore
@@ -46,9 +45,7 @@ def config(kafka_s3_without_spark: KafkaS3, folder: Path, lab: Lab) -> Connector
 
 
 def declare(kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str) -> ConnectorConfig:
-    write_reachable_connector(kafka_s3, kafka, store, topics, **more)
-    connectors = kafka_s3.folder / "connectors"
-    return load_connector(connectors / "c.json", connectors / "worker.properties", {}).config
+    return write_reachable_connector(kafka_s3, kafka, store, topics, **more)
 
 
 def fill(config: ConnectorConfig) -> None:

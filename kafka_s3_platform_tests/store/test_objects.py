@@ -29,7 +29,6 @@ from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
 from kafka_s3_platform.store.promises import check_promises
 from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.store.servers import forget_clients
 
 
 @pytest.fixture
@@ -254,15 +253,8 @@ def test_wrong_credentials_are_named_but_never_shown(
             assert secret.get_secret_value() not in str(caught.value)
 
 
-def test_no_credentials_at_all_are_an_error_of_theirs(
-    store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    forget_clients()
+@pytest.mark.usefixtures("no_credentials")
+def test_no_credentials_at_all_are_an_error_of_theirs(store_settings: StoreSettings) -> None:
     store = other(store_settings, access_key_id=None, secret_access_key=None)
     with pytest.raises(AuthorizationError, match=r"Set aws.access.key.id"):
         check_promises(store, "topics")

@@ -212,16 +212,14 @@ def test_unfinished_uploads_of_segments_are_aborted_and_others_are_left(config: 
 
 
 def test_a_young_run_at_work_is_not_disturbed_and_disturbs_no_vacuum(config: ConnectorConfig) -> None:
-    class AtWork(InProcessRunner):
-        def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-            yield from list(super().run(function, tasks, max_concurrent))
-            report = vacuumed(config, datetime.now(timezone.utc) - before)
-            assert (report.removed, report.retained) == ((another,), 1)
+    def vacuum() -> None:
+        report = vacuumed(config, datetime.now(timezone.utc) - before)
+        assert (report.removed, report.retained) == ((another,), 1)
 
     another = put(config, orphan_name(config))
     produce(config.kafka, config.topics[0], [Sent(b"c", None, NOON + 2 * HOUR)])
     before = later()
-    archive_topic(ArchiveRequest(config, config.topics[0], "at work", None), AtWork())
+    archive_topic(ArchiveRequest(config, config.topics[0], "at work", None), InterleavedRunner(vacuum))
     assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
 
 
