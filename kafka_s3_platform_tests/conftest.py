@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import hypothesis
 import pytest
@@ -46,6 +46,7 @@ hypothesis.settings.register_profile("long", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).parent.parent
+T = TypeVar("T")
 
 # Below the ephemeral range, apart from the stack's default ports.
 TEST_PORTS = range(20000, 28000)
@@ -284,10 +285,21 @@ class Lab:
     """The servers of the session, with a topic that is not there yet and an empty bucket, both of the test's own."""
 
     kafka: KafkaSettings
-    store: StoreSettings
     topic: str
     create: CreateTopic
     """For other topics."""
+    fixture: Callable[[str], Any]
+    """The value of the fixture of this name: what only some tests use is made when it is used."""
+
+    @property
+    def store(self) -> StoreSettings:
+        settings: StoreSettings = self.fixture("store_settings")
+        return settings
+
+    @property
+    def s3(self) -> Any:
+        """A boto3 client of the store."""
+        return self.fixture("s3_client")
 
     def create_topic(self, kafka_partitions: int = 1, **configs: object) -> str:
         return self.create(self.topic, kafka_partitions, **configs)
@@ -321,9 +333,9 @@ class Lab:
 
 @pytest.fixture
 def lab(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+    request: pytest.FixtureRequest, kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
 ) -> Lab:
-    return Lab(kafka_settings, store_settings, topic_name, create_topic)
+    return Lab(kafka_settings, topic_name, create_topic, request.getfixturevalue)
 
 
 # The buckets that were made for tests: what a store promises, it promises for all of them.
@@ -392,6 +404,17 @@ def store_of(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
         access_key_id=SecretStr(stack.aws_access_key_id),
         secret_access_key=SecretStr(stack.aws_secret_access_key),
     )
+
+
+def connector_keys(store: StoreSettings) -> dict[str, str]:
+    """The keys of a connector file that name the store."""
+    return {
+        "s3.bucket.name": store.bucket,
+        "store.url": str(store.endpoint_url),
+        "s3.region": store.region,
+        "aws.access.key.id": present(store.access_key_id).get_secret_value(),
+        "aws.secret.access.key": present(store.secret_access_key).get_secret_value(),
+    }
 
 
 @pytest.fixture(scope="session")
@@ -479,6 +502,12 @@ def dagster_yaml(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return settings.replace(".dagster", f"{tmp_path}/.dagster")  # its paths are relative
     request.getfixturevalue("database")
     return settings
+
+
+def present(value: T | None) -> T:
+    """The value, which has to be there."""
+    assert value is not None
+    return value
 
 
 def free_port_settings() -> Any:

@@ -37,7 +37,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.resolve import BeginAt, resolve_offsets
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform_tests.archive.bad_values import BY_VALUE, numbered
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab, present
 from kafka_s3_platform_tests.kafka.topics import consuming, delete_records
 from kafka_s3_platform_tests.support import (
     NOON,
@@ -49,8 +49,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -187,8 +185,7 @@ def test_a_sink_ahead_of_a_truncated_log_is_taken_over_where_the_error_says(unar
     group = sink_committed(unarchived, {0: 11})
     with pytest.raises(LogTruncatedError) as raised:
         record_takeover(unarchived, unarchived.topics[0], group, "run")
-    found = re.search(r"set the group's offset to one .* (\d+) at most", str(raised.value))
-    assert found is not None
+    found = present(re.search(r"set the group's offset to one .* (\d+) at most", str(raised.value)))
     for offset in (int(found[1]), int(found[1]) - 3):
         sink_committed(unarchived, {0: offset})
         own = unarchived.model_copy(update={"name": f"d-{offset}"})

@@ -50,8 +50,6 @@ from kafka_s3_platform_tests.support import (
     tried,
 )
 
-pytestmark = pytest.mark.integration
-
 
 def hourly(hours: int, each: int, kafka_partitions: int = 1) -> list[Sent]:
     """`each` records an hour and kafka partition from noon on."""

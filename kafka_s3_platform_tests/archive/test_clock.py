@@ -152,18 +152,14 @@ def append_time(kafka: KafkaSettings, topic: str, value: str) -> None:
 
 
 def test_records_that_a_broker_appends_at_a_time_to_come_refuse_where_the_store_tells_none(
-    config: ConnectorConfig,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    proxy: FaultyProxy,
-    local_clock: LocalClock,
+    config: ConnectorConfig, lab: Lab, proxy: FaultyProxy, local_clock: LocalClock
 ) -> None:
-    append_time(kafka_settings, config.topics[0], "LogAppendTime")
-    produce(kafka_settings, config.topics[0], [Sent()])
+    append_time(lab.kafka, config.topics[0], "LogAppendTime")
+    produce(lab.kafka, config.topics[0], [Sent()])
     proxy.date_shift, local_clock.shift = None, -2 * DAY
     with pytest.raises(ClockError, match=rf"the broker that appended {config.topics[0]}-0 offset 3 .* s behind"):
         archived(config)
-    assert nothing_was_committed(config, store_settings)
+    assert nothing_was_committed(config, lab.store)
     local_clock.shift = NONE
     assert archived(config).record_count == 4
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.archive.pipeline import SchemaTargets
 from kafka_s3_platform.config.keys.layout import Compatibility
 from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.notes import Notes
@@ -28,6 +26,7 @@ from kafka_s3_platform_tests.archive.event_types import (
     Event,
     events,
 )
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.formats.connect import came, written
 from kafka_s3_platform_tests.sources import memory as reading
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
@@ -46,8 +45,7 @@ def avro() -> ConverterSettings:
 
 def decoded(topic: Sequence[Event], settings: ConverterSettings) -> Payload:
     """What the converter makes of the values of a topic. Each is taken."""
-    raw = pa.array([event.raw for event in topic], pa.binary())
-    done = new_converter(settings, "dbserver1.all", is_key=False).convert(raw, np.arange(len(raw)))
+    done = convert_rows(settings, [event.raw for event in topic], "dbserver1.all")
     assert done.failures == ()
     return done.payload
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import fastavro
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +16,10 @@ from hypothesis import strategies as st
 from kafka_s3_platform.archive.pipeline import SchemaTargets
 from kafka_s3_platform.avro.schema import strip_logical_types
 from kafka_s3_platform.config.keys.layout import Compatibility
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
 from kafka_s3_platform.model.notes import Notes
-from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.model.schema import SubjectVersion
+from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 
 
 def version(number: int) -> Schema:
@@ -175,12 +173,10 @@ def write(
 ) -> list[Any]:
     """Return each record as it is written: the version of its schema and its value."""
     kind, schemas = versions
-    archived = [
-        ArchivedSchema(GONE, at, kind, json.dumps(schema), (SubjectVersion("t-value", at, None),))
+    registered = [
+        archived(kind, json.dumps(schema), at, SubjectVersion("t-value", at, None))
         for at, schema in enumerate(schemas, 1)
     ]
-    registry = RegistrySettings(url=GONE, archived=tuple(archived))
-    how = ConverterSettings(format="AVRO" if kind == "AVRO" else "JSON_SR", registry=registry)
     rows = []
     for number, value in records:
         body = io.BytesIO()
@@ -188,14 +184,11 @@ def write(
             fastavro.schemaless_writer(body, strip_logical_types(schemas[number - 1]), value)
         else:
             body.write(json.dumps(value).encode())
-        rows.append(b"\0" + number.to_bytes(4, "big") + body.getvalue())
-    found = new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+        rows.append(framed(number, body.getvalue()))
+    found = convert_rows(of_archive("AVRO" if kind == "AVRO" else "JSON_SR", *registered), rows)
     assert not found.failures
     written = SchemaTargets(compatibility, notes).project(found.payload)
     return [(written.schemas[c].version, value) for c, value in zip(written.codes, written.objects, strict=True)]
-
-
-GONE = "http://gone"
 
 
 def avro_field(kind: Any) -> dict[str, Any]:

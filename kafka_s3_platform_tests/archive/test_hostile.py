@@ -15,12 +15,9 @@ from kafka_s3_platform.store.errors import RefusedRequestError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
-
-pytestmark = pytest.mark.integration
-
 
 BY_FIELD: dict[str, Any] = {
     "layout": {"partitioner": "Field", "partition_fields": ("n",)},
@@ -35,8 +32,8 @@ PARQUET = {"format": "parquet", "codec": "snappy"}
 
 
 @pytest.fixture
-def topic(topic_name: str, create_topic: CreateTopic) -> str:
-    return create_topic(topic_name)
+def topic(lab: Lab) -> str:
+    return lab.create_topic()
 
 
 @pytest.fixture
@@ -64,16 +61,14 @@ def keys(store: StoreSettings) -> list[str]:
 @pytest.mark.parametrize(
     "value", ["\\..\\", "\\..\\..\\_index\\c", "..\\", "../../_index", "a\\b", "\ufffe", "\u202e", "%2e%2e/"]
 )
-def test_no_value_leads_out_of_its_folder(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str, value: str
-) -> None:
+def test_no_value_leads_out_of_its_folder(lab: Lab, topic: str, value: str) -> None:
     """A store may read a backslash as a slash."""
-    valued(kafka_settings, topic, "plain", value)
-    config = connector(kafka_settings, store_settings, topic, **BY_FIELD)
+    valued(lab.kafka, topic, "plain", value)
+    config = lab.connector(**BY_FIELD)
     report = tried(config, [NOON])
     assert (report.failure, report.record_count) == (None, 2)
     stored = {s.key for s in snapshot(config).segments}
-    assert stored == set(keys(store_settings))
+    assert stored == set(keys(lab.store))
     assert {key.count("/") for key in stored} == {3}
     assert verify_archive(config, topic, deep=True, runner=InProcessRunner()).ok
 
@@ -122,24 +117,20 @@ def test_a_store_that_refuses_every_key_is_no_failure_of_records(
     assert snapshot(config).state.scans == before.state.scans
 
 
-def test_a_key_that_is_too_long_is_the_failure_of_its_record(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str
-) -> None:
-    valued(kafka_settings, topic, "a")
-    config = connector(kafka_settings, store_settings, topic, layout={"topics_dir": "d/" + "x" * 980})
+def test_a_key_that_is_too_long_is_the_failure_of_its_record(lab: Lab, topic: str) -> None:
+    valued(lab.kafka, topic, "a")
+    config = lab.connector(layout={"topics_dir": "d/" + "x" * 980})
     report = tried(config, [NOON])
     assert "has more than 1024 bytes" in str(report.failure)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(0, 1)]
 
 
 @pytest.mark.parametrize("name", ["../_index", "..", "a/b", "\\..\\", "x" * 250, "a\n", "\u2603"])
-def test_what_no_topic_can_be_named_names_no_folder(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str, name: str
-) -> None:
-    valued(kafka_settings, topic, "plain", name)
+def test_what_no_topic_can_be_named_names_no_folder(lab: Lab, topic: str, name: str) -> None:
+    valued(lab.kafka, topic, "plain", name)
     step = {"alias": "t", "type": "ExtractTopic$Value", "options": {"field": "n"}}
     records = {"value": {"format": "JSON"}, "transforms": [step]}
-    config = connector(kafka_settings, store_settings, topic, layout={"format": "json"}, records=records)
+    config = lab.connector(layout={"format": "json"}, records=records)
     report = tried(config, [NOON])
     assert "which no topic can be named" in str(report.failure)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(1, 2)]
@@ -188,7 +179,7 @@ def test_records_of_a_schema_that_parquet_cannot_hold_stop_no_others(
     bad = framed(registry, f"{topic}-other", schema, [value])
     one, other = framed(registry, topic, F1, [{"f1": "a"}, {"f1": "b"}])
     produce(lab.kafka, topic, [Sent(value, None, NOON) for value in (*bad, one, *bad, other)])
-    config = with_tolerance(connector(lab.kafka, lab.store, topic, layout=PARQUET, records=avro(registry)), tolerance)
+    config = with_tolerance(lab.connector(layout=PARQUET, records=avro(registry)), tolerance)
     report = tried(config, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     found = snapshot(config)
@@ -209,7 +200,7 @@ def test_a_record_without_a_schema_does_not_decide_for_those_with_one(lab: Lab) 
     good = json.dumps({"schema": schema, "payload": {"a": 1}}).encode()
     produce(lab.kafka, topic, [Sent(b'{"schema":null,"payload":1}', None, NOON), Sent(good, None, NOON)])
     records = {"value": {"format": "JSON", "schemas_enable": True}}
-    config = connector(lab.kafka, lab.store, topic, layout=PARQUET, records=records)
+    config = lab.connector(layout=PARQUET, records=records)
     report = tried(config, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(0, 1)]
@@ -224,7 +215,7 @@ def test_a_decimal_larger_than_its_precision_is_its_record_s_failure(lab: Lab, r
     [fits] = framed(registry, topic, schema, [{"d": b"\1"}])
     values = [fits, fits[:5] + b"\x10" + b"\x7f" * 8]
     produce(lab.kafka, topic, [Sent(value, None, NOON) for value in values])
-    config = connector(lab.kafka, lab.store, topic, layout=PARQUET, records=avro(registry))
+    config = lab.connector(layout=PARQUET, records=avro(registry))
     report = tried(config, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     assert [(u.start_offset, u.end_offset) for u in snapshot(config).state.unresolved] == [(1, 2)]

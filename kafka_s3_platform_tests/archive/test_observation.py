@@ -45,7 +45,7 @@ from kafka_s3_platform.upkeep.resolve import Skip, resolve_offsets
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
@@ -152,7 +152,6 @@ def added_while_looking(kafka_settings: KafkaSettings, monkeypatch: pytest.Monke
     return arrange
 
 
-@pytest.mark.integration
 def test_a_kafka_partition_added_while_a_run_plans_belongs_to_the_hour(
     lab: Lab, added_while_looking: Callable[[str], None]
 ) -> None:
@@ -161,12 +160,10 @@ def test_a_kafka_partition_added_while_a_run_plans_belongs_to_the_hour(
     assert archived(config, [NOON]).hours[0].complete
     assert stored(config).num_rows == 25
     state = snapshot(config).state
-    assert state.topic is not None
-    assert state.topic.kafka_partitions == (0, 1)
+    assert present(state.topic).kafka_partitions == (0, 1)
     assert {(f.kafka_partition, f.kafka_partition_count) for f in state.frontiers} == {(0, 2), (1, 2)}
 
 
-@pytest.mark.integration
 def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
     lab: Lab, added_while_looking: Callable[[str], None]
 ) -> None:
@@ -177,8 +174,7 @@ def test_a_kafka_partition_added_while_a_sink_is_taken_over_belongs_to_the_look(
     report = record_takeover(config, lab.topic, f"connect-{lab.topic}", "run")
     assert report.log_starts == {1: 0}
     state = snapshot(config).state
-    assert state.topic is not None
-    assert state.topic.kafka_partitions == (0, 1)
+    assert present(state.topic).kafka_partitions == (0, 1)
     assert not state.judge.is_complete(NOON, timedelta(0))
     assert archived(config, [NOON, NOON + HOUR]).hours[0].complete
     assert stored(config).num_rows == 20
@@ -345,8 +341,7 @@ def test_nothing_is_asked_of_a_log_whose_leader_is_that_of_the_last_look() -> No
 def test_a_truncation_begins_where_log_and_archive_differ_or_at_the_lowest_offset_where_they_may(
     log: Log, scans: Sequence[tuple[int, int, int | None]], start: int, is_exact: bool
 ) -> None:
-    truncation = log.logs(archive(*scans)).find_truncation(log.frontier)
-    assert truncation is not None
+    truncation = present(log.logs(archive(*scans)).find_truncation(log.frontier))
     assert (truncation.offsets, truncation.is_start_exact) == (OffsetRange(start, 40), is_exact)
 
 

@@ -375,11 +375,6 @@ def test_an_hour_begins_with_its_records_where_a_kafka_partition_failed_in_the_f
     assert dataclasses.replace(state, scans=scans, hours=(*state.hours, *plan.hours)).is_scanned(NOON + HOUR)
 
 
-def _only(found: Mapping[int, Mapping[int, int | None]]) -> dict[int, int | None]:
-    """What was found in kafka partition 0."""
-    return {t: of_one[0] for t, of_one in found.items()}
-
-
 @dataclass(frozen=True)
 class Sized:
     """A task as far as its size decides."""

@@ -7,21 +7,19 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.errors import ForeignObjectError, UnresolvedOffsetsError
 from kafka_s3_platform.formats.block_gzip import read_from, read_index
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed, lines, objects
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -35,8 +33,6 @@ from kafka_s3_platform_tests.support import (
     tried,
 )
 
-pytestmark = pytest.mark.integration
-
 MINUTE = timedelta(minutes=1)
 JSON = {"value": {"format": "JSON"}}
 TEXT = {"value": {"format": "STRING"}}
@@ -48,13 +44,13 @@ def at(start: datetime, every: timedelta, values: Iterable[bytes], kafka_partiti
 
 
 def test_nine_avro_records_with_flush_size_3_give_the_three_objects_of_the_quickstart(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, registry: RegistrySettings, create_topic: CreateTopic
+    lab: Lab, registry: RegistrySettings
 ) -> None:
-    topic = create_topic("s3_topic")
+    topic = lab.create("s3_topic")
     values = framed(registry, topic, F1, [{"f1": f"value{n}"} for n in range(1, 10)])
-    produce(kafka_settings, topic, [Sent(v) for v in values])
+    produce(lab.kafka, topic, [Sent(v) for v in values])
     layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
-    config = connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry))
+    config = connector(lab.kafka, lab.store, topic, layout=layout, records=avro(registry))
     archived(config)
     found = {key: list(fastavro.reader(io.BytesIO(body))) for key, body in objects(config).items()}
     assert found == {
@@ -313,11 +309,9 @@ def test_a_truncated_avro_value_and_an_unknown_schema_id_are_bad_records(lab: La
     assert (report.record_count, report.dead_letter_count) == (2, 2)
 
 
-def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic
-) -> None:
-    topic = create_topic("system-test", 2)
-    produce(kafka_settings, topic, [Sent(b"line %03d" % n, None, NOON, (), n % 2) for n in range(400)])
+def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(lab: Lab) -> None:
+    topic = lab.create("system-test", 2)
+    produce(lab.kafka, topic, [Sent(b"line %03d" % n, None, NOON, (), n % 2) for n in range(400)])
     layout = {
         "format": "block_gzip",
         "codec": "gzip",
@@ -329,7 +323,7 @@ def test_block_gzip_is_written_and_read_by_offset_as_deviantart_has_it(
         "flush_size": 100,
         "block_size": 300,
     }
-    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    config = connector(lab.kafka, lab.store, topic, layout=layout)
     archived(config)
     found = objects(config)
     assert sorted(found) == sorted(
@@ -394,24 +388,6 @@ def test_text_of_several_lines_behind_a_schemas_id_is_a_bad_record_of_block_gzip
     assert gzip.decompress(body) == b"one\ntwo\n"
 
 
-def loaded(folder: Path, kafka: KafkaSettings, store: StoreSettings, **keys: str) -> ConnectorConfig:
-    """A connector file of these keys, as a user writes it."""
-    assert store.access_key_id is not None
-    assert store.secret_access_key is not None
-    own = {
-        "name": "c",
-        "s3.bucket.name": store.bucket,
-        "store.url": str(store.endpoint_url),
-        "s3.region": store.region,
-        "aws.access.key.id": store.access_key_id.get_secret_value(),
-        "aws.secret.access.key": store.secret_access_key.get_secret_value(),
-        "archive.start.hour": "2025-12-01T00:00",
-    }
-    (folder / "worker.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
-    (folder / "c.json").write_text(json.dumps({**own, **keys}))
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
-
-
 def test_zoozs_paths_hold_no_topic(lab: Lab) -> None:
     layout = {
         **LINES,
@@ -422,9 +398,6 @@ def test_zoozs_paths_hold_no_topic(lab: Lab) -> None:
     }
     config = lab.archive([Sent(b"a"), Sent(b"b")], layout=layout, records=TEXT)
     assert lines(config) == {"root/path/date=2026-01-01/hour=12/0_0.txt": [b"a", b"b"]}
-
-
-EXAMPLES = "kafka_s3_platform_tests.transforms.example_mappers"
 
 
 def test_a_renamed_topic_is_in_the_path_and_a_foreign_object_there_is_left_alone(lab: Lab) -> None:
@@ -450,11 +423,11 @@ def test_however_many_places_records_go_to_few_objects_are_open_and_none_is_lost
     assert all(f"/n={json.loads(body[0])['n']}/" in key for key, body in found.items())
 
 
-def test_deep_verification_finds_a_changed_object_of_any_format(lab: Lab, s3_client: Any) -> None:
+def test_deep_verification_finds_a_changed_object_of_any_format(lab: Lab) -> None:
     layout = {"format": "json", "codec": "none", "keys_format": "json"}
     records = {**JSON, "key": {"format": "STRING"}}
     config = lab.archive([Sent(b'{"v":1}', b"k")], layout=layout, records=records)
     keys = next(key for key in objects(config) if ".keys." in key)
-    s3_client.put_object(Bucket=config.store.bucket, Key=keys, Body=b'"x"\n')
+    lab.s3.put_object(Bucket=config.store.bucket, Key=keys, Body=b'"x"\n')
     report = verify_archive(config, lab.topic, deep=True, runner=InProcessRunner())
     assert {d.key for d in report.damages} == {keys}

@@ -42,8 +42,6 @@ from kafka_s3_platform_tests.support import (
     tried,
 )
 
-pytestmark = pytest.mark.integration
-
 T = TypeVar("T")
 R = TypeVar("R")
 

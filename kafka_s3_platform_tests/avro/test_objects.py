@@ -5,16 +5,14 @@ import json
 from typing import Any
 
 import fastavro
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.avro.objects import AvroObjects
-from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
+from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.model.connect import ConnectBatch, get_field
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 from kafka_s3_platform_tests.formats.connect import came, written
 
 ACCOUNT = {"type": "record", "name": "bank.Opened", "fields": [{"name": "id", "type": "string"}]}
@@ -99,8 +97,7 @@ EVENT = {
     "name": "Event",
     "fields": [{"name": "at", "type": "long"}, {"name": "what", "type": ANYTHING}],
 }
-GONE = RegistrySettings(url="http://gone", archived=(ArchivedSchema("http://gone", 9, "AVRO", json.dumps(EVENT), ()),))
-AVRO = ConverterSettings(format="AVRO", registry=GONE)
+AVRO = of_archive("AVRO", archived("AVRO", json.dumps(EVENT), 9))
 ROWS = [b"\0\0\0\0\x09" + encode(EVENT, {"at": at, "what": value}) for at, value in enumerate(VALUES)]
 
 
@@ -146,10 +143,8 @@ def test_a_field_alone_is_decoded_with_its_branch() -> None:
 
 
 def test_a_null_that_is_avro_data_is_told_of_since_decoded_it_is_a_tombstone() -> None:
-    archived = (ArchivedSchema("http://gone", 9, "AVRO", '["string","null"]', ()),)
-    how = AVRO.model_copy(update={"registry": RegistrySettings(url="http://gone", archived=archived)})
-    rows = [b"\0\0\0\0\x09" + encode(["string", "null"], value) for value in ("x", None)]
-    done = new_converter(how, "t", is_key=False).convert(pa.array([*rows, None], pa.binary()), np.arange(3))
+    rows = [framed(1, encode(["string", "null"], value)) for value in ("x", None)]
+    done = convert_rows(of_archive("AVRO", archived("AVRO", '["string","null"]')), [*rows, None])
     assert [*done.losses] == [1]
     [said] = done.notes.sentences
     assert said.startswith("1 records hold a null that is Avro data")

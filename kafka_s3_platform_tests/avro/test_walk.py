@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.avro import cursor
 from kafka_s3_platform.avro.walk import MAX_DEPTH, check_bodies, read_columns
 from kafka_s3_platform.errors import PermanentError
+from kafka_s3_platform_tests.conftest import present
 
 UNHURRIED = settings(deadline=None)
 LONGS = (
@@ -70,8 +71,7 @@ def fastavro_reads_all_of(schema: Any, body: bytes) -> Any:
 
 
 def columns_of(schema: Any, rows: Sequence[bytes | None]) -> pa.StructArray:
-    columns = read_columns(schema, pa.array(rows, pa.binary()), 0)
-    assert columns is not None
+    columns = present(read_columns(schema, pa.array(rows, pa.binary()), 0))
     columns.validate(full=True)
     return columns
 

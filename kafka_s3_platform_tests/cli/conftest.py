@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import pytest
 
 from kafka_s3_platform.cli import main
-from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
+from kafka_s3_platform_tests.conftest import connector_keys
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour
 from kafka_s3_platform_tests.support import Sent, produce
 
@@ -25,11 +26,14 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class KafkaS3(Protocol):
-    """Runs `kafka-s3` as a shell does, in a folder with `connectors/` and Dagster's own home."""
+    """Runs `kafka-s3` as a shell does, in a folder with `connectors/` and Dagster's own home.
+
+    Raises AssertionError unless the command ends with the status, if one is given.
+    """
 
     folder: Path
 
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]": ...
+    def __call__(self, *arguments: str, status: int | None = None) -> "subprocess.CompletedProcess[str]": ...
 
 
 def make_environment(folder: Path) -> dict[str, str]:
@@ -44,11 +48,12 @@ class _OwnProcess:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def __call__(self, *arguments: str, status: int | None = None) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "kafka_s3_platform.cli", *arguments]
-        return subprocess.run(
-            command, cwd=self.folder, env=make_environment(self.folder), capture_output=True, text=True, check=False
-        )
+        env = make_environment(self.folder)
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        assert status in (None, done.returncode), done.stdout + done.stderr
+        return done
 
 
 class _ThisProcess:
@@ -57,7 +62,7 @@ class _ThisProcess:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def __call__(self, *arguments: str, status: int | None = None) -> "subprocess.CompletedProcess[str]":
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, _without_log_handlers(), redirect_stdout(out), redirect_stderr(err):
             patch.chdir(self.folder)
@@ -69,11 +74,12 @@ class _ThisProcess:
             try:
                 main(list(arguments), prog_name="kafka-s3")
             except SystemExit as end:
-                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
             except Exception:  # noqa: BLE001 - as Python ends
                 traceback.print_exc()
-                status = 1
-        return subprocess.CompletedProcess(["kafka-s3", *arguments], status, out.getvalue(), err.getvalue())
+                code = 1
+        assert status in (None, code), out.getvalue() + err.getvalue()
+        return subprocess.CompletedProcess(["kafka-s3", *arguments], code, out.getvalue(), err.getvalue())
 
 
 @contextmanager
@@ -128,18 +134,13 @@ def write_connector(kafka_s3: KafkaS3, topics: str, **more: str) -> None:
 
 def write_reachable_connector(
     kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str
-) -> None:
-    """Connector `c` at the session's own cluster and store."""
-    assert store.access_key_id is not None
-    assert store.secret_access_key is not None
-    logins = {
-        "aws.access.key.id": store.access_key_id.get_secret_value(),
-        "aws.secret.access.key": store.secret_access_key.get_secret_value(),
-    }
-    own = {"s3.bucket.name": store.bucket, "store.url": str(store.endpoint_url), "s3.region": store.region}
-    write_connector(kafka_s3, topics, **{**own, **logins, "archive.start.hour": "2025-12-01T00:00", **more})
+) -> ConnectorConfig:
+    """Connector `c` at the session's own cluster and store, as it is loaded."""
+    own = {**connector_keys(store), "archive.start.hour": "2025-12-01T00:00"}
+    write_connector(kafka_s3, topics, **{**own, **more})
     worker = kafka_s3.folder / "connectors" / "worker.properties"
     worker.write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
+    return load_connector(worker.parent / "c.json", worker, {}).config
 
 
 def connect_late_topic(
@@ -150,9 +151,7 @@ def connect_late_topic(
     produce(kafka, topic, [Sent(timestamp=ago(own, back) + timedelta(seconds=1)) for back in (hours, 0)])
     start = own.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
     times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
-    write_reachable_connector(kafka_s3, kafka, store, topic, **times)
-    (found,) = load_connectors(kafka_s3.folder / "connectors", {}).connectors
-    return found
+    return write_reachable_connector(kafka_s3, kafka, store, topic, **times)
 
 
 def parsed(found: "subprocess.CompletedProcess[str]") -> Any:

@@ -12,6 +12,7 @@ import kafka_s3_platform
 from kafka_s3_platform.cli import COMMANDS, main
 from kafka_s3_platform.config.mapping import CONNECTOR_KEYS
 from kafka_s3_platform.defs.restore.config import AnyRestoreConfig, ForeignRestoreConfig, RestoreConfig, list_fields
+from kafka_s3_platform_tests.conftest import present
 
 Texts = list[tuple[str, str]]
 Options = dict[str, dict[str, click.Parameter]]
@@ -59,9 +60,7 @@ def options_of(command: str) -> dict[str, click.Parameter]:
 
 
 def find_command(name: str) -> click.Command:
-    found = main.get_command(click.Context(main), name)
-    assert found is not None
-    return found
+    return present(main.get_command(click.Context(main), name))
 
 
 @pytest.fixture(scope="module")

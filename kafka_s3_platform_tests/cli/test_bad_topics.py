@@ -5,22 +5,17 @@ import subprocess
 
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import NOON, Sent, archived, damage_topic, produce
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """A connector of three topics."""
     topics = [lab.create(f"{lab.topic}-{n}") for n in range(3)]
-    write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(topics))
-    folder = kafka_s3.folder / "connectors"
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    return write_reachable_connector(kafka_s3, lab.kafka, lab.store, ",".join(topics))
 
 
 def topics_of(found: "subprocess.CompletedProcess[str]") -> list[str]:
@@ -49,8 +44,7 @@ def test_one_topic_that_cannot_be_done_stops_no_other_and_fails_the_command(
         ["compact", "c", "--day", "2026-01-01"],
         ["take-over", "c"],
     ):
-        found = kafka_s3(*command, "--json")
-        assert found.returncode == 1, command
+        found = kafka_s3(*command, "--json", status=1)
         assert "Traceback" not in found.stderr, command
         assert first in found.stderr, command
         assert topics_of(found) == ([] if command[0] == "take-over" else others), command
@@ -62,7 +56,6 @@ def test_a_store_that_does_not_answer_is_not_asked_for_every_topic(kafka_s3: Kaf
     connector.write_text(json.dumps({**keys, "store.url": "http://127.0.0.1:31698"}))
     # a run of all topics asks once, and each gets its answer
     for command, said in (("show", "[KS-STORE-DOWN] not tried"), ("archive", "run ")):
-        found = kafka_s3(command, "c")
-        assert found.returncode == 75
+        found = kafka_s3(command, "c", status=75)
         assert found.stdout == ""
         assert f"{config.topics[2]}: {said}" in found.stderr

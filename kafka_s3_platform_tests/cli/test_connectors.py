@@ -39,8 +39,7 @@ def test_check_takes_the_samples_time_in_the_connectors_timezone(kafka_s3: Kafka
 
 def test_check_says_why_it_has_no_key_to_show(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t", **FIELD)
-    found = kafka_s3("check", "connectors/c.json")
-    assert found.returncode == 0, found.stderr
+    found = kafka_s3("check", "connectors/c.json", status=0)
     assert "no example of a key" in found.stdout
     assert "give its value" in found.stdout
 
@@ -110,8 +109,7 @@ def test_check_names_what_engines_leave_out_if_there_is_any(kafka_s3: KafkaS3, t
 
 def test_a_sink_whose_objects_its_file_does_not_read_back_is_refused_with_the_reason(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t", **JSON_OF_AVRO)
-    found = kafka_s3("restore", "c", "--to-topic", "u")
-    assert found.returncode == 1
+    found = kafka_s3("restore", "c", "--to-topic", "u", status=1)
     assert "writes objects of format json, and its file does not say how they are read back: value.conv" in found.stderr
 
 
@@ -120,9 +118,7 @@ def test_list_tells_each_files_class_and_status(kafka_s3: KafkaS3) -> None:
     bad = {"name": "bad", "connector.class": "S3_SINK", "topics": "t", "s3.bucket.name": "bucket", "flush.sise": 1}
     (kafka_s3.folder / "connectors" / "bad.json").write_text(json.dumps(bad))
     (kafka_s3.folder / "connectors" / "worse.json").write_text("{")
-    listed = kafka_s3("list", "--json")
-    assert listed.returncode == 1
-    found = json.loads(listed.stdout)["connectors"]
+    found = json.loads(kafka_s3("list", "--json", status=1).stdout)["connectors"]
     assert [(row["name"], row["class"], row["status"], row["refused_keys"]) for row in found] == [
         ("bad", "S3_SINK", "refused", ["flush.sise"]),
         ("c", "S3SinkConnector", "loaded", []),
@@ -143,19 +139,15 @@ def test_describe_tells_required_and_optional_keys(kafka_s3: KafkaS3) -> None:
     classes = [found["class"] for found in parsed(kafka_s3("describe", "--json"))["classes"]]
     assert {"S3_SINK", "com.deviantart.kafka_connect_s3.S3SinkConnector"} <= set(classes)
     assert "  S3_SOURCE: Confluent Cloud's S3 source\n" in kafka_s3("describe").stdout
-    foo = kafka_s3("describe", "foo")
-    assert foo.returncode == 2
+    foo = kafka_s3("describe", "foo", status=2)
     assert all(name in foo.stderr for name in classes)
-    refused = kafka_s3("describe", "S3_SINKS")
-    assert refused.returncode == 2
-    assert "did you mean S3_SINK?" in refused.stderr
+    assert "did you mean S3_SINK?" in kafka_s3("describe", "S3_SINKS", status=2).stderr
 
 
 @pytest.mark.parametrize("name", ["zooz.json", "zooz.properties"])
 def test_convert_writes_a_file_that_loads(kafka_s3: KafkaS3, name: str) -> None:
     (kafka_s3.folder / "zooz.env").write_text(ZOOZ)
-    found = kafka_s3("convert", "zooz.env", "-o", f"connectors/{name}")
-    assert found.returncode == 0, found.stderr
+    found = kafka_s3("convert", "zooz.env", "-o", f"connectors/{name}", status=0)
     assert "LOADING_MODULE has no counterpart" in found.stderr
     text = (kafka_s3.folder / "connectors" / name).read_text()
     assert "1234567890" not in text
@@ -172,6 +164,4 @@ def test_convert_prints_a_file_and_names_what_is_missing(kafka_s3: KafkaS3) -> N
     (kafka_s3.folder / "zooz.env").write_text(ZOOZ)
     assert json.loads(kafka_s3("convert", "zooz.env").stdout)["archive.key.layout"] == "zooz"
     (kafka_s3.folder / "zooz.env").write_text("KAFKA_HOST=a:9092\n")
-    missing = kafka_s3("convert", "zooz.env")
-    assert missing.returncode == FAILED
-    assert "SOURCE_KAFKA_TOPIC, S3_BUCKET_NAME must be set" in missing.stderr
+    assert "SOURCE_KAFKA_TOPIC, S3_BUCKET_NAME must be set" in kafka_s3("convert", "zooz.env", status=FAILED).stderr

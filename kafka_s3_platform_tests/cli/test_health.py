@@ -20,8 +20,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, run, topic_of
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(kafka_s3_without_spark: KafkaS3, lab: Lab) -> ConnectorConfig:
@@ -125,6 +123,4 @@ def test_without_an_instance_of_dagster_the_last_error_is_not_known(
 
 def test_a_name_that_no_file_declares_is_told(kafka_s3_without_spark: KafkaS3) -> None:
     write_connector(kafka_s3_without_spark, "t")
-    found = kafka_s3_without_spark("health", "d")
-    assert found.returncode == 1
-    assert "no connector file declares d; there are: c" in found.stdout
+    assert "no connector file declares d; there are: c" in kafka_s3_without_spark("health", "d", status=1).stdout

@@ -21,13 +21,11 @@ from kafka_s3_platform.model.times import to_epoch_ms
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.upkeep.hour_states import find_empty_hours
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
-
-pytestmark = pytest.mark.integration
 
 LATENESS = timedelta(0)
 
@@ -111,8 +109,7 @@ class History:
         key = dg.AssetCheckKey(dg.AssetKey(["c", "hourly", self._lab.topic]), HOURLY_CHECK)
         with dg.DagsterInstance.from_config(str(self._kafka_s3.folder / "dagster")) as instance:
             [latest] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
-        assert latest.evaluation is not None
-        return {name: value.value for name, value in latest.evaluation.metadata.items()}
+        return {name: value.value for name, value in present(latest.evaluation).metadata.items()}
 
 
 def count_lacking(hour: Mapping[str, Any]) -> Counter[str]:

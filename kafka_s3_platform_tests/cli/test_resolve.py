@@ -1,14 +1,10 @@
 """`kafka-s3 resolve`: what is unresolved, and the decision about it."""
 
-import pytest
-
 from kafka_s3_platform.model.segment import Scan
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import Sent, archived, snapshot
-
-pytestmark = pytest.mark.integration
 
 
 def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, lab: Lab) -> None:
@@ -21,8 +17,7 @@ def test_what_is_unresolved_is_listed_decided_about_and_gone(kafka_s3: KafkaS3, 
     }
     write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **by_field)
     assert "no run has recorded unresolved offsets" in kafka_s3("resolve", "c").stdout
-    failed = kafka_s3("archive", "c")
-    assert failed.returncode == 1
+    failed = kafka_s3("archive", "c", status=1)
     listed = kafka_s3("resolve", "c").stdout
     assert "kafka partition 0 [1, 2): VALUE_CONVERTER: " in listed
     skip = f"kafka-s3 resolve c --topic {lab.topic} --kafka-partition 0 --offsets 1:2 --skip"
@@ -60,8 +55,7 @@ def test_where_no_epoch_tells_where_a_log_was_truncated_the_decision_says_so(
     lab.produce([Sent()] * 2)
     write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, lab.topic)
     place = ["resolve", "c", "--topic", lab.topic, "--kafka-partition", "0"]
-    found = kafka_s3_without_spark(*place, "--accept-truncation", "--dry-run")
-    first, gap, doubt = found.stdout.splitlines()
+    first, gap, doubt = kafka_s3_without_spark(*place, "--accept-truncation", "--dry-run").stdout.splitlines()
     stays_out = "2 offsets of the log left out of the archive, and so the next 5 that are written, up to offset 10"
     assert first == f"{lab.topic}: 1 gap would be recorded; {stays_out}"
     assert gap == "  kafka partition 0 [3, 10): truncated"

@@ -13,6 +13,7 @@ from kafka_s3_platform.errors import MissingTopicError, PlatformError, StoreUnav
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus
+from kafka_s3_platform_tests.conftest import present
 
 
 def test_status_of_a_stack_that_runs_as_json(stack: StackStatus, stack_settings: StackSettings) -> None:
@@ -60,8 +61,7 @@ def test_every_command_is_found_where_it_is_said_to_be() -> None:
     assert result.exit_code == 0
     for name, (_, summary) in cli.COMMANDS.items():
         assert f"  {name} " in result.stdout
-        command = main.get_command(click.Context(main), name)
-        assert command is not None
+        command = present(main.get_command(click.Context(main), name))
         assert (command.help or "").startswith(summary.rstrip(".")), "the list says what the command's own help says"
 
 

@@ -4,22 +4,20 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_connector, write_reachable_connector
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, answer_all, archive_hour
 
 DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def config(kafka_s3: KafkaS3, kafka_settings: KafkaSettings, store_settings: StoreSettings) -> ConnectorConfig:
+def config(kafka_s3: KafkaS3, lab: Lab) -> ConnectorConfig:
     """Connector `c`, which has archived nothing yet."""
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, "t")
-    folder = kafka_s3.folder / "connectors"
-    return load_connector(folder / "c.json", folder / "worker.properties", {}).config
+    return write_reachable_connector(kafka_s3, lab.kafka, lab.store, "t")
 
 
 @pytest.fixture
@@ -35,7 +33,6 @@ def list_stored(config: ConnectorConfig) -> dict[str, str]:
     return {info.key: info.etag for info in ObjectStore(config.store).list("")}
 
 
-@pytest.mark.integration
 def test_a_dry_run_tells_what_the_next_run_does_and_changes_nothing(
     kafka_s3: KafkaS3, archived_config: ConnectorConfig
 ) -> None:
@@ -45,15 +42,13 @@ def test_a_dry_run_tells_what_the_next_run_does_and_changes_nothing(
     assert (told["dry_run"], told["version"], told["checkpoint"]) == (True, version, True)
     assert told["merge"]["files"] > 0
     assert told["merge"]["new_files"] == 0
-    words = kafka_s3("upkeep", "c", "--dry-run")
-    assert words.returncode == 0, words.stderr
+    words = kafka_s3("upkeep", "c", "--dry-run", status=0)
     assert f"merge: {told['merge']['files']} files of {len(told['merge']['periods'])} periods would be" in words.stdout
     assert "checkpoint: would be written" in words.stdout
     assert words.stdout.endswith(f": version {version}\n")
     assert list_stored(archived_config) == stored
 
 
-@pytest.mark.integration
 def test_a_run_does_it_and_a_second_one_finds_nothing_to_do(
     kafka_s3: KafkaS3, archived_config: ConnectorConfig
 ) -> None:
@@ -75,21 +70,18 @@ def test_a_run_does_it_and_a_second_one_finds_nothing_to_do(
 
     again = parsed(kafka_s3("upkeep", "c", "--json"))
     assert (again["merge"]["files"], again["checkpoint"], again["version"]) == (0, False, done["version"])
-    words = kafka_s3("upkeep", "c")
-    assert words.returncode == 0, words.stderr
+    words = kafka_s3("upkeep", "c", status=0)
     assert "merge: 0 files of 0 periods put together" in words.stdout
     assert "checkpoint: is there" in words.stdout
     assert "would be" not in words.stdout
     assert list_stored(archived_config).keys() == kept_up.keys()
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("options", [[], ["--dry-run"]], ids=["run", "dry run"])
 def test_a_connector_that_archived_nothing_has_nothing_to_keep_up(
     kafka_s3: KafkaS3, config: ConnectorConfig, options: list[str]
 ) -> None:
-    words = kafka_s3("upkeep", "c", *options)
-    assert words.returncode == 0, words.stderr
+    words = kafka_s3("upkeep", "c", *options, status=0)
     assert words.stdout == f"{ConnectorIndex.of(config).uri}: nothing was archived, so there is nothing to do\n"
     told = parsed(kafka_s3("upkeep", "c", *options, "--json"))
     assert (told["version"], told["dry_run"]) == (None, bool(options))
@@ -99,8 +91,7 @@ def test_a_connector_that_archived_nothing_has_nothing_to_keep_up(
 def test_a_connector_that_does_not_exist_or_keeps_no_index_is_refused_by_name(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t", **{"connector.class": "io.confluent.connect.s3.source.S3SourceConnector"})
     for name, reason in (("d", "no connector file declares d"), ("c", "c is a source connector")):
-        found = kafka_s3("upkeep", name)
-        assert found.returncode == 1
+        found = kafka_s3("upkeep", name, status=1)
         assert reason in found.stderr
         assert "Traceback" not in found.stderr
         assert found.stdout == ""

@@ -42,6 +42,15 @@ RESTORE = ["restore", "c", "--topic", "t", "--to-topic", "u"]
         (["vacuum", "c", "--index-put-back", "--dry-run"], "removes nothing"),
         (["check", "connectors/none.json"], "none.json"),
         (["arcive", "c"], "Did you mean 'archive'?"),
+        (["groups"], "RESTORE_ID"),
+        (["groups", "r1", "--rollback", "none.json"], "none.json"),
+        (["groups", "r1", "--rollback", "connectors/c.json", "--apply"], "no other option"),
+        (["verify", "c", "--against", "u"], "one --topic"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--deep"], "no --deep"),
+        (["verify", "c", "--from-offset", "3"], "without --against all is verified: no --from-offset"),
+        (["verify", "c", "--exactly"], "without --against all is verified: no --exactly"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--from", "soon"], "not an ISO 8601 time"),
+        (["verify", "c", "--topic", "t", "--against", "u", "--target-worker", "none"], "none"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: list[str], reason: str) -> None:
@@ -54,9 +63,7 @@ def test_what_cannot_be_meant_is_a_usage_error(kafka_s3: KafkaS3, arguments: lis
 def test_an_unknown_connector_or_topic_is_told_with_the_nearest_one(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "flights, trains")
     for arguments, near in ((["verify", "cc"], "c?"), (["verify", "c", "--topic", "flight"], "flights?")):
-        found = kafka_s3(*arguments)
-        assert found.returncode == FAILED
-        assert f"did you mean {near}" in found.stderr
+        assert f"did you mean {near}" in kafka_s3(*arguments, status=FAILED).stderr
 
 
 def test_a_command_says_whom_it_waits_for_and_soon_that_nothing_listens_there(
@@ -84,8 +91,7 @@ def test_shells_complete_the_names_of_connectors(kafka_s3: KafkaS3, monkeypatch:
 
 def test_a_store_that_does_not_answer_is_worth_another_try(kafka_s3_process: KafkaS3) -> None:
     write_connector(kafka_s3_process, "t")
-    found = kafka_s3_process("verify", "c", "--json")
-    assert found.returncode == TRY_AGAIN, found.stderr
+    found = kafka_s3_process("verify", "c", "--json", status=TRY_AGAIN)
     assert "127.0.0.1:31698" in found.stderr
     assert found.stdout == ""
 
@@ -95,16 +101,14 @@ def test_a_broker_that_does_not_answer_fails_the_run_in_a_way_worth_another_try(
 ) -> None:
     monkeypatch.setattr(OffsetAdmin.__init__, "__defaults__", (1.0,))
     write_connector(kafka_s3, "t")
-    found = kafka_s3("archive", "c")
-    assert found.returncode == TRY_AGAIN, found.stderr
+    found = kafka_s3("archive", "c", status=TRY_AGAIN)
     assert "127.0.0.1:31699" in found.stderr
     assert "Traceback" not in found.stderr
 
 
 def test_check_tells_what_each_key_does_and_hides_secrets(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t", **{"confluent.topic.replication.factor": "1"})
-    found = kafka_s3("check", "connectors/c.json", "--json")
-    assert found.returncode == 0, found.stderr
+    found = kafka_s3("check", "connectors/c.json", "--json", status=0)
     document = json.loads(found.stdout)
     classes = {key["key"]: key["class"] for key in document["keys"]}
     assert document["ok"]
@@ -119,8 +123,7 @@ def test_check_tells_what_each_key_does_and_hides_secrets(kafka_s3: KafkaS3) -> 
 
 def test_check_of_a_file_that_does_not_load_fails_and_names_the_key(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t", **{"flush.sise": "10", "path.format": "'zone'=z"})
-    found = kafka_s3("check", "connectors/c.json")
-    assert found.returncode == FAILED
+    found = kafka_s3("check", "connectors/c.json", status=FAILED)
     assert "flush.size" in found.stdout
     assert "'z' at position 7" in found.stdout
     assert kafka_s3("verify", "c").returncode == FAILED

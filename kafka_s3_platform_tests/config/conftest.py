@@ -6,6 +6,7 @@ import pytest
 
 from kafka_s3_platform.config.describe import CheckReport, check_report
 from kafka_s3_platform.config.files import LoadedConnector, load_connector
+from kafka_s3_platform.config.keys.clients import ClientProperty, translate_properties
 from kafka_s3_platform.config.keys.sheet import KeyFinding
 from kafka_s3_platform.config.keys.table import Support
 
@@ -13,6 +14,8 @@ Load = Callable[..., LoadedConnector]
 Check = Callable[..., CheckReport]
 
 MINIMAL = {"name": "events", "topics": "events", "s3.bucket.name": "archive"}
+SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
+SAMPLES += ["use_all_dns_ips", "/etc/me.keytab", "generic", "https"]
 
 
 @pytest.fixture
@@ -62,3 +65,8 @@ def finding(findings: tuple[KeyFinding, ...], key: str) -> KeyFinding:
 def of_class(report: CheckReport, support: Support) -> tuple[KeyFinding, ...]:
     """The connector file's keys of one class, in the file's order."""
     return tuple(finding for finding in report.findings if finding.support is support)
+
+
+def sample_value(key: ClientProperty) -> str:
+    """A value that the property takes, as a file has it."""
+    return next(text for text in SAMPLES if not translate_properties({key.name: text}, min(key.scopes)).refused)

@@ -12,6 +12,7 @@ from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.config.keys.table import Settings, TypedKey, keys_by_field
 from kafka_s3_platform.config.mapping import ALL_KEYS, CONNECTOR_KEYS, OWN_KEYS
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform_tests.conftest import present
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "connector-files.md"
@@ -23,10 +24,8 @@ def test_the_example_archives_flights_in_the_embedded_stack() -> None:
     assert (flights.name, flights.topics, flights.store.bucket) == ("flights", ("flights",), stack.bucket)
     assert flights.kafka.properties("consumer") == {"bootstrap.servers": stack.bootstrap_servers}
     assert flights.store.endpoint_url == stack.s3_endpoint
-    assert flights.store.access_key_id
-    assert flights.store.secret_access_key
-    assert flights.store.access_key_id.get_secret_value() == stack.aws_access_key_id
-    assert flights.store.secret_access_key.get_secret_value() == stack.aws_secret_access_key
+    assert present(flights.store.access_key_id).get_secret_value() == stack.aws_access_key_id
+    assert present(flights.store.secret_access_key).get_secret_value() == stack.aws_secret_access_key
     assert flights.archive.start_hour == datetime(2013, 1, 1, tzinfo=timezone.utc)
 
 

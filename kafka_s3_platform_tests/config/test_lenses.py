@@ -12,6 +12,7 @@ from kafka_s3_platform.layouts.new_layout import new_key_reader
 from kafka_s3_platform.layouts.segment_key import ReadKey
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
+from kafka_s3_platform_tests.conftest import present
 
 PACKAGE = "io.lenses.streamreactor.connect.aws.s3."
 SINK = {"connector.class": PACKAGE + "sink.S3SinkConnector", "s3.bucket.name": ""}
@@ -118,8 +119,7 @@ def test_a_sources_kcql_comes_to_a_place_a_format_and_a_target(load: Load) -> No
     config = load({**SOURCE, **own, "connect.s3.kcql": kcql}).config
     assert (config.store.bucket, config.layout.topics_dir, config.layout.key_layout) == ("lake", "backups", "lenses")
     assert (config.layout.format, config.topics) == ("lenses.json", ())
-    assert config.source is not None
-    assert config.source.fields == ("offset", "timestamp")
+    assert present(config.source).fields == ("offset", "timestamp")
     assert [t.alias for t in config.records.transforms] == ["kcql", "route"]
 
 
@@ -156,56 +156,48 @@ def test_a_source_in_the_buckets_root_that_says_that_values_were_kept(load: Load
     )
     converters = {f"{side}.converter": "StringConverter" for side in ("key", "value")}
     config = load({**SOURCE, **converters, "connect.s3.kcql": kcql}).config
-    assert config.source is not None
-    assert (config.layout.topics_dir, config.source.fields) == ("", ("value", "offset", "timestamp"))
+    assert (config.layout.topics_dir, present(config.source).fields) == ("", ("value", "offset", "timestamp"))
     with pytest.raises(ConfigError, match=r"key\.converter: required.*avro objects hold each key by its type"):
         load({**SOURCE, "connect.s3.kcql": kcql})
 
 
+FROM_P = "insert into t select * from b:p"
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("kind", "words", "message"),
     [
-        ("insert into b select * from t", "connect.s3.kcql: is of t, topics are events: name the same"),
-        ("insert into b select * from events storeas csv", "STOREAS CSV: a record of Kafka is not one line"),
-        ("insert into b select * from events storeas bytes", "STOREAS BYTES: an object of BYTES is one record"),
-        ("insert into b select * from events storeas ORC", "STOREAS ORC is none of TEXT, JSON, AVRO, PARQUET"),
-        ("insert into b select * from events partitionby a", "set partitioner.class=FieldPartitioner"),
+        (SINK, "insert into b select * from t", "connect.s3.kcql: is of t, topics are events: name the same"),
+        (SINK, "insert into b select * from events storeas csv", "STOREAS CSV: a record of Kafka is not one line"),
+        (SINK, "insert into b select * from events storeas bytes", "STOREAS BYTES: an object of BYTES is one record"),
+        (SINK, "insert into b select * from events storeas ORC", "STOREAS ORC is none of TEXT, JSON, AVRO, PARQUET"),
+        (SINK, "insert into b select * from events partitionby a", "set partitioner.class=FieldPartitioner"),
         (
+            SINK,
             "insert into b select * from events properties('store.envelope'=true)",
             "leave the property out, and set format.class=EnvelopeParquetFormat",
         ),
-        ("insert into b select * from events properties('x'=1)", "'x': is no property of the sink"),
-        ("insert into b select * from events; insert into c select * from u", "differ in more than their topic"),
-    ],
-)
-def test_what_a_sinks_kcql_cannot_be_here_says_what_to_write_instead(load: Load, words: str, message: str) -> None:
-    with pytest.raises(ConfigError) as told:
-        load({**SINK, "connect.s3.kcql": words})
-    assert message in str(told.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "more", "message"),
-    [
-        ("insert into t select * from b:p; insert into u select * from b:q", {}, "write a file for each"),
-        ("insert into t select * from b:p properties('post.process.action'='DELETE')", {}, "never deleted or moved"),
-        ("insert into t select * from b:p storeas text properties('read.text.mode'='regex')", {}, "'read.text.mode'"),
-        ("insert into b:p select * from t storeas csv", {}, "STOREAS CSV: a record of Kafka is not one line"),
-        ("insert into b:p select * from t properties('x'=1)", {}, "'x': is no property of the source"),
-        ("insert into b:p select * from t; insert into c select * from u:v", {}, "write a file for each"),
-        ("insert into t select * from b:p", {"topics.dir": "q"}, "says what topics.dir says as well; keep one"),
+        (SINK, "insert into b select * from events properties('x'=1)", "'x': is no property of the sink"),
+        (SINK, "insert into b select * from events; insert into c select * from u", "differ in more than their topic"),
+        (SOURCE, "insert into t select * from b:p; insert into u select * from b:q", "write a file for each"),
+        (SOURCE, f"{FROM_P} properties('post.process.action'='DELETE')", "never deleted or moved"),
+        (SOURCE, f"{FROM_P} storeas text properties('read.text.mode'='regex')", "'read.text.mode'"),
+        (SOURCE, "insert into b:p select * from t storeas csv", "STOREAS CSV: a record of Kafka is not one line"),
+        (SOURCE, "insert into b:p select * from t properties('x'=1)", "'x': is no property of the source"),
+        (SOURCE, "insert into b:p select * from t; insert into c select * from u:v", "write a file for each"),
+        ({**SOURCE, "topics.dir": "q"}, FROM_P, "says what topics.dir says as well; keep one"),
         (
-            "insert into t select * from b:p",
-            {"connect.s3.source.partition.extractor.type": "regex"},
+            {**SOURCE, "connect.s3.source.partition.extractor.type": "regex"},
+            FROM_P,
             "describe others with `archive.source.template`",
         ),
     ],
 )
-def test_what_a_sources_kcql_cannot_be_here_says_what_to_write_instead(
-    load: Load, words: str, more: dict[str, str], message: str
+def test_what_kcql_cannot_be_here_says_what_to_write_instead(
+    load: Load, kind: dict[str, object], words: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as told:
-        load({**SOURCE, "connect.s3.kcql": words, **more})
+        load({**kind, "connect.s3.kcql": words})
     assert message in str(told.value)
 
 

@@ -7,6 +7,7 @@ import pytest
 from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding
+from kafka_s3_platform_tests.conftest import present
 
 PARTITIONERS = "io.confluent.connect.storage.partitioner."
 
@@ -84,10 +85,8 @@ def test_the_keys_of_the_s3_sink_are_honoured(load: Load) -> None:
     assert (config.topics, config.tasks_max) == (("b", "a"), 8)
     assert (config.store.region, config.store.endpoint_url) == ("eu-west-1", "http://127.0.0.1:8333")
     assert (config.store.part_size, config.store.max_retries, config.store.path_style) == (5_242_880, 5, False)
-    assert config.store.access_key_id
-    assert config.store.access_key_id.get_secret_value() == "id"
-    assert config.store.secret_access_key
-    assert config.store.secret_access_key.get_secret_value() == "secret"
+    assert present(config.store.access_key_id).get_secret_value() == "id"
+    assert present(config.store.secret_access_key).get_secret_value() == "secret"
     assert (config.layout.topics_dir, config.layout.flush_size) == ("json_logs/hourly", 3)
     assert (config.layout.offset_pad_width, config.layout.timestamp_extractor) == (12, "Wallclock")
     assert (config.layout.timezone, config.layout.locale) == ("America/Los_Angeles", "en-GB")
@@ -131,11 +130,6 @@ def test_the_span_of_an_hourly_partitioner_is_accepted_without_meaning(load: Loa
     assert finding(loaded.findings, "partition.duration.ms").support is Support.WITHOUT_MEANING
 
 
-def test_a_time_based_partitioner_requires_its_path_and_span(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)path\.format: required.*partition\.duration\.ms: required"):
-        load({"partitioner.class": "TimeBasedPartitioner"})
-
-
 @pytest.mark.parametrize("name", ["S3_SINK", "S3SinkConnector", "S3Sink", "io.confluent.connect.s3.S3SinkConnector"])
 def test_only_the_cloud_connector_has_a_default_flush_size(load: Load, name: str) -> None:
     assert load({"connector.class": name}).config.layout.flush_size == (1000 if name == "S3_SINK" else None)
@@ -147,21 +141,55 @@ def test_the_native_envelope_may_be_named(load: Load, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "advice"),
+    ("keys", "message"),
     [
-        ("s3.schema.partition.affix.type", "PREFIX", "folders do not name schemas"),
-        ("csfle.enabled", "true", "encrypted fields included"),
-        ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "objects go to S3"),
-        ("schema.generator.class", "com.example.MyGenerator", "Java classes cannot run here"),
-        ("hive.integration", "true", "no Hive metastore"),
-        ("kafka.auth.mode", "SERVICE_ACCOUNT", "kafka.api.key"),
+        ({"s3.schema.partition.affix.type": "PREFIX"}, r"s3\.schema\.partition\.affix\.type: .*do not name schemas"),
+        ({"csfle.enabled": "true"}, r"csfle\.enabled: .*encrypted fields included"),
+        ({"storage.class": "io.confluent.connect.hdfs.storage.HdfsStorage"}, r"storage\.class: .*objects go to S3"),
+        ({"schema.generator.class": "com.example.Own"}, r"schema\.generator\.class: .*Java classes cannot run here"),
+        ({"hive.integration": "true"}, r"hive\.integration: .*no Hive metastore"),
+        ({"kafka.auth.mode": "SERVICE_ACCOUNT"}, r"kafka\.auth\.mode: .*kafka\.api\.key"),
+        ({"flush.sise": "1"}, r"flush\.sise: unknown key; did you mean flush\.size\?"),
+        ({"s3.bucket.nam": "1"}, r"s3\.bucket\.nam: unknown key; did you mean s3\.bucket\.name\?"),
+        ({"archive.start.hours": "1"}, r"hours: unknown key; did you mean archive\.start\.hour\?"),
+        ({"partitioner.klass": "1"}, r"partitioner\.klass: unknown key; did you mean partitioner\.class\?"),
+        ({"Topics.Dir": "1"}, r"Topics\.Dir: unknown key; did you mean topics\.dir\?"),
+        ({"zzzz": "1"}, r"zzzz: unknown key$"),
+        ({"partitioner.class": "HourlyPartitoner"}, r"'HourlyPartitoner' is unknown here; did you mean Hourly"),
+        (
+            {"partitioner.class": "TimeBasedPartitioner"},
+            r"(?s)path\.format: required.*partition\.duration\.ms: required",
+        ),
+        ({"topics": "a, b.${env:STAGE}"}, r"  topics: the environment variable 'STAGE' is not set"),
+        (
+            {"s3.region": "${file:/etc/secrets:region}"},
+            r"s3\.region: the config provider 'file' is unknown; only \$\{env:NAME\}",
+        ),
+        ({"s3.part.size": 5_242_879}, r"s3\.part\.size: 5242879 is not between 5242880"),
+        ({"tasks.max": 0}, r"tasks\.max: 0 is not between 1"),
+        ({"filename.offset.zero.pad.width": -1}, "is not between 0"),
+        ({"locale": "no locale"}, "is no locale id"),
+        ({"archive.start.hour": "2013-01-01T00:15"}, "is not on the hour"),
+        ({"archive.index.dir": "topics"}, r"archive\.index\.dir: the folder topics and topics\.dir, topics, must not"),
+        ({"archive.restore.dir": "_index/x"}, r"archive\.restore\.dir: the folder _index/x and archive\.index\.dir"),
+        ({"topics.dir": "_index"}, r"archive\.index\.dir: the folder _index and topics\.dir, _index"),
+        ({"aws.access.key.id": "id"}, r"aws\.secret\.access\.key: required: aws\.access\.key\.id is set"),
+        ({"kafka.api.secret": "x"}, r"kafka\.api\.key: required: kafka\.api\.secret is set"),
+        (
+            {"aws.access.key.id": "a", "aws.secret.access.key": "b", "s3.credentials.provider.access_key_id": "c"},
+            r"s3\.credentials\.provider\.access_key_id: aws\.access\.key\.id sets the same",
+        ),
+        (
+            {"time.interval": "HOURLY", "partitioner.class": "DailyPartitioner"},
+            r"time\.interval: partitioner\.class says",
+        ),
+        ({"name": "a/b"}, "name: 'a/b' is no usable name"),
+        ({"archive.owners": "team:data, me"}, r"archive\.owners: 'me' is no owner"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(load: Load, key: str, value: object, advice: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load({key: value})
-    (line,) = [line for line in str(caught.value).splitlines() if line.startswith(f"  {key}: ")]
-    assert advice in line
+def test_what_cannot_be_honoured_is_refused_by_its_key(load: Load, keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(keys)
 
 
 @pytest.mark.parametrize(
@@ -194,33 +222,6 @@ def test_what_asks_for_nothing_more_is_accepted_without_meaning(load: Load, key:
     assert finding(load({key: value}).findings, key).support is Support.WITHOUT_MEANING
 
 
-@pytest.mark.parametrize(
-    ("key", "nearest"),
-    [
-        ("flush.sise", "flush.size"),
-        ("s3.bucket.nam", "s3.bucket.name"),
-        ("archive.start.hours", "archive.start.hour"),
-        ("partitioner.klass", "partitioner.class"),
-        ("Topics.Dir", "topics.dir"),
-    ],
-)
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(load: Load, key: str, nearest: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{key}: unknown key; did you mean {nearest}\?"):
-        load({key: "1"})
-
-
-def test_a_key_that_resembles_none_is_refused_without_a_guess(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"zzzz: unknown key$"):
-        load({"zzzz": "1"})
-
-
-def test_an_unknown_class_is_refused_with_the_nearest_known_one(load: Load) -> None:
-    with pytest.raises(
-        ConfigError, match=r"partitioner\.class: 'HourlyPartitoner' is unknown here; did you mean Hourly"
-    ):
-        load({"partitioner.class": "HourlyPartitoner"})
-
-
 def test_one_error_names_every_refused_key(load: Load) -> None:
     with pytest.raises(ConfigError) as caught:
         load({"topics": "", "flush.size": "many", "s3.bucket.name": "a", "timezone": "Mars", "nonsense": 1})
@@ -233,36 +234,6 @@ def test_one_error_names_every_refused_key(load: Load) -> None:
         "timezone",
         "nonsense",
     ]
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"s3.part.size": 5_242_879}, r"s3\.part\.size: 5242879 is not between 5242880"),
-        ({"tasks.max": 0}, r"tasks\.max: 0 is not between 1"),
-        ({"filename.offset.zero.pad.width": -1}, "is not between 0"),
-        ({"locale": "no locale"}, "is no locale id"),
-        ({"archive.start.hour": "2013-01-01T00:15"}, "is not on the hour"),
-        ({"archive.index.dir": "topics"}, r"archive\.index\.dir: the folder topics and topics\.dir, topics, must not"),
-        ({"archive.restore.dir": "_index/x"}, r"archive\.restore\.dir: the folder _index/x and archive\.index\.dir"),
-        ({"topics.dir": "_index"}, r"archive\.index\.dir: the folder _index and topics\.dir, _index"),
-        ({"aws.access.key.id": "id"}, r"aws\.secret\.access\.key: required: aws\.access\.key\.id is set"),
-        ({"kafka.api.secret": "x"}, r"kafka\.api\.key: required: kafka\.api\.secret is set"),
-        (
-            {"aws.access.key.id": "a", "aws.secret.access.key": "b", "s3.credentials.provider.access_key_id": "c"},
-            r"s3\.credentials\.provider\.access_key_id: aws\.access\.key\.id sets the same",
-        ),
-        (
-            {"time.interval": "HOURLY", "partitioner.class": "DailyPartitioner"},
-            r"time\.interval: partitioner\.class says",
-        ),
-        ({"name": "a/b"}, "name: 'a/b' is no usable name"),
-        ({"archive.owners": "team:data, me"}, r"archive\.owners: 'me' is no owner"),
-    ],
-)
-def test_values_that_make_no_sense_are_refused_by_key(load: Load, keys: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load(keys)
 
 
 def test_folders_that_only_begin_alike_are_apart(load: Load) -> None:
@@ -279,16 +250,6 @@ def test_environment_variables_are_replaced_inside_values(load: Load) -> None:
     config = load(keys, env={"STAGE": "prod", "HOST": "s3", "PORT": "1"}).config
     assert config.topics == ("a.prod", "b-prod")
     assert config.store.endpoint_url == "http://s3:1"
-
-
-def test_a_missing_variable_is_refused_by_key_and_name(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"  topics: the environment variable 'STAGE' is not set"):
-        load({"topics": "a, b.${env:STAGE}"})
-
-
-def test_another_config_provider_is_refused(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"s3\.region: the config provider 'file' is unknown; only \$\{env:NAME\}"):
-        load({"s3.region": "${file:/etc/secrets:region}"})
 
 
 def test_a_variables_value_is_not_replaced_again(load: Load) -> None:

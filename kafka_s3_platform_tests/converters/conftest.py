@@ -1,27 +1,34 @@
-"""A client of the real registry, and values as its serializers write them."""
+"""A topic whose schemas are in the real registry."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
+from kafka_s3_platform_tests.converters.values import convert_rows
 
 
-class Register(Protocol):
-    """Registers a schema and gives its id. References: (name, subject, version)."""
+@dataclass(frozen=True)
+class Registered:
+    """A topic, and the registry with a client."""
 
-    def __call__(self, subject: str, text: str, kind: str = "AVRO", references: Sequence[Any] = ()) -> int: ...
+    registry: RegistrySettings
+    client: SchemaRegistryClient
+    topic: str
 
+    def register(self, text: str, kind: str = "AVRO", subject: str = "value", **references: str) -> int:
+        """Register a schema and return its id. References: subject of the topic -> name."""
+        named = [SchemaReference(name, f"{self.topic}-{of}", 1) for of, name in references.items()]
+        return self.client.register_schema(f"{self.topic}-{subject}", Schema(text, kind, named))
 
-class Convert(Protocol):
-    """Converts values of a topic, with a converter of its own."""
-
-    def __call__(self, kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> ConvertedPayload: ...
+    def convert(self, kind: str, rows: Sequence[bytes | None], topic: str = "", **options: str) -> ConvertedPayload:
+        """Convert values of the topic, with a converter of its own. Options by their names, dots as underscores."""
+        given = {name.replace("_", "."): value for name, value in options.items()}
+        settings = ConverterSettings.model_validate({"format": kind, "registry": self.registry, "options": given})
+        return convert_rows(settings, rows, topic or self.topic)
 
 
 @pytest.fixture(scope="module")
@@ -31,25 +38,5 @@ def client(registry: RegistrySettings) -> Iterator[SchemaRegistryClient]:
 
 
 @pytest.fixture
-def register(client: SchemaRegistryClient) -> Register:
-    def new(subject: str, text: str, kind: str = "AVRO", references: Sequence[Any] = ()) -> int:
-        named = [SchemaReference(*reference) for reference in references]
-        return client.register_schema(subject, Schema(text, kind, named))
-
-    return new
-
-
-@pytest.fixture
-def convert(registry: RegistrySettings) -> Convert:
-    def converted(kind: str, topic: str, rows: Sequence[bytes | None], **options: str) -> ConvertedPayload:
-        given = {name.replace("_", "."): value for name, value in options.items()}
-        settings = ConverterSettings.model_validate({"format": kind, "registry": registry, "options": given})
-        return new_converter(settings, topic, is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
-
-    return converted
-
-
-@pytest.fixture
-def framed() -> Callable[[int, bytes], bytes]:
-    """The wire format: a magic byte, the schema's id, the data."""
-    return lambda schema_id, body: b"\0" + schema_id.to_bytes(4, "big") + body
+def registered(registry: RegistrySettings, client: SchemaRegistryClient, topic_name: str) -> Registered:
+    return Registered(registry, client, topic_name)

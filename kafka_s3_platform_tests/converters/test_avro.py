@@ -1,25 +1,19 @@
 import io
 import json
-from collections.abc import Callable
 from typing import Any
 
 import fastavro
-import numpy as np
-import pyarrow as pa
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import MISSING, NO_SCHEMA
-from kafka_s3_platform_tests.conftest import free_ports
-from kafka_s3_platform_tests.converters.conftest import Convert, Register
+from kafka_s3_platform_tests.conftest import free_ports, present
+from kafka_s3_platform_tests.converters.conftest import Registered
 from kafka_s3_platform_tests.converters.refusing import USER, gate
-
-Framed = Callable[[int, bytes], bytes]
+from kafka_s3_platform_tests.converters.values import convert_rows, framed
 
 ORDER = {
     "type": "record",
@@ -46,41 +40,34 @@ def avro(schema: Any, value: Any) -> bytes:
     return body.getvalue()
 
 
-def test_values_come_back_in_physical_form_and_their_bytes_are_kept(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
-    schema_id = register(f"{topic_name}-value", json.dumps(ORDER))
+def test_values_come_back_in_physical_form_and_their_bytes_are_kept(registered: Registered) -> None:
+    schema_id = registered.register(json.dumps(ORDER))
     row = framed(schema_id, avro(json.loads(json.dumps(ORDER).replace("logicalType", "was")), VALUE))
-    result = convert("AVRO", topic_name, [row, None, row])
+    result = registered.convert("AVRO", [row, None, row])
     assert not result.failures
-    assert result.payload.raw is not None
-    assert result.payload.raw.to_pylist() == [row, None, row]
+    assert present(result.payload.raw).to_pylist() == [row, None, row]
     assert result.payload.objects == [VALUE, None, VALUE]
     assert result.payload.codes.tolist() == [0, NO_SCHEMA, 0]
     [schema] = result.payload.schemas
-    assert (schema.schema_id, schema.subject, schema.version) == (schema_id, f"{topic_name}-value", 1)
+    assert (schema.schema_id, schema.subject, schema.version) == (schema_id, f"{registered.topic}-value", 1)
     assert schema.avro == ORDER
 
 
-def test_what_confluent_s_serializer_writes_is_read(
-    convert: Convert, client: SchemaRegistryClient, topic_name: str
-) -> None:
+def test_what_confluent_s_serializer_writes_is_read(registered: Registered) -> None:
     schema = {"type": "record", "name": "S", "fields": [{"name": "a", "type": "string"}]}
-    serialize = AvroSerializer(client, json.dumps(schema), conf={"subject.name.strategy.type": "TOPIC"})
-    row = serialize({"a": "x"}, SerializationContext(topic_name, MessageField.VALUE))
-    assert convert("AVRO", topic_name, [row]).payload.objects == [{"a": "x"}]
+    serialize = AvroSerializer(registered.client, json.dumps(schema), conf={"subject.name.strategy.type": "TOPIC"})
+    row = serialize({"a": "x"}, SerializationContext(registered.topic, MessageField.VALUE))
+    assert registered.convert("AVRO", [row]).payload.objects == [{"a": "x"}]
 
 
-def test_fields_are_found_with_and_without_decoding_the_rest(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
-    schema_id = register(f"{topic_name}-value", json.dumps(ORDER))
+def test_fields_are_found_with_and_without_decoding_the_rest(registered: Registered) -> None:
+    schema_id = registered.register(json.dumps(ORDER))
     plain = json.loads(json.dumps(ORDER).replace("logicalType", "was"))
     rows = [
         framed(schema_id, avro(plain, value))
         for value in (VALUE, {**VALUE, "customer": None, "other": {"city": "Chur"}})
     ]
-    payload = convert("AVRO", topic_name, [*rows, None]).payload
+    payload = registered.convert("AVRO", [*rows, None]).payload
     paths = [["customer", "city"], ["other", "city"], ["customer"], ["id"], ["at"], ["nope"], ["id", "nope"]]
     found = [payload.field(path) for path in paths]
     assert "objects" not in payload.__dict__
@@ -89,9 +76,7 @@ def test_fields_are_found_with_and_without_decoding_the_rest(
     assert found[:2] == [["Bern", MISSING, MISSING], [MISSING, "Chur", MISSING]]
 
 
-def test_a_field_behind_several_types_or_in_a_map_is_found(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
+def test_a_field_behind_several_types_or_in_a_map_is_found(registered: Registered) -> None:
     a = {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]}
     b = {"type": "record", "name": "B", "fields": [{"name": "y", "type": "int"}]}
     schema = {
@@ -99,16 +84,14 @@ def test_a_field_behind_several_types_or_in_a_map_is_found(
         "name": "R",
         "fields": [{"name": "u", "type": [a, b]}, {"name": "m", "type": {"type": "map", "values": "int"}}],
     }
-    schema_id = register(f"{topic_name}-value", json.dumps(schema))
+    schema_id = registered.register(json.dumps(schema))
     values = [{"u": {"x": 1}, "m": {"k": 2}}, {"u": {"y": 1}, "m": {}}]
-    payload = convert("AVRO", topic_name, [framed(schema_id, avro(schema, value)) for value in values]).payload
+    payload = registered.convert("AVRO", [framed(schema_id, avro(schema, value)) for value in values]).payload
     assert payload.field(["u", "x"]) == [1, MISSING]
     assert payload.field(["m", "k"]) == [2, MISSING]
 
 
-def test_references_are_part_of_the_schema(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
+def test_references_are_part_of_the_schema(registered: Registered) -> None:
     city = {"type": "record", "name": "City", "namespace": "geo", "fields": [{"name": "name", "type": "string"}]}
     home = {"type": "record", "name": "Home", "fields": [{"name": "city", "type": "geo.City"}]}
     both = {
@@ -117,66 +100,56 @@ def test_references_are_part_of_the_schema(
         "namespace": "people",
         "fields": [{"name": "home", "type": "Home"}, {"name": "work", "type": ["null", "geo.City"]}],
     }
-    register(f"{topic_name}-city", json.dumps(city))
-    city_reference = ("geo.City", f"{topic_name}-city", 1)
-    register(f"{topic_name}-home", json.dumps(home), references=[city_reference])
-    references = [("Home", f"{topic_name}-home", 1), city_reference]
-    schema_id = register(f"{topic_name}-value", json.dumps(both), references=references)
+    registered.register(json.dumps(city), subject="city")
+    registered.register(json.dumps(home), subject="home", city="geo.City")
+    schema_id = registered.register(json.dumps(both), home="Home", city="geo.City")
     value = {"home": {"city": {"name": "Bern"}}, "work": {"name": "Chur"}}
     row = framed(schema_id, b"\x08Bern\x02\x08Chur")
-    result = convert("AVRO", topic_name, [row])
+    result = registered.convert("AVRO", [row])
     assert result.payload.objects == [value]
     assert result.payload.field(["work", "name"]) == ["Chur"]
     fastavro.parse_schema(result.payload.schemas[0].avro)
 
 
-def test_versions_order_the_schemas_of_a_topic(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
+def test_versions_order_the_schemas_of_a_topic(registered: Registered) -> None:
     old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
     new = {"type": "record", "name": "R", "fields": [*old["fields"], {"name": "b", "type": "int", "default": 0}]}
-    other = f"{topic_name}-other"
-    register(other, json.dumps(new))
-    old_id, new_id = (register(f"{topic_name}-value", json.dumps(schema)) for schema in (old, new))
-    result = convert("AVRO", topic_name, [framed(new_id, b"\x02\x04"), framed(old_id, b"\x02")])
+    registered.register(json.dumps(new), subject="other")
+    old_id, new_id = (registered.register(json.dumps(schema)) for schema in (old, new))
+    result = registered.convert("AVRO", [framed(new_id, b"\x02\x04"), framed(old_id, b"\x02")])
     versions = [result.payload.schemas[code].version for code in result.payload.codes]
     assert versions == [2, 1]
     assert result.payload.objects == [{"a": 1, "b": 2}, {"a": 1}]
-    elsewhere = convert("AVRO", f"{topic_name}-unregistered", [framed(old_id, b"\x02")]).payload.schemas[0]
-    assert (elsewhere.subject, elsewhere.version) == (f"{topic_name}-value", 1)
+    elsewhere = registered.convert("AVRO", [framed(old_id, b"\x02")], "unregistered").payload.schemas[0]
+    assert (elsewhere.subject, elsewhere.version) == (f"{registered.topic}-value", 1)
 
 
-def test_bad_records_fail_and_the_others_convert(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
+def test_bad_records_fail_and_the_others_convert(registered: Registered) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
-    schema_id = register(f"{topic_name}-value", json.dumps(schema))
+    schema_id = registered.register(json.dumps(schema))
     good = framed(schema_id, b"\x04hi")
     rows = [good, good[:-1], good + b"x", b"", b"\0\0", b'{"a":1}', framed(999_999, b""), None, good]
-    result = convert("AVRO", topic_name, rows)
+    result = registered.convert("AVRO", rows)
     assert result.positions.tolist() == [0, 7, 8]
     assert result.payload.objects == [{"a": "hi"}, None, {"a": "hi"}]
     said = {failure.offset: failure.message for failure in result.failures}
     assert list(said) == [1, 2, 3, 4, 5, 6]
-    assert all(f"offset {offset} of topic {topic_name}" in message for offset, message in said.items())
+    assert all(f"offset {offset} of topic {registered.topic}" in message for offset, message in said.items())
     assert all("truncated, too long or damaged" in said[offset] for offset in (1, 2))
     assert "has 0 bytes" in said[3]
     assert "not with the magic byte 0" in said[5]
     assert "No content with ID '999999' was found" in said[6]
 
 
-def test_a_schema_of_another_kind_is_a_failure(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
+def test_a_schema_of_another_kind_is_a_failure(registered: Registered) -> None:
     text = json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"})
-    schema_id = register(f"{topic_name}-value", text, "JSON")
-    [failure] = convert("AVRO", topic_name, [framed(schema_id, b"")]).failures
+    schema_id = registered.register(text, "JSON")
+    [failure] = registered.convert("AVRO", [framed(schema_id, b"")]).failures
     assert "is not Avro but JSON" in failure.message
 
 
 def convert_one(registry: RegistrySettings, schema_id: int = 1) -> None:
-    converter = new_converter(ConverterSettings(format="AVRO", registry=registry), "t", is_key=False)
-    converter.convert(pa.array([b"\0" + schema_id.to_bytes(4, "big")]), np.arange(1))
+    convert_rows(ConverterSettings(format="AVRO", registry=registry), [framed(schema_id, b"")])
 
 
 def settings(url: str, **more: str) -> RegistrySettings:
@@ -210,11 +183,10 @@ def test_refused_credentials_are_permanent_and_not_shown(registry: RegistrySetti
 
 
 def test_with_the_password_each_schema_is_asked_for_once_in_a_process(
-    registry: RegistrySettings, register: Register, topic_name: str
+    registered: Registered, registry: RegistrySettings
 ) -> None:
-    schema_id = register(
-        "t-value", json.dumps({"type": "enum", "name": topic_name.replace("-", "_"), "symbols": ["A"]})
-    )
+    name = registered.topic.replace("-", "_")
+    schema_id = registered.register(json.dumps({"type": "enum", "name": name, "symbols": ["A"]}))
     with gate(registry.url) as server:
         allowed = settings(server.url, basic_auth_user_info=USER)
         for _ in range(3):

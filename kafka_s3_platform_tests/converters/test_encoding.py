@@ -11,6 +11,7 @@ from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.converters.encoding import Encoded, new_encoder
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.restore.example_schemas import ORDER_SCHEMA
 
 
@@ -28,7 +29,7 @@ def encoded(kind: str, given: Payload) -> Encoded:
 
 def converted(kind: str, rows: Sequence[bytes | None]) -> Payload:
     settings = ConverterSettings.model_validate({"format": kind})
-    done = new_converter(settings, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+    done = convert_rows(settings, rows)
     assert not done.failures
     return done.payload
 
@@ -67,3 +68,25 @@ def test_bytes_are_bytes_and_what_is_none_is_told() -> None:
 def test_a_format_with_a_registry_needs_one(kind: str) -> None:
     with pytest.raises(ConfigError, match=f"values of {kind} for topic copy need the registry of the target"):
         new_encoder(ConverterSettings.model_validate({"format": kind}), "copy", is_key=False)
+    with pytest.raises(ConfigError, match=r"value\.converter\.schema\.registry\.url"):
+        new_converter(ConverterSettings.model_validate({"format": kind}), "t", is_key=False)
+
+
+def test_bytes_are_read_as_what_they_are() -> None:
+    converted = convert_rows(ConverterSettings(format="BYTES"), [b"\xff\n", b"", None], is_key=True)
+    assert converted.payload.raw == pa.array([b"\xff\n", b"", None])
+    assert converted.payload.objects == [b"\xff\n", b"", None]
+    assert converted.payload.codes.tolist() == [0, 0, NO_SCHEMA]
+    assert converted.payload.schemas[0].avro == "bytes"
+
+
+def test_strings_are_utf_8() -> None:
+    rows = ["é\n".encode(), b"\xff", None, b""]
+    converted = convert_rows(ConverterSettings(format="STRING"), rows, is_key=True)
+    assert converted.payload.objects == ["é\n", None, ""]
+    assert converted.payload.codes.tolist() == [0, NO_SCHEMA, 0]
+    assert converted.payload.schemas[0].avro == "string"
+    [failure] = converted.failures
+    assert (failure.offset, failure.stage) == (1, "KEY_CONVERTER")
+    assert failure.executing_class == "org.apache.kafka.connect.storage.StringConverter"
+    assert "the key of the record at offset 1 of topic t is not UTF-8" in failure.message

@@ -16,6 +16,7 @@ from kafka_s3_platform.converters.framed import RecordConverter
 from kafka_s3_platform.model.connect import Side
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.segments.schema_ids import collect_schema_ids, fetch_archived_schemas
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.converters.header_records import TRIP, Confluent, Record, batch_of
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, running
@@ -158,9 +159,7 @@ def test_headers_that_differ_fail_and_equal_ones_do_not(source: SmallRegistry) -
 
 
 def names_in(headers: pa.ListArray) -> list[bytes | None]:
-    found = read_schema_names(headers, "value")
-    assert found is not None
-    return list(found.to_pylist())
+    return list(present(read_schema_names(headers, "value")).to_pylist())
 
 
 def test_headers_are_found_in_slices_and_among_others(source: SmallRegistry) -> None:

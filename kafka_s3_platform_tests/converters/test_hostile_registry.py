@@ -6,15 +6,14 @@ import json
 import socket
 from collections.abc import Callable
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import new_converter, registry
+from kafka_s3_platform.converters import registry
 from kafka_s3_platform.converters.base import ConvertedPayload
 from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.hostile.servers import MIB, costing, drips, sends, serving
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
 
@@ -37,8 +36,7 @@ def converted(port: int, answer_seconds: int = 9, **more: str) -> ConvertedPaylo
     properties = {name: SecretStr(text) for name, text in given.items()}
     registry = RegistrySettings(url=f"http://127.0.0.1:{port}", properties=properties)
     settings = ConverterSettings.model_validate({"format": "JSON_SR", "registry": registry})
-    rows = pa.array([b"\0\0\0\0\1{}"], pa.binary())
-    return new_converter(settings, "t", is_key=False).convert(rows, np.arange(1))
+    return convert_rows(settings, [b"\0\0\0\0\1{}"])
 
 
 @pytest.mark.parametrize(

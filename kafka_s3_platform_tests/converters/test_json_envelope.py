@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.keys.converters import read_converter
 from kafka_s3_platform.config.keys.table import Support
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.config.settings import ConverterSettings
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.base import check_walkable
 from kafka_s3_platform.converters.connect_json import ADDED
 from kafka_s3_platform.converters.encoding import Encoded, new_encoder
 from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform_tests.converters.values import ENVELOPE, archived, convert_rows, framed, of_archive
 
 DATA = "org.apache.kafka.connect.data."
 ORDER = {
@@ -46,9 +46,8 @@ ORDER = {
 
 
 def converted(*values: Any) -> ConvertedPayload:
-    converter = new_converter(ConverterSettings(format="JSON", schemas_enable=True), "t", is_key=False)
     rows = [value if value is None or isinstance(value, bytes) else json.dumps(value).encode() for value in values]
-    return converter.convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+    return convert_rows(ENVELOPE, rows)
 
 
 def order(**payload: Any) -> dict[str, Any]:
@@ -310,17 +309,14 @@ def test_a_null_stays_null_as_there() -> None:
 
 def test_what_is_written_is_read_again_as_it_was() -> None:
     value = VALUE | {"nan": 1.5, "far": -1.5, "kept": "y"}
-    row = encoded(ENCODED_ORDER, value).column
-    done = new_converter(ConverterSettings(format="JSON", schemas_enable=True), "t", False).convert(row, np.arange(1))
+    done = convert_rows(ENVELOPE, encoded(ENCODED_ORDER, value).column.to_pylist())
     assert not done.failures
     assert done.payload.objects[0] == value | {"either": {"int": None, "string": "s"}}
 
 
 def test_json_without_a_schema_goes_into_its_envelope_byte_for_byte() -> None:
-    given = new_converter(ConverterSettings(format="JSON"), "t", is_key=False)
-    payload = given.convert(pa.array([b'{"a":  1.10}', None], pa.binary()), np.arange(2)).payload
-    settings = ConverterSettings(format="JSON", schemas_enable=True)
-    done = new_encoder(settings, "copy", is_key=False).encode(payload)
+    payload = convert_rows(ConverterSettings(format="JSON"), [b'{"a":  1.10}', None]).payload
+    done = new_encoder(ENVELOPE, "copy", is_key=False).encode(payload)
     assert done.column.to_pylist() == [b'{"schema":null,"payload":{"a":  1.10}}', None]
 
 
@@ -341,11 +337,8 @@ def test_a_schema_that_connect_cannot_have_is_the_fault_of_its_values(schema: An
 
 def written_anew(payload: dict[str, Any], *fields: dict[str, Any]) -> tuple[Payload, dict[str, Any]]:
     """A struct as it is decoded, and as it is sent."""
-    settings = ConverterSettings(format="JSON", schemas_enable=True)
-    schema = {"type": "struct", "fields": fields}
-    raw = pa.array([json.dumps({"schema": schema, "payload": payload}).encode()])
-    came = new_converter(settings, "t", is_key=False).convert(raw, np.arange(1)).payload
-    [sent] = new_encoder(settings, "t", is_key=False).encode(came).column.to_pylist()
+    came = converted({"schema": {"type": "struct", "fields": fields}, "payload": payload}).payload
+    [sent] = new_encoder(ENVELOPE, "t", is_key=False).encode(came).column.to_pylist()
     return came, json.loads(sent)
 
 
@@ -376,7 +369,7 @@ STRUCT = {"type": "struct", "optional": True, "default": {"n": 5}, "fields": [{"
 def converted_nulls(text: str, replaces: str | None, *, is_key: bool = False) -> ConvertedPayload:
     options = {} if replaces is None else {"replace.null.with.default": replaces}
     settings, _ = read_converter("JSON", options, schemas_enable=True)
-    return new_converter(settings, "t", is_key).convert(pa.array([text.encode()]), np.arange(1))
+    return convert_rows(settings, [text.encode()], is_key=is_key)
 
 
 def values(done: ConvertedPayload) -> list[Any]:
@@ -448,20 +441,15 @@ def test_the_option_against_defaults_is_known() -> None:
 
 
 NUMBER = '{"type":"object","properties":{"v":{"type":"number"}}}'
-REGISTRY = RegistrySettings(url="http://gone", archived=(ArchivedSchema("http://gone", 1, "JSON", NUMBER, (), ()),))
+OF_NUMBER = of_archive("JSON_SR", archived("JSON", NUMBER))
 
 
 def converted_numbers(kind: str, text: str) -> ConvertedPayload:
     """Read a number as Connect's `float` or `double`, or as the `number` of a JSON Schema."""
     if kind == "number":
-        settings, row = ConverterSettings(format="JSON_SR", registry=REGISTRY), f'{{"v":{text}}}'
-        raw = b"\0\0\0\0\1" + row.encode()
-    else:
-        settings = ConverterSettings(format="JSON", schemas_enable=True)
-        fields = [{"field": "v", "type": kind}]
-        schema = json.dumps({"type": "struct", "fields": fields})
-        raw = f'{{"schema":{schema},"payload":{{"v":{text}}}}}'.encode()
-    return new_converter(settings, "t", is_key=False).convert(pa.array([raw]), np.arange(1))
+        return convert_rows(OF_NUMBER, [framed(1, f'{{"v":{text}}}'.encode())])
+    schema = json.dumps({"type": "struct", "fields": [{"field": "v", "type": kind}]})
+    return converted(f'{{"schema":{schema},"payload":{{"v":{text}}}}}'.encode())
 
 
 def number(kind: str, text: str) -> Any:
@@ -536,7 +524,5 @@ def test_a_default_keeps_the_digits_of_its_number() -> None:
         "default": "DEFAULT",
     }
     schema = json.dumps({"type": "struct", "fields": [field]}).replace('"DEFAULT"', "0.12345678901234567891")
-    settings = ConverterSettings(format="JSON", schemas_enable=True)
-    raw = f'{{"schema":{schema},"payload":{{}}}}'.encode()
-    [value] = new_converter(settings, "t", is_key=False).convert(pa.array([raw]), np.arange(1)).payload.objects
+    [value] = converted(f'{{"schema":{schema},"payload":{{}}}}'.encode()).payload.objects
     assert int.from_bytes(value["v"], "big") == 12345678901234567891

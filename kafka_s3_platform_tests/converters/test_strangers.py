@@ -4,21 +4,17 @@ import json
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConverterSettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.protobuf import files as protobuf_files
 from kafka_s3_platform.errors import TransientError
-from kafka_s3_platform_tests.converters.conftest import Convert, Register
-
-Framed = Callable[[int, bytes], bytes]
+from kafka_s3_platform_tests.converters.conftest import Registered
+from kafka_s3_platform_tests.converters.values import ENVELOPE, convert_rows, framed
 
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -75,9 +71,8 @@ def told(found: ConvertedPayload, rows: Sequence[bytes]) -> list[str]:
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_an_envelope_of_a_stranger_is_one_bad_record(name: str) -> None:
     rows = [ENVELOPES[name], envelope({"type": "int64"}, "1")]
-    converter = new_converter(ConverterSettings(format="JSON", schemas_enable=True), "t", is_key=False)
     start = time.process_time()
-    told(converter.convert(pa.array(rows, pa.binary()), np.arange(2)), rows)
+    told(convert_rows(ENVELOPE, rows), rows)
     assert time.process_time() - start < SECONDS
 
 
@@ -109,16 +104,13 @@ JSON_SCHEMAS: dict[str, tuple[Any, bytes]] = {
 
 
 @pytest.mark.parametrize("name", JSON_SCHEMAS)
-@pytest.mark.integration
-def test_a_json_schema_of_a_stranger_is_bad_records(
-    name: str, register: Register, convert: Convert, framed: Framed, topic_name: str
-) -> None:
+def test_a_json_schema_of_a_stranger_is_bad_records(registered: Registered, name: str) -> None:
     schema, body = JSON_SCHEMAS[name]
-    bad = register(f"{topic_name}-value", json.dumps({**DRAFT, **schema}), "JSON")
-    good = register(f"{topic_name}-other", json.dumps({**DRAFT, "type": "integer"}), "JSON")
+    bad = registered.register(json.dumps({**DRAFT, **schema}), "JSON")
+    good = registered.register(json.dumps({**DRAFT, "type": "integer"}), "JSON", subject="other")
     rows = [framed(bad, body), framed(bad, body), framed(good, b"1")]
     start = time.process_time()
-    told(convert("JSON_SR", topic_name, rows), rows)
+    told(registered.convert("JSON_SR", rows), rows)
     assert time.process_time() - start < SECONDS
 
 
@@ -145,15 +137,12 @@ MESSAGE = b"\0\x0a\x00"
 
 
 @pytest.mark.parametrize("name", LENT)
-@pytest.mark.integration
-def test_a_protobuf_schema_that_borrows_a_known_name_is_bad_records(
-    name: str, register: Register, convert: Convert, framed: Framed, topic_name: str
-) -> None:
+def test_a_protobuf_schema_that_borrows_a_known_name_is_bad_records(registered: Registered, name: str) -> None:
     user, lent = LENT[name]
-    bad = register(f"{topic_name}-value", f"{PROTO} {user} message {lent}", "PROTOBUF")
-    good = register(f"{topic_name}-other", f"{PROTO} message Good {{ int32 a = 1; }}", "PROTOBUF")
+    bad = registered.register(f"{PROTO} {user} message {lent}", "PROTOBUF")
+    good = registered.register(f"{PROTO} message Good {{ int32 a = 1; }}", "PROTOBUF", subject="other")
     rows = [framed(bad, MESSAGE), framed(bad, MESSAGE), framed(good, b"\0")]
-    told(convert("PROTOBUF", topic_name, rows, wrapper_for_nullables="true"), rows)
+    told(registered.convert("PROTOBUF", rows, wrapper_for_nullables="true"), rows)
 
 
 PRICED = f'{PROTO}\nimport "confluent/type/decimal.proto"; message A {{ confluent.type.Decimal t = 1; }}'
@@ -175,32 +164,25 @@ def _varint(number: int) -> bytes:
 @pytest.mark.parametrize(
     ("value", "scale"), [(b"\1", -999_990), (b"\1", -(2**31)), (b"\1", 2**31 - 1), (b"\x7f" * 1_000_000, 0)]
 )
-@pytest.mark.integration
-def test_a_decimal_of_a_stranger_is_one_bad_record(
-    value: bytes, scale: int, register: Register, convert: Convert, framed: Framed, topic_name: str
-) -> None:
+def test_a_decimal_of_a_stranger_is_one_bad_record(registered: Registered, value: bytes, scale: int) -> None:
     """Twelve bytes took a minute, a megabyte more than three."""
-    schema = register(f"{topic_name}-value", PRICED, "PROTOBUF")
+    schema = registered.register(PRICED, "PROTOBUF")
     rows = [framed(schema, priced(value, scale)), framed(schema, priced(b"\1", 0))]
     start = time.process_time()
-    told(convert("PROTOBUF", topic_name, rows), rows)
+    told(registered.convert("PROTOBUF", rows), rows)
     assert time.process_time() - start < SECONDS
 
 
-@pytest.mark.integration
-def test_a_decimal_of_many_digits_keeps_them(
-    register: Register, convert: Convert, framed: Framed, topic_name: str
-) -> None:
+def test_a_decimal_of_many_digits_keeps_them(registered: Registered) -> None:
     """All behind the 28th became zeros."""
-    schema = register(f"{topic_name}-value", PRICED, "PROTOBUF")
+    schema = registered.register(PRICED, "PROTOBUF")
     value = (10**60 + 1).to_bytes(26, "big")
-    [found] = convert("PROTOBUF", topic_name, [framed(schema, priced(value, 0))]).payload.objects
+    [found] = registered.convert("PROTOBUF", [framed(schema, priced(value, 0))]).payload.objects
     assert int.from_bytes(found["t"], "big") == 10**60 + 1
 
 
-@pytest.mark.integration
 def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
-    register: Register, convert: Convert, framed: Framed, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    registered: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compiling may take a minute: a thousand records of such a schema took a thousand."""
     compiled: list[Sequence[str]] = []
@@ -211,20 +193,17 @@ def test_a_schema_that_cannot_be_used_is_tried_once_not_for_each_record(
         return run(options)
 
     monkeypatch.setattr(protobuf_files, "_run_protoc", counted)
-    bad = register(f"{topic_name}-value", f"{PROTO} message A {{ NoSuchType a = 1; }}", "PROTOBUF")
-    found = convert("PROTOBUF", topic_name, [framed(bad, MESSAGE)] * 20)
+    bad = registered.register(f"{PROTO} message A {{ NoSuchType a = 1; }}", "PROTOBUF")
+    found = registered.convert("PROTOBUF", [framed(bad, MESSAGE)] * 20)
     assert len(found.failures) == 20
     assert len(compiled) == 1
 
 
-@pytest.mark.integration
-def test_a_reason_of_a_megabyte_is_cut_where_it_is_made_and_not_copied_for_each_record(
-    register: Register, convert: Convert, framed: Framed, topic_name: str
-) -> None:
+def test_a_reason_of_a_megabyte_is_cut_where_it_is_made_and_not_copied_for_each_record(registered: Registered) -> None:
     schema = {**DRAFT, "type": "integer", "connect.type": "x" * 900_000}
-    bad = register(f"{topic_name}-value", json.dumps(schema), "JSON")
+    bad = registered.register(json.dumps(schema), "JSON")
     tracemalloc.start()
-    found = convert("JSON_SR", topic_name, [framed(bad, b"1")] * 1500)
+    found = registered.convert("JSON_SR", [framed(bad, b"1")] * 1500)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(found.failures) == 1500
@@ -232,20 +211,14 @@ def test_a_reason_of_a_megabyte_is_cut_where_it_is_made_and_not_copied_for_each_
     assert peak < 50_000_000
 
 
-@pytest.mark.integration
 def test_what_this_machine_lacks_is_no_fault_of_a_record(
-    register: Register,
-    convert: Convert,
-    framed: Framed,
-    topic_name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    registered: Registered, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Such records would be dead letters, and their schema refused as long as the process lasts."""
-    schema = register(f"{topic_name}-value", f"{PROTO} message A {{ int32 a = 1; }}", "PROTOBUF")
+    schema = registered.register(f"{PROTO} message A {{ int32 a = 1; }}", "PROTOBUF")
     rows = [framed(schema, b"\0\x08\1")]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(TransientError, match="absent"):
-        convert("PROTOBUF", topic_name, rows)
+        registered.convert("PROTOBUF", rows)
     monkeypatch.undo()
-    assert convert("PROTOBUF", topic_name, rows).payload.objects == [{"a": 1}]
+    assert registered.convert("PROTOBUF", rows).payload.objects == [{"a": 1}]

@@ -6,7 +6,7 @@ from pydantic import SecretStr
 from examples.demo import FLIGHTS, TOPIC, ensure_flights, read_flights
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import PermanentError
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 
 
 def test_every_flight_of_january_is_a_record_in_the_order_of_departure() -> None:
@@ -25,14 +25,11 @@ def test_every_flight_of_january_is_a_record_in_the_order_of_departure() -> None
     assert first.value.startswith(b'{"year":2013,"month":1,"day":1,"dep_time":517,')
 
 
-@pytest.mark.integration
-def test_a_fatal_error_of_the_producer_is_told_with_the_topic(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic
-) -> None:
+def test_a_fatal_error_of_the_producer_is_told_with_the_topic(lab: Lab) -> None:
     """The first record that the broker refuses is fatal to a producer that must leave no gap."""
-    create_topic(TOPIC, 4, max_message_bytes=100)
+    lab.create(TOPIC, 4, max_message_bytes=100)
     gapless = KafkaSettings(
-        bootstrap_servers=kafka_settings.bootstrap_servers, producer={"enable.gapless.guarantee": SecretStr("true")}
+        bootstrap_servers=lab.kafka.bootstrap_servers, producer={"enable.gapless.guarantee": SecretStr("true")}
     )
     with pytest.raises(PermanentError, match=f"the flights to topic {TOPIC}: .* unable to satisfy gap-less guarantee"):
         ensure_flights(gapless)

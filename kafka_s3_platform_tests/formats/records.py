@@ -1,7 +1,7 @@
 """Records of every kind that Kafka can hold, as batches cut in every way."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,8 +40,10 @@ def batch_of(found: Sequence[Record], first_offset: int = 0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def rows_of(found: pa.RecordBatch | pa.Table) -> list[Record]:
+def rows_of(found: pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch]) -> list[Record]:
     """Every column of every record. Timestamps as epoch ms: Python has no dates after the year 9999."""
+    if not isinstance(found, pa.RecordBatch | pa.Table):
+        found = pa.Table.from_batches(found, RECORD_SCHEMA)
     at = found.schema.get_field_index("timestamp")
     rows: list[Record] = found.set_column(at, "timestamp", found.column(at).cast(pa.int64())).to_pylist()
     return rows

@@ -14,19 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
-from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.formats.envelope import parquet as envelope
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.formats.records import (
     GOLDEN_RECORDS,
     Record,
     batch_of,
     cut,
-    records,
     rows_of,
-    with_bytes_under_nulls,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "envelope-1.parquet"
@@ -48,32 +44,12 @@ def written(*batches: pa.RecordBatch, **metadata: str) -> bytes:
 
 
 def read(body: bytes, **windows: Any) -> list[dict[str, Any]]:
-    batches = EnvelopeReader(io.BytesIO(body), "key").batches(**windows)
-    return rows_of(pa.Table.from_batches(batches, RECORD_SCHEMA))
+    return rows_of(EnvelopeReader(io.BytesIO(body), "key").batches(**windows))
 
 
 def row_groups(body: bytes) -> list[int]:
     found = pq.ParquetFile(io.BytesIO(body)).metadata
     return [found.row_group(i).num_rows for i in range(found.num_row_groups)]
-
-
-@given(records, st.lists(st.integers(0, 30), max_size=4))
-def test_records_come_back_exactly_however_they_were_batched(found: list[Record], bounds: list[int]) -> None:
-    whole = batch_of(found)
-    body = written(*cut(whole, bounds))
-    assert body == written(whole)
-    assert read(body) == rows_of(whole)
-    digests = RecordDigest(), RecordDigest()
-    digests[0].update(whole)
-    for batch in EnvelopeReader(io.BytesIO(body), "key").batches():
-        assert batch.schema.equals(RECORD_SCHEMA)
-        digests[1].update(batch)
-    assert digests[0].hexdigest() == digests[1].hexdigest()
-
-
-@given(records)
-def test_bytes_under_nulls_come_back_as_nulls(found: list[Record]) -> None:
-    assert read(written(with_bytes_under_nulls(batch_of(found)))) == rows_of(batch_of(found))
 
 
 def test_metadata_is_kept_in_the_footer() -> None:

@@ -17,7 +17,7 @@ import pytest
 from dagster._core.events.log import EventLogEntry
 
 from kafka_s3_platform.instance.event_log import OneFileEventLogStorage
-from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import REPOSITORY, present
 from kafka_s3_platform_tests.instance.support import (
     HOURS,
     contiguous,
@@ -136,8 +136,7 @@ def test_processes_write_at_once_and_one_is_killed(instance: dg.DagsterInstance,
     killed = str(uuid4())
     processes = [writer(home, [run_id], 30) for run_id in run_ids]
     victim = writer(home, [killed], 100_000)
-    assert victim.stdout is not None
-    written = [int(victim.stdout.readline()) for _ in range(10)]
+    written = [int(present(victim.stdout).readline()) for _ in range(10)]
     os.kill(victim.pid, signal.SIGKILL)
     for number in range(20):
         instance.event_log_storage.store_event(make_line("here", number))

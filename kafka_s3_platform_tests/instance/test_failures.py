@@ -13,12 +13,11 @@ from sqlalchemy.exc import DatabaseError
 
 from kafka_s3_platform.errors import ErrorCode, FullDiskError, PermanentError, TransientError, explain_full_disk
 from kafka_s3_platform.instance.home import explain_storage_error, find_instance
+from kafka_s3_platform_tests.conftest import present
 
 
 def read_runs() -> None:
-    found = find_instance()
-    assert found is not None
-    found.get_runs(limit=1)
+    present(find_instance()).get_runs(limit=1)
 
 
 def test_a_storage_that_is_no_database_is_told_by_every_command_that_needs_it(

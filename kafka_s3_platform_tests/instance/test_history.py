@@ -9,6 +9,7 @@ import pytest
 from dagster import DagsterEventType
 
 from kafka_s3_platform.instance.history import RunHistories, make_deep_proof
+from kafka_s3_platform_tests.conftest import present
 
 
 @pytest.fixture
@@ -69,9 +70,7 @@ def test_a_failure_hides_no_other_one_and_is_over_topic_by_topic(instance: dg.Da
         ("archive", ("u",), False),
         ("restore", ("t",), False),
     }
-    of_u = history.find_failure("u")
-    assert of_u is not None
-    assert of_u.kind == "archive"
+    assert present(history.find_failure("u")).kind == "archive"
     assert history.find_failure("v") is None
 
 

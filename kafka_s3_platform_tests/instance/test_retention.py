@@ -20,7 +20,7 @@ from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.instance.tables import delete_observations, delete_run, read_alive_until, set_alive_until
-from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import REPOSITORY, present
 from kafka_s3_platform_tests.instance.support import DEFINITIONS, HOURS, contiguous, materialize, open_home, topic
 
 KEYS = HOURS.get_partition_keys()
@@ -49,8 +49,7 @@ def hours_of(instance: dg.DagsterInstance) -> Mapping[str | None, EventLogRecord
 
 def told(record: EventLogRecord) -> list[object]:
     """Everything of a materialization but its run."""
-    materialization = record.asset_materialization
-    assert materialization is not None
+    materialization = present(record.asset_materialization)
     return [record.storage_id, record.timestamp, materialization]
 
 
@@ -72,8 +71,7 @@ def test_what_a_deleted_run_materialized_stays(instance: dg.DagsterInstance, hom
     assert [told(after[key]) for key in KEYS[:6]] == [told(before[key]) for key in KEYS[:6]]
     assert {record.run_id for record in after.values()} == {RUNLESS_RUN_ID}
     assert len(instance.fetch_materializations(topic.key, limit=1000).records) == 6
-    newest = instance.get_latest_materialization_event(topic.key)
-    assert newest is not None
+    newest = present(instance.get_latest_materialization_event(topic.key))
     assert last is not None
     assert newest.run_id == RUNLESS_RUN_ID
     assert newest.asset_materialization == last.asset_materialization
@@ -203,8 +201,7 @@ def test_the_newest_observation_and_check_result_of_a_sensor_stay(instance: dg.D
     assert delete_observations(instance, key, NOW - timedelta(days=1)) == 0
     assert delete_observations(instance, key, NOW + timedelta(days=1)) == 2
     [left] = instance.fetch_observations(key, limit=10).records
-    assert left.asset_observation is not None
-    assert left.asset_observation.metadata["lag"].value == 2
+    assert present(left.asset_observation).metadata["lag"].value == 2
     results = instance.event_log_storage.get_asset_check_execution_history(dg.AssetCheckKey(key, check), 10)
     assert [result.status.value for result in results] == ["SUCCEEDED"]
     assert results[0].event is not None

@@ -30,17 +30,18 @@ from kafka_s3_platform.layouts.segment_key import (
 )
 from kafka_s3_platform.partitioners.folders import FieldFolders
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.partitioners.batches import batch_of, ms
 from kafka_s3_platform_tests.sources.memory import source
 
 HOUR = ms("2020-03-01T13:00:00+00:00")
 ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
 
-TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20) | st.sampled_from(
+TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249) | st.sampled_from(
     ["a", "a-1", "a-1-2", "a-00000-000000000000", "1", "0+0".replace("+", "-"), "a.1", "t.json", "a_1", "-", "."]
 )
 FOLDERS = st.lists(
-    st.text(string.ascii_letters + string.digits + "._-=+@' ", min_size=1, max_size=8), min_size=1, max_size=3
+    st.text(string.ascii_letters + string.digits + "._-=+@' ", min_size=1, max_size=12), min_size=1, max_size=4
 )
 SEGMENTS = st.builds(
     SegmentKey,
@@ -48,8 +49,10 @@ SEGMENTS = st.builds(
     encoded_partition=FOLDERS.map("/".join) | st.sampled_from(["a", "a/b", "x_a", "t+0+5.json"]),
     kafka_partition=st.integers(0, 2**31 - 1) | st.integers(0, 12),
     first_offset=st.integers(0, 2**63 - 1) | st.integers(0, 12),
-    extension=st.sampled_from(["json", "json.gz", "avro", "keys.avro", "headers.json.gz", "gz", "index.json"]),
-    epoch=st.none() | st.integers(0, 12),
+    extension=st.sampled_from(
+        ["json", "json.gz", "avro", "keys.avro", "headers.json.gz", "gz", "index.json", "snappy.parquet"]
+    ),
+    epoch=st.none() | st.integers(0, 12) | st.integers(0, 2**63 - 1),
     ordinal=st.just(0) | st.integers(0, 12),
     hour_ms=st.just(HOUR),
 )
@@ -58,6 +61,7 @@ LAYOUTS = st.sampled_from(
         {"topics_dir": "topics"},
         {"topics_dir": ""},
         {"topics_dir": "a/b", "directory_delim": "|", "file_delim": "#"},
+        {"topics_dir": "a/b+c", "offset_pad_width": 20},
         {"topics_dir": "a", "file_delim": "-"},
         {"topics_dir": "a", "file_delim": "_", "offset_pad_width": 0},
         {"key_layout": "block_gzip", "topics_dir": "p"},
@@ -130,6 +134,11 @@ def test_nine_records_with_flush_size_three_are_the_objects_of_confluent_s_quick
     ]
 
 
+def test_a_key_reads_as_connect_writes_it() -> None:
+    key = layout_of().key(SegmentKey("a.b", "year=2013/month=01", 3, 42, "parquet"))
+    assert key == "topics/a.b/year=2013/month=01/a.b+3+0000000042.parquet"
+
+
 def test_the_folders_of_confluent_cloud_s_example() -> None:
     settings = {"topics_dir": "json_logs/hourly", "path_format": "'dt'=YYYY-MM-dd/'hr'=HH"}
     folder = encoded("2020-02-06T09:10:00+00:00", **settings)
@@ -191,8 +200,7 @@ def test_the_path_of_zooz() -> None:
 def test_the_file_names_of_aiven(text: str, key: str) -> None:
     layout = template(text, timezone="Europe/Paris")
     assert layout.key(SegmentKey("mytopic", "any", 1, 1, hour_ms=HOUR)) == key
-    found = layout.parse(key)
-    assert found is not None
+    found = present(layout.parse(key))
     assert (found.topic, found.kafka_partition, found.first_offset) == ("mytopic", 1, 1)
 
 
@@ -207,6 +215,8 @@ def test_a_template_s_times_are_zeros_out_of_range_and_its_folder_and_extension_
     ("layout", "key"),
     [
         ({}, "topics/t/e/t+0+0000000007{}.json"),
+        ({"topics_dir": "", "offset_pad_width": 1}, "t/e/t+0+7{}.json"),
+        ({"offset_pad_width": 3}, "topics/t/e/t+0+007{}.json"),
         ({"file_delim": "-", "directory_delim": "|"}, "topics|t|e|t-0-0000000007{}.json"),
         ({"key_layout": "block_gzip"}, "topics/e/t-00000-000000000007{}.json"),
         ({"key_layout": "zooz"}, "topics/e/0_7{}.json"),
@@ -317,6 +327,25 @@ def test_a_padded_number_that_touches_another_is_read_by_its_width() -> None:
     read = reader_of(layout, "t").read("t/000000000300000000000000000042")
     assert isinstance(read, ReadKey)
     assert (read.segment.kafka_partition, read.segment.first_offset) == (3, 42)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "topics/t/hour=01/u+0+7.parquet",
+        "topics/t/hour=01/t+x+7.parquet",
+        "topics/t/hour=01/t+0.parquet",
+        "topics/t/t+0+7.parquet",
+        "elsewhere/t/hour=01/t+0+7.parquet",
+        "topics/t/hour=01/_SUCCESS",
+        "topics/.write-check",
+        "topics/t/hour=01/t+٣+7.parquet",
+        "topics",
+        "",
+    ],
+)
+def test_a_key_that_is_none_of_connects_is_none_of_ours(key: str) -> None:
+    assert layout_of().parse(key) is None
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
 from kafka_s3_platform.local.processes import Daemon, is_port_free, lock_folder, write_atomically
+from kafka_s3_platform_tests.conftest import present
 
 OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = (
@@ -29,9 +30,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 def start(daemon: Daemon, script: str = OBEDIENT) -> psutil.Process:
     daemon.start([sys.executable, "-c", script, daemon.folder], {})
-    process = daemon.process()
-    assert process is not None
-    return process
+    return present(daemon.process())
 
 
 def has_logged(daemon: Daemon, word: str) -> Callable[[], bool]:

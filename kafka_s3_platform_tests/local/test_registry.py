@@ -13,6 +13,7 @@ from kafka_s3_platform.errors import ConfigError, IntegrityError, RegistryUnavai
 from kafka_s3_platform.local.registry import SchemaRegistry, fetch_registry_app
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_registry, stop_stack
+from kafka_s3_platform_tests.conftest import present
 
 
 def test_a_stack_has_no_registry_until_it_is_asked_for(tmp_path: Path) -> None:
@@ -46,8 +47,7 @@ def test_it_has_the_interface_of_confluent_s(registry: RegistrySettings, topic_n
 def test_it_listens_on_the_loopback_address_alone_and_takes_little_memory(
     registry: RegistrySettings, stack_settings: StackSettings
 ) -> None:
-    process = SchemaRegistry(stack_settings).daemon.process()
-    assert process is not None
+    process = present(SchemaRegistry(stack_settings).daemon.process())
     listening = [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     assert listening == [("127.0.0.1", stack_settings.registry_port)]
     assert process.memory_info().rss < 400_000_000
@@ -57,8 +57,7 @@ def test_one_that_died_is_told_and_started_again_and_it_stops_with_the_stack(
     registry: RegistrySettings, own_settings: StackSettings
 ) -> None:
     assert start_registry(own_settings).schema_registry_url == own_settings.registry_url
-    process = SchemaRegistry(own_settings).daemon.process()
-    assert process is not None
+    process = present(SchemaRegistry(own_settings).daemon.process())
     process.kill()
     process.wait(60)
     assert [(s.name, s.detail) for s in read_stack_status(own_settings).servers][-1] == ("registry", "not running")

@@ -17,13 +17,12 @@ from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, PermanentError
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.seaweedfs import PORTS, SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, read_stack_status, start_stack, stop_stack
-from kafka_s3_platform_tests.conftest import CreateTopic, free_ports
+from kafka_s3_platform_tests.conftest import Lab, free_ports, present
 
 REFUSED = "AccessDenied|SignatureDoesNotMatch"
 
@@ -51,8 +50,7 @@ def test_kafka_is_started_with_class_data_which_its_format_has_written(
     stack: StackStatus, stack_settings: StackSettings
 ) -> None:
     """Java says nothing where it starts without."""
-    process = Broker(stack_settings).daemon.process()
-    assert process is not None
+    process = present(Broker(stack_settings).daemon.process())
     [data] = [Path(m.path) for m in process.memory_maps() if m.path.endswith(".jsa") and "/kafka_" in m.path]
     assert data.parent.samefile(stack_settings.cache)
 
@@ -90,8 +88,7 @@ def test_nobody_else_may_read_or_write(stack: StackStatus, s3_client: Any, confi
 
 
 def listening(settings: StackSettings) -> set[int]:
-    process = SeaweedFS(settings).daemon.process()
-    assert process is not None
+    process = present(SeaweedFS(settings).daemon.process())
     found = [c.laddr for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     assert {address.ip for address in found} == {"127.0.0.1"}
     return {address.port for address in found}
@@ -189,33 +186,29 @@ def test_an_object_is_created_once(bucket: str, s3_client: Any) -> None:
         s3_client.put_object(Bucket=bucket, Key="k", Body=b"second", IfNoneMatch="*")
 
 
-def test_a_missing_topic_is_not_created_by_asking_for_it(kafka_settings: KafkaSettings, topic_name: str) -> None:
-    admin = AdminClient({**kafka_settings.properties("admin")})
-    assert admin.list_topics(topic_name, timeout=10).topics[topic_name].error is not None
-    assert topic_name not in admin.list_topics(timeout=10).topics
+def test_a_missing_topic_is_not_created_by_asking_for_it(lab: Lab) -> None:
+    admin = AdminClient({**lab.kafka.properties("admin")})
+    assert admin.list_topics(lab.topic, timeout=10).topics[lab.topic].error is not None
+    assert lab.topic not in admin.list_topics(timeout=10).topics
 
 
-def test_records_of_more_than_a_mebibyte_are_accepted(
-    kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    producer = Producer(kafka_settings.properties("producer") | {"message.max.bytes": "8000000"})
-    producer.produce(create_topic(topic_name), b"x" * 4_000_000, on_delivery=refuse_failed_delivery)
+def test_records_of_more_than_a_mebibyte_are_accepted(lab: Lab) -> None:
+    producer = Producer(lab.kafka.properties("producer") | {"message.max.bytes": "8000000"})
+    producer.produce(lab.create_topic(), b"x" * 4_000_000, on_delivery=refuse_failed_delivery)
     assert producer.flush(20) == 0
 
 
-def test_retention_takes_records_within_seconds(
-    kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
-    create_topic(topic_name, retention_ms=1, segment_ms=1)
-    produce(kafka_settings.bootstrap_servers, topic_name, 3, timestamp=1_000_000_000_000)
+def test_retention_takes_records_within_seconds(lab: Lab) -> None:
+    lab.create_topic(retention_ms=1, segment_ms=1)
+    produce(lab.kafka.bootstrap_servers, lab.topic, 3, timestamp=1_000_000_000_000)
     deadline = time.monotonic() + 60
-    while watermarks(kafka_settings.bootstrap_servers, topic_name) != (3, 3):
+    while watermarks(lab.kafka.bootstrap_servers, lab.topic) != (3, 3):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def test_each_test_has_a_bucket_of_its_own(store_settings: StoreSettings, s3_client: Any) -> None:
-    assert "Contents" not in s3_client.list_objects_v2(Bucket=store_settings.bucket)
+def test_each_test_has_a_bucket_of_its_own(lab: Lab) -> None:
+    assert "Contents" not in lab.s3.list_objects_v2(Bucket=lab.store.bucket)
 
 
 def test_a_killed_server_is_told_from_a_running_one_and_data_is_kept_also_on_other_ports(
@@ -229,9 +222,7 @@ def test_a_killed_server_is_told_from_a_running_one_and_data_is_kept_also_on_oth
     put(own_settings, kept)
 
     for server in (Broker(own_settings), SeaweedFS(own_settings)):
-        process = server.daemon.process()
-        assert process is not None
-        process.kill()
+        present(server.daemon.process()).kill()
         server.daemon.await_end()
     assert not read_stack_status(own_settings).healthy
     assert start_stack(own_settings).healthy

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.archive.failures import BadRecords
@@ -21,7 +20,6 @@ from kafka_s3_platform.archive.pipeline import Pipeline
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.formats.kept_offsets import METADATA, KeptOffsets
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
@@ -37,6 +35,7 @@ from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import WrittenObject
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.sources.memory import MemoryStore
 
 URL = "http://registry.gone:8081"
@@ -65,7 +64,6 @@ _CLASSES = {
     "envelope.avro": ("kafka_s3_platform.formats.EnvelopeAvroFormat", {}),
     "envelope.json": ("kafka_s3_platform.formats.EnvelopeJsonFormat", {}),
 }
-FORMATS = tuple(_CLASSES)
 INSERTED = "zz_inserted"
 INSERT = {
     "transforms": "i",
@@ -202,9 +200,7 @@ def _list_schemas(payload: Payload) -> list[Schema | None]:
 
 def convert(config: ConnectorConfig, schemas: Sequence[ArchivedSchema], values: Sequence[bytes | None]) -> Any:
     """What the converter makes of values."""
-    settings = with_schemas(config, tuple(schemas)).records.value
-    raw = records_of(values).column("value")
-    return new_converter(settings, "t", is_key=False).convert(raw, np.arange(len(values)))
+    return convert_rows(with_schemas(config, tuple(schemas)).records.value, values)
 
 
 def with_schemas(config: ConnectorConfig, schemas: tuple[ArchivedSchema, ...]) -> ConnectorConfig:

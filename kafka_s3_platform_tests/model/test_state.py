@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_s3_platform.model.frontier import Frontier
-from kafka_s3_platform.model.gaps import Gap
+from kafka_s3_platform.model.gaps import Gap, parse_retention_ms
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform.model.segment import EpochMark, HourRange, Reservation, Scan, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
@@ -217,3 +217,28 @@ def test_an_offset_belongs_to_the_latest_hour_that_was_planned_to_hold_it() -> N
     found = [state.hour_of(0, offset) for offset in (4, 5, 9, 10, 19, 20)]
     assert found == [None, NOON, NOON, NOON + 2 * HOUR, NOON + 2 * HOUR, None]
     assert state.hour_of(1, 5) is None
+
+
+@pytest.mark.parametrize(
+    ("configs", "kept"),
+    [
+        ({}, -1),
+        ({"retention.ms": "-1"}, -1),
+        ({"retention.ms": "60000"}, 60_000),
+        ({"retention.ms": "60000", "cleanup.policy": "compact"}, -1),
+        ({"retention.ms": "60000", "cleanup.policy": "compact,delete"}, 60_000),
+    ],
+)
+def test_retention_counts_where_age_deletes(configs: dict[str, str], kept: int) -> None:
+    assert parse_retention_ms(configs) == kept
+
+
+@pytest.mark.parametrize(("start", "stable", "end"), [(0, 0, 0), (3, 3, 3), (3, 4, 9), (0, 9, 9)])
+def test_a_frontier_is_that_of_a_log(start: int, stable: int, end: int) -> None:
+    assert Frontier(0, start, stable, end, None, NOON).high_watermark == end
+
+
+@pytest.mark.parametrize(("start", "stable", "end"), [(-1, 0, 0), (-1001,) * 3, (0, -1, 5), (4, 3, 9), (4, 9, 3)])
+def test_what_no_log_can_be_is_no_frontier(start: int, stable: int, end: int) -> None:
+    with pytest.raises(ValueError, match=f"no log starts at {start}, is stable up to {stable} and ends at {end}"):
+        Frontier(7, start, stable, end, None, NOON)

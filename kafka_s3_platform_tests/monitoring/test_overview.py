@@ -29,8 +29,6 @@ from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.defs.running import topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, InterleavedRunner, Sent
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def home(tmp_path: Path, fresh_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

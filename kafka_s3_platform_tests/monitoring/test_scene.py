@@ -35,8 +35,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import evaluated, pass_minutes, tick
 from kafka_s3_platform_tests.support import Sent, produce
 
-pytestmark = pytest.mark.integration
-
 LATE_HOURS = 30
 KEPT = timedelta(hours=31, minutes=45)
 

@@ -11,6 +11,7 @@ from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS
 from kafka_s3_platform.partitioners.folders import Folder, TimeFolders, explain_shared_folder
 from kafka_s3_platform.partitioners.partitioners import TimePaths
+from kafka_s3_platform_tests.conftest import present
 
 HOUR = 3_600_000
 PATHS = {
@@ -34,8 +35,7 @@ PATHS = {
 def test_the_window_of_a_folder_holds_every_time_that_is_put_there(path: str, zone: str, time: int) -> None:
     layout = LayoutSettings(path_format=path, partition_duration_ms=PATHS[path], timezone=zone)
     (name,), _ = TimePaths(layout).encode(np.array([time], np.int64))
-    found = TimeFolders(layout).folder(name)
-    assert found is not None
+    found = present(TimeFolders(layout).folder(name))
     if found.window is None:
         assert path.startswith("YY/")
     else:
@@ -50,8 +50,7 @@ def test_an_hours_window_is_that_hour() -> None:
 
 
 def test_the_hour_that_occurs_twice_is_both() -> None:
-    found = TimeFolders(LayoutSettings(timezone="Europe/Paris")).folder("year=2026/month=10/day=25/hour=02")
-    assert found is not None
+    found = present(TimeFolders(LayoutSettings(timezone="Europe/Paris")).folder("year=2026/month=10/day=25/hour=02"))
     assert found.window is not None
     assert found.window[1] - found.window[0] == timedelta(hours=2) // timedelta(milliseconds=1)
 
@@ -101,8 +100,7 @@ def explain(path_format: str, span_ms: int, partitioner: str = "TimeBased") -> s
 def test_times_that_share_a_folder_are_told_with_what_to_write(
     path_format: str, span_ms: int, times: str, advice: str
 ) -> None:
-    said = explain(path_format, span_ms)
-    assert said is not None
+    said = present(explain(path_format, span_ms))
     assert times in said
     assert advice in said
 

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.reading.spark_source import KafkaArchive
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, kafka_s3_without_spark, write_reachable_connector  # noqa: F401
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot
 
 if TYPE_CHECKING:
@@ -39,23 +38,14 @@ def folder(kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def config(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811
-    folder: Path,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> ConnectorConfig:
+def config(kafka_s3_without_spark: KafkaS3, folder: Path, lab: Lab) -> ConnectorConfig:  # noqa: F811
     """Connector `c`, whose topic has two kafka partitions and nothing archived."""
-    create_topic(topic_name, 2)
-    return declare(kafka_s3_without_spark, kafka_settings, store_settings, topic_name)
+    lab.create_topic(2)
+    return declare(kafka_s3_without_spark, lab.kafka, lab.store, lab.topic)
 
 
 def declare(kafka_s3: KafkaS3, kafka: KafkaSettings, store: StoreSettings, topics: str, **more: str) -> ConnectorConfig:
-    write_reachable_connector(kafka_s3, kafka, store, topics, **more)
-    connectors = kafka_s3.folder / "connectors"
-    return load_connector(connectors / "c.json", connectors / "worker.properties", {}).config
+    return write_reachable_connector(kafka_s3, kafka, store, topics, **more)
 
 
 def fill(config: ConnectorConfig) -> None:
@@ -97,13 +87,8 @@ def load(session: "SparkSession", schema: Any = None, **options: str) -> Any:
 
 
 @pytest.fixture
-def declared(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811
-    config: ConnectorConfig,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-) -> "Declared":
-    return Declared(kafka_s3_without_spark, kafka_settings, store_settings, config.topics[0])
+def declared(kafka_s3_without_spark: KafkaS3, config: ConnectorConfig, lab: Lab) -> "Declared":  # noqa: F811
+    return Declared(kafka_s3_without_spark, lab.kafka, lab.store, config.topics[0])
 
 
 class Declared:

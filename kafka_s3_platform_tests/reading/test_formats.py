@@ -12,13 +12,14 @@ import pyarrow.dataset as ds
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.reading.dataset import find_objects
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT
 from kafka_s3_platform_tests.cli.conftest import KafkaS3
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.reading.conftest import (
     CONNECT,
@@ -39,7 +40,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
 
 SOURCE = "io.confluent.connect.s3.source.S3SourceConnector"
 HOURLY = {"partitioner.class": "HourlyPartitioner", "locale": "en", "timezone": "UTC"}
@@ -188,22 +188,15 @@ def test_a_large_block_gzip_object_is_split_at_its_blocks_and_each_record_is_in_
 
 
 def test_what_another_sink_wrote_is_read_by_the_file_of_a_source_and_chosen_by_its_folders(
-    kafka_s3_without_spark: KafkaS3,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    folder: Path,
-    session: "SparkSession",
+    kafka_s3_without_spark: KafkaS3, lab: Lab, folder: Path, session: "SparkSession"
 ) -> None:
-    file = declare(
-        kafka_s3_without_spark, kafka_settings, store_settings, "", **JSON, **HOURLY, **{"connector.class": SOURCE}
-    )
+    file = declare(kafka_s3_without_spark, lab.kafka, lab.store, "", **JSON, **HOURLY, **{"connector.class": SOURCE})
     with pytest.raises(ConfigError, match=r"there is no object to read: .*was looked for below"):
-        read("c", topic_name)
+        read("c", lab.topic)
     store = ObjectStore(file.store)
     for p, n in ((0, 0), (0, 2), (1, 0)):
         hour = NOON + n * HOUR
-        key = f"topics/{topic_name}/{hour:year=%Y/month=%m/day=%d/hour=%H}/{topic_name}+{p}+{n:010}.json"
+        key = f"topics/{lab.topic}/{hour:year=%Y/month=%m/day=%d/hour=%H}/{lab.topic}+{p}+{n:010}.json"
         store.put_new(key, b'{"n":%d}\n{"n":%d}\n' % (n, n + 1))
     found = query(read("c"), 'SELECT "partition", "offset", value FROM archive ORDER BY ALL')
     rows = [(p, n, b'{"n":%d}' % n) for p, count in ((0, 4), (1, 2)) for n in range(count)]
@@ -217,6 +210,6 @@ def test_what_another_sink_wrote_is_read_by_the_file_of_a_source_and_chosen_by_i
     ] == [*sorted(rows, key=lambda row: (row[2], row[0]))]
     since = str(round((NOON + HOUR).timestamp() * 1000))
     assert load(session, "offset BIGINT", startingTimestamp=since).count() == 2
-    store.put_new(f"topics/{topic_name}/elsewhere/{topic_name}+0+0000000009.json", b"{}\n")
+    store.put_new(f"topics/{lab.topic}/elsewhere/{lab.topic}+0+0000000009.json", b"{}\n")
     with pytest.raises(IntegrityError, match="elsewhere"):
         read("c")

@@ -26,7 +26,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
 
 Place = tuple[int, int]
 Row = Mapping[str, Any]

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import StructType  # noqa: TID253 - the test's process has Spark
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, IntegrityError
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.reading.dataset import find_objects
@@ -19,14 +19,13 @@ from kafka_s3_platform.store.errors import NotFoundError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
 from kafka_s3_platform_tests.cli.conftest import KafkaS3
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.reading.conftest import declare, delete_all_but, fill, list_places, load, sort
 from kafka_s3_platform_tests.restore.targets import put_in_parts
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.integration
 
 
 def test_every_record_comes_back_as_it_was(config: ConnectorConfig) -> None:
@@ -90,12 +89,7 @@ def test_a_copy_of_an_object_is_read_and_one_that_was_replaced_is_named(
         read("c").to_table()
 
 
-def test_what_cannot_be_read_is_told(
-    kafka_s3_without_spark: KafkaS3,
-    config: ConnectorConfig,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-) -> None:
+def test_what_cannot_be_read_is_told(kafka_s3_without_spark: KafkaS3, config: ConnectorConfig, lab: Lab) -> None:
     [topic] = config.topics
     for arguments, told in (
         (("d",), "no connector file declares d; there are: c"),
@@ -105,7 +99,7 @@ def test_what_cannot_be_read_is_told(
             read(*arguments)
     with pytest.raises(ConfigError, match=r"start 2026-01-01T12:00:00 has no timezone"):
         read("c", start=NOON.replace(tzinfo=None))
-    declare(kafka_s3_without_spark, kafka_settings, store_settings, f"{topic},other")
+    declare(kafka_s3_without_spark, lab.kafka, lab.store, f"{topic},other")
     with pytest.raises(ConfigError, match=r"connector c has 2 topics: name one of "):
         read("c")
 

@@ -30,8 +30,6 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
-pytestmark = pytest.mark.integration
-
 EACH = 5
 """Records of a segment."""
 

@@ -101,19 +101,31 @@ def opened(config: ConnectorConfig, store: MemoryStore) -> ObjectGroup:
     return group
 
 
-def stream(config: ConnectorConfig, store: MemoryStore, start_offset: int = 0) -> ForeignStream:
-    return ForeignStream(config, opened(config, store), store, start_offset)
+def stream(
+    config: ConnectorConfig,
+    objects: MemoryStore | Mapping[str, bytes],
+    start: int = 0,
+    end: int | None = None,
+    **how: Any,
+) -> ForeignStream:
+    store = objects if isinstance(objects, MemoryStore) else MemoryStore(objects, how.pop("metadata", {}))
+    return ForeignStream(config, opened(config, store), store, start, end, **how)
 
 
 def restored(
     config: ConnectorConfig, objects: Mapping[str, bytes], **store: Any
 ) -> tuple[list[dict[str, Any]], ReadReport]:
-    found = stream(config, MemoryStore(objects, **store))
-    return [row for batch in found for row in rows_of(batch)], found.report
+    found = stream(config, objects, **store)
+    return rows_of(found), found.report
 
 
 def decoded_values(config: ConnectorConfig, objects: Mapping[str, bytes]) -> list[Any]:
-    return [o for batch in stream(config, MemoryStore(objects)).batches() for o in batch.value.objects]
+    return [o for batch in stream(config, objects).batches() for o in batch.value.objects]
+
+
+def sent(config: ConnectorConfig, objects: MemoryStore | Mapping[str, bytes]) -> list[bytes | None]:
+    """The values alone."""
+    return [value for batch in stream(config, objects) for value in batch.column("value").to_pylist()]
 
 
 def object_of(

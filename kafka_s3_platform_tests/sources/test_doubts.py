@@ -11,10 +11,7 @@ from kafka_s3_platform.restore.outgoing.stream import SentSettings
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan_objects
-from kafka_s3_platform_tests.sources.memory import MemoryStore
+from kafka_s3_platform_tests.sources.memory import MemoryStore, opened, stream
 from kafka_s3_platform_tests.sources.sink_files import BYTES, JSON, STRING, Keys, aiven, config_of, confluent
 
 LENSES = b'{"key":"k","value":{"n":1},"headers":{},"metadata":{"timestamp":1,"topic":"t","partition":0,"offset":0}}\n'
@@ -63,9 +60,9 @@ def test_values_that_look_like_something_else_leave_a_doubt_in_the_verdict(
 ) -> None:
     config = config_of(tmp_path, keys)
     store = MemoryStore({name: body})
-    [group] = group_objects(scan_objects(config, store=store))
     sent = SentSettings("u", 1, RecordFilter(), Outgoing(), "fail", None)
-    found = list(try_first_records([TrialTask(ForeignStreamTask(config, group), sent)], store, is_begun=is_begun))
+    task = TrialTask(ForeignStreamTask(config, opened(config, store)), sent)
+    found = list(try_first_records([task], store, is_begun=is_begun))
     assert [(f.refuses, f.doubts, told in f.text) for f in found if f.doubts] == ([(False, True, True)] if told else [])
 
 
@@ -76,11 +73,9 @@ SEPARATED, CLOSED = "records were split at their separator", "objects end with a
 
 def doubts_of(folder: Path, keys: Keys, objects: Mapping[str, bytes]) -> list[str]:
     config = config_of(folder, keys)
-    store = MemoryStore(objects)
-    [group] = group_objects(scan_objects(config, store=store))
-    stream = ForeignStream(config, group, store)
-    assert sum(batch.num_rows for batch in stream)
-    return [note for note in stream.report.list_notes(config) if isinstance(note, DoubtNote)]
+    found = stream(config, objects)
+    assert sum(batch.num_rows for batch in found)
+    return [note for note in found.report.list_notes(config) if isinstance(note, DoubtNote)]
 
 
 @pytest.mark.parametrize(

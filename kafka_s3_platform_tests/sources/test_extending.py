@@ -13,19 +13,17 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.config.zooz import convert_environment
-from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.errors import PermanentError
 from kafka_s3_platform.formats.format_io import new_writer
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.partitioners.extractors import extract_times, new_extractor
 from kafka_s3_platform.partitioners.partitioners import new_partitioner
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.transforms import new_chain
-from kafka_s3_platform_tests.sources.memory import MemoryStore, source
+from kafka_s3_platform_tests.converters.values import convert_rows
+from kafka_s3_platform_tests.sources.memory import MemoryStore, source, stream
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -63,7 +61,7 @@ def converted(tmp_path: Path, **more: str) -> ConnectorConfig:
 def test_the_extractor_reads_the_times_of_what_convert_writes(tmp_path: Path) -> None:
     config = converted(tmp_path, **{"timestamp.extractor": "shown_timestamp_extractor.LogLineTimestamp"})
     lines = [b"2019-03-12 12:00:01.003 - INFO - service started", b"no time", b"\xff"]
-    values = new_converter(config.records.value, "t", is_key=False).convert(pa.array(lines), np.arange(3)).payload
+    values = convert_rows(config.records.value, lines).payload
     found = new_extractor(config.layout).extract(batch_of(values))
     assert found.times.to_pylist() == [1_552_392_001_003, None, None]
     assert [found.reasons[n].split(":")[0] for n in (1, 2)] == ["ValueError", "UnicodeDecodeError"]
@@ -152,11 +150,8 @@ def test_a_format_of_one_s_own_reads_what_it_wrote() -> None:
     rows = [{"a": "x", "b": 1}, {"a": "y", "b": 2}]
     writer.write(batch_of(Payload(None, np.zeros(2, np.int32), (schema,), rows)))
     writer.close({})
-    store = MemoryStore(
-        {"topics/t/partition=0/t+0+0000000005.csv": body.getvalue(), "topics/t/partition=0/x.json": b""}
-    )
-    (group,) = group_objects(scan_objects(config, store=store))
-    (batch,) = ForeignStream(config, group, store)
+    folder = "topics/t/partition=0"
+    (batch,) = stream(config, {f"{folder}/t+0+0000000005.csv": body.getvalue(), f"{folder}/x.json": b""})
     assert batch.column("value").to_pylist() == [b'{"a": "x", "b": "1"}', b'{"a": "y", "b": "2"}']
     assert batch.column("offset").to_pylist() == [5, 6]
 

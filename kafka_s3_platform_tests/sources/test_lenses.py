@@ -17,12 +17,10 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.report import explain_missing
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.sources.lenses import FIELDS, LINES, SAM, avro, headers, parquet, record
-from kafka_s3_platform_tests.sources.memory import MemoryStore, decoded_values, lines, restored, source
+from kafka_s3_platform_tests.sources.memory import MemoryStore, decoded_values, lines, restored, sent, source, stream
 from kafka_s3_platform_tests.sources.sink_files import JSON, Keys, config_of, confluent
 
 LAYOUT = {"key_layout": "lenses", "topics_dir": "streamReactorBackups", "format": "lenses.json"}
@@ -178,11 +176,8 @@ def test_nothing_is_said_to_be_lost_that_the_envelope_has_a_place_for() -> None:
     assert not [note for note in explain_missing(config()) if "holds no" in note]
 
 
-def stream(folder: Path, keys: Keys, objects: Mapping[int, bytes]) -> ForeignStream:
-    config = config_of(folder, keys)
-    store = MemoryStore({f"topics/t/0/{last}.json": body for last, body in objects.items()})
-    (group,) = group_objects(scan_objects(config, store=store))
-    return ForeignStream(config, group, store)
+def named(objects: Mapping[int, bytes]) -> dict[str, bytes]:
+    return {f"topics/t/0/{last}.json": body for last, body in objects.items()}
 
 
 def envelopes(start: int, count: int) -> bytes:
@@ -191,7 +186,7 @@ def envelopes(start: int, count: int) -> bytes:
 
 @pytest.mark.parametrize("keys", [LENSES, TEMPLATE], ids=["Lenses", "a template"])
 def test_an_object_with_more_records_than_offsets_up_to_its_last_one_is_bad(tmp_path: Path, keys: Keys) -> None:
-    found = stream(tmp_path, keys, {2: lines(0, 4)})
+    found = stream(config_of(tmp_path, keys), named({2: lines(0, 4)}))
     with pytest.raises(IntegrityError, match=r"2\.json holds 4 records, but the offset 2 in its name has room for"):
         list(found)
 
@@ -205,7 +200,7 @@ def test_an_object_with_more_records_than_offsets_up_to_its_last_one_is_bad(tmp_
 def test_offsets_between_two_objects_that_are_in_none_are_told(
     tmp_path: Path, keys: Keys, middle: dict[int, bytes], hole: tuple[int, int] | None
 ) -> None:
-    found = stream(tmp_path, keys, {3: lines(0, 4), **middle, 11: lines(8, 4)})
+    found = stream(config_of(tmp_path, keys), named({3: lines(0, 4), **middle, 11: lines(8, 4)}))
     list(found)
     told = [f"t-0: offsets [{hole[0]}, {hole[1]}) are in no object"] if hole else []
     assert [",".join(gap.text.split(",")[:2]) for gap in found.report.gaps] == told
@@ -213,7 +208,7 @@ def test_offsets_between_two_objects_that_are_in_none_are_told(
 
 
 def test_offsets_between_two_envelopes_that_are_in_none_are_told(tmp_path: Path) -> None:
-    found = stream(tmp_path, ENVELOPES, {3: envelopes(0, 4), 11: envelopes(8, 4)})
+    found = stream(config_of(tmp_path, ENVELOPES), named({3: envelopes(0, 4), 11: envelopes(8, 4)}))
     list(found)
     assert ["t-0: offsets [4, 8) are in no object" in gap.text for gap in found.report.gaps] == [True]
 
@@ -222,22 +217,12 @@ def test_offsets_between_two_envelopes_that_are_in_none_are_told(tmp_path: Path)
 def test_offsets_that_were_asked_for_behind_the_last_object_are_told(
     tmp_path: Path, end: int | None, hole: tuple[int, int] | None
 ) -> None:
-    config = config_of(tmp_path, TEMPLATE)
-    store = MemoryStore({"topics/t/0/3.json": lines(0, 4), "topics/t/0/7.json": lines(4, 4)})
-    (group,) = group_objects(scan_objects(config, store=store))
-    found = ForeignStream(config, group, store, 2, end, by_offset=True)
+    objects = named({3: lines(0, 4), 7: lines(4, 4)})
+    found = stream(config_of(tmp_path, TEMPLATE), objects, 2, end, by_offset=True)
     list(found)
-    assert [f"offsets [{hole[0]}, {hole[1]}) are in no object" in gap.text for gap in found.report.gaps if hole] == [
-        True
-    ] * bool(hole)
+    told = [f"offsets [{hole[0]}, {hole[1]}) are in no object" in gap.text for gap in found.report.gaps if hole]
+    assert told == [True] * bool(hole)
     assert found.report.gap_count == bool(hole)
-
-
-def values(folder: Path, keys: Keys, objects: Mapping[str, bytes]) -> list[bytes]:
-    config = config_of(folder, keys)
-    store = MemoryStore(objects)
-    (group,) = group_objects(scan_objects(config, store=store))
-    return [v for batch in ForeignStream(config, group, store) for v in batch.column("value").to_pylist()]
 
 
 @pytest.mark.parametrize(
@@ -254,9 +239,9 @@ def test_two_objects_that_begin_at_one_offset_hold_one_record_twice(
 ) -> None:
     objects = {names[0]: lines(10, 3), names[1]: lines(10, 5)}
     with pytest.raises(IntegrityError, match=r"it begins where .* does, so records would come twice"):
-        values(tmp_path, keys, objects)
+        sent(config_of(tmp_path, keys), objects)
     ignoring = keys | {"behavior.on.error": "ignore"}
-    assert values(tmp_path, ignoring, objects) == [b"10", b"11", b"12"]
+    assert sent(config_of(tmp_path, ignoring), objects) == [b"10", b"11", b"12"]
 
 
 @pytest.mark.parametrize(
@@ -275,10 +260,10 @@ def test_names_and_numbers_of_records_prove_that_two_objects_share_records(
 ) -> None:
     objects = {f"topics/dt={n}/t+0+{name}.json": body for n, (name, body) in enumerate((one, other))}
     if shared is None:
-        assert len(values(tmp_path, BOTH, objects)) == (one[1] + other[1]).count(b"\n")
+        assert len(sent(config_of(tmp_path, BOTH), objects)) == (one[1] + other[1]).count(b"\n")
         return
     with pytest.raises(IntegrityError, match=f"5-14.json holds offset {shared}, and so does an object before it"):
-        values(tmp_path, BOTH, objects)
+        sent(config_of(tmp_path, BOTH), objects)
 
 
 def split(*objects: tuple[str, int, int]) -> dict[str, bytes]:
@@ -299,7 +284,7 @@ def test_an_object_whose_records_reach_the_next_one_of_its_folder_holds_all_offs
 ) -> None:
     where, shared = bad
     with pytest.raises(IntegrityError, match=rf"{re.escape(where)}.json holds offset {shared}, and so does an object"):
-        values(tmp_path, HOURLY, split(*objects))
+        sent(config_of(tmp_path, HOURLY), split(*objects))
 
 
 @pytest.mark.parametrize(
@@ -315,9 +300,7 @@ def test_an_order_of_folders_that_names_and_numbers_do_not_prove_is_a_doubt(
     tmp_path: Path, objects: tuple[tuple[str, int, int], ...], doubt: str
 ) -> None:
     config = config_of(tmp_path, HOURLY)
-    store = MemoryStore(split(*objects))
-    (group,) = group_objects(scan_objects(config, store=store))
-    stream = ForeignStream(config, group, store)
-    assert sum(batch.num_rows for batch in stream) == sum(count for _, _, count in objects)
-    doubts = [note for note in stream.report.list_notes(config) if isinstance(note, DoubtNote)]
+    found = stream(config, split(*objects))
+    assert sum(batch.num_rows for batch in found) == sum(count for _, _, count in objects)
+    doubts = [note for note in found.report.list_notes(config) if isinstance(note, DoubtNote)]
     assert [doubt in note for note in doubts] == [True] * bool(doubt)

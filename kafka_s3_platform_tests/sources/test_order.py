@@ -4,7 +4,6 @@ import json
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ from kafka_s3_platform.formats.kept_offsets import KeptOffsets, OffsetRuns
 from kafka_s3_platform.layouts.segment_key import make_offsets_key
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.model.offsets import MAX_OFFSET
-from kafka_s3_platform.sources.objects import group_objects
 from kafka_s3_platform.sources.read import ForeignStream
-from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.connect import decoded
 from kafka_s3_platform_tests.formats.records import rows_of
-from kafka_s3_platform_tests.sources.memory import BLOCKS, FOLDER, MemoryStore, blocks_of, object_of, source
+from kafka_s3_platform_tests.sources.memory import BLOCKS, FOLDER, blocks_of, object_of, source, stream
 
 AIVEN: dict[str, Any] = {"key_layout": "template", "topics_dir": "", "extension": "", "format": "aiven.jsonl"}
 NAMED = {**AIVEN, "file_name_template": "{{topic}}-{{partition}}-{{start_offset}}"}
@@ -41,20 +38,6 @@ def told(*offsets: int) -> bytes:
 
 def lines(*numbers: int) -> bytes:
     return b"".join(b"%d\n" % n for n in numbers)
-
-
-def stream(
-    config: ConnectorConfig,
-    objects: Mapping[str, bytes],
-    start: int = 0,
-    end: int | None = None,
-    *,
-    metadata: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-    by_offset: bool = False,
-) -> ForeignStream:
-    store = MemoryStore(objects, metadata)
-    (group,) = group_objects(scan_objects(config, store=store))
-    return ForeignStream(config, group, store, start, end, by_offset=by_offset)
 
 
 def rows(found: ForeignStream) -> list[tuple[int, int]]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import fastavro
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,7 +89,7 @@ def test_avro_objects_come_back_as_their_values_with_their_schema(records: list[
     objects = object_of(layout, decoded(records, RICH), schema=RICH)
     config = source({"format": "avro"}, records={"value": {"format": "AVRO"}})
     assert decoded_values(config, objects) == records
-    for batch in stream(config, MemoryStore(objects)).batches():
+    for batch in stream(config, objects).batches():
         assert batch.value.schemas[0].avro == RICH.avro
         assert batch.value.avro_start == 0
         assert batch.records.column("value").equals(batch.value.raw)
@@ -168,12 +167,11 @@ def test_lines_of_block_gzip_are_json_where_the_sink_decoded_json(ending: str) -
     found = written_with_sidecars(LayoutSettings(**layout), came([b'{"n":1}', b'"a"', b"2"]))
     store = MemoryStore({f"{FOLDER}0000000000.gz": found[""], f"{FOLDER}0000000000.{ending}": found["index.json"]})
     config = source(layout, records={"value": {"format": "JSON"}})
-    batches = list(ForeignStream(config, opened(config, store), store).batches())
+    batches = list(stream(config, store).batches())
     assert [value for batch in batches for value in batch.value.objects] == [{"n": 1}, "a", 2]
     assert all(batch.value.raw_is_json for batch in batches)
-    bad = MemoryStore({f"{FOLDER}0000000000.gz": gzip.compress(b"1\nno JSON\n")})
     with pytest.raises(IntegrityError, match="line 2: is no JSON"):
-        list(ForeignStream(config, opened(config, bad), bad))
+        list(stream(config, {f"{FOLDER}0000000000.gz": gzip.compress(b"1\nno JSON\n")}))
 
 
 def hours_of_blocks(hours: Sequence[int | None], block: int) -> dict[str, bytes]:
@@ -201,19 +199,18 @@ def test_blocks_are_read_from_any_offset_to_any_other_and_offsets_stay_what_they
     """Also where hours took turns, so that objects lie between one another: a resumed run counts as the first did."""
     store, config = MemoryStore(hours_of_blocks(hours, block)), source(BLOCKS, behavior_on_error=behavior)
     group = opened(config, store)
-    whole = [row for batch in ForeignStream(config, group, store) for row in rows_of(batch)]
+    whole = rows_of(ForeignStream(config, group, store))
     assert sorted(int(row["value"]) for row in whole) == [o for o, hour in enumerate(hours) if hour is not None]
     for start in range(whole[-1]["offset"] + 2):
         part = ForeignStream(config, group, store, start, start + length)
-        found = [row for batch in part for row in rows_of(batch)]
+        found = rows_of(part)
         assert found == [row for row in whole if start <= row["offset"] < start + length]
 
 
 def test_of_a_window_only_its_blocks_are_read() -> None:
     objects = hours_of_blocks([0] * 20 + [1] * 20, 5)
     store, config = MemoryStore(objects), source(BLOCKS)
-    group = opened(config, store)
-    found = [int(row["value"]) for batch in ForeignStream(config, group, store, 10, 25) for row in rows_of(batch)]
+    found = [int(row["value"]) for batch in stream(config, store, 10, 25) for row in rows_of(batch)]
     assert found == list(range(10, 25))
     assert [key[-13:] for key in store.reads] == ["0000000000.gz"] * 2 + ["0000000020.gz"]
 
@@ -224,7 +221,7 @@ def test_a_window_that_begins_in_the_middle_does_not_take_its_object_for_cut_off
     config = source(BLOCKS)
     for count, whole in (("20", True), ("21", False)):
         store = MemoryStore(objects, {key: {"record-count": count, "last-offset": "19"}})
-        read = ForeignStream(config, opened(config, store), store, 7, 12)
+        read = stream(config, store, 7, 12)
         if whole:
             assert [int(row["value"]) for batch in read for row in rows_of(batch)] == list(range(7, 12))
         else:
@@ -312,8 +309,8 @@ def test_a_stream_goes_on_from_any_offset(start: int) -> None:
     objects = lines_at(0, 10, 30)
     for layout in ({"format": "json"}, {"format": "json", "partitioner": f"{__name__}.AnyFolders"}):
         store = MemoryStore(objects)
-        whole = [r for b in stream(source(layout), store) for r in rows_of(b)]
-        rest = [r for b in stream(source(layout), store, start) for r in rows_of(b)]
+        whole = rows_of(stream(source(layout), store))
+        rest = rows_of(stream(source(layout), store, start))
         assert rest == [r for r in whole if r["offset"] >= start]
 
 
@@ -335,10 +332,10 @@ def test_our_own_objects_may_lie_between_one_another_also_in_one_folder(start: i
         for o, held in HELD.items()
     }
     store, config = MemoryStore(objects, metadata), source({"format": "json"})
-    whole = [r for b in stream(config, store) for r in rows_of(b)]
+    whole = rows_of(stream(config, store))
     assert [int(r["value"]) for r in whole] == [0, 2, 4, 1, 3, 5, 6, 7, 8]
     assert [r["offset"] for r in whole] == list(range(9))
-    assert [r for b in stream(config, store, start) for r in rows_of(b)] == whole[start:]
+    assert rows_of(stream(config, store, start)) == whole[start:]
 
 
 HELD = {0: (0, 2, 4), 1: (1, 3, 5), 6: (6, 7), 8: (8,)}
@@ -355,7 +352,7 @@ def test_objects_before_the_start_are_not_even_opened() -> None:
 def test_an_object_that_reaches_into_the_next_one_is_told_also_where_a_run_goes_on_behind_both() -> None:
     objects = {f"{FOLDER}{first:010d}.json": b"1\n" * count for first, count in ((0, 100), (50, 60), (200, 1))}
     with pytest.raises(IntegrityError, match="records would come twice"):
-        list(stream(source({"format": "json"}), MemoryStore(objects), 100))
+        list(stream(source({"format": "json"}), objects, 100))
 
 
 def test_envelopes_keep_their_offsets_and_timestamps() -> None:
@@ -378,7 +375,7 @@ def test_envelopes_of_several_folders_are_merged_by_offset_and_read_from_any() -
     rows, report = restored(source(layout), objects)
     assert rows == rows_of(both.records)
     assert (report.record_count, report.position_count) == (10, 0)
-    assert rows_of(pa.Table.from_batches(stream(source(layout), MemoryStore(objects), 7)))[0]["offset"] == 8
+    assert rows_of(stream(source(layout), objects, 7))[0]["offset"] == 8
     misplaced = {key.replace("+3+", "+4+"): body for key, body in objects.items()}
     with pytest.raises(IntegrityError, match="holds records of kafka partitions 3 to 3, where 4 to 4 are due"):
         restored(source(layout), misplaced)
@@ -396,7 +393,7 @@ def test_a_stream_is_made_anew_on_another_machine_from_what_it_was_made_of() -> 
 def test_numbers_of_any_size_are_decoded() -> None:
     config = source({"format": "json"})
     big = 10**40
-    (batch,) = stream(config, MemoryStore({f"{FOLDER}0.json": b'{"n":%d}\n' % big})).batches()
+    (batch,) = stream(config, {f"{FOLDER}0.json": b'{"n":%d}\n' % big}).batches()
     assert batch.value.field(["n"]) == [big]
 
 
@@ -406,69 +403,37 @@ def b64(text: bytes) -> str:
 
 AIVEN_FIELDS = ("key", "value", "offset", "timestamp", "headers")
 AIVEN: dict[str, Any] = {"key_layout": "template", "topics_dir": "", "extension": "", "partitioner": "Default"}
-NAME = "{{topic}}-{{partition}}-{{start_offset}}.gz"
+NAME = "{{topic}}-{{partition}}-{{start_offset}}"
 AIVEN_CSV = f"{b64(b'k')},{b64(b'v')},17,2020-01-01T00:00:01.250Z,{b64(b'h')}:{b64(b'x')};{b64(b'h')}:{b64(b'y')}"
-AIVEN_JSON = (
-    '{"key":"k","value":{"a":1},"offset":17,"timestamp":"2020-01-01T00:00:01.250Z","headers":[{"key":"h","value":"x"}]}'
-)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "value", "headers"),
-    [
-        ("csv", AIVEN_CSV + "\n" + f",{b64(b'w')},19,2020-01-01T00:00:02Z,", b"v", [b"x", b"y"]),
-        ("jsonl", AIVEN_JSON + "\n" + AIVEN_JSON.replace("17", "19"), b'{"a":1}', [b"x"]),
-        ("json", f"[\n{AIVEN_JSON},\n{AIVEN_JSON.replace('17', '19')}\n]", b'{"a":1}', [b"x"]),
-    ],
-)
-def test_aivens_envelopes_come_back_with_offsets_timestamps_and_headers(
-    kind: str, text: str, value: bytes, headers: list[bytes]
-) -> None:
-    layout = {**AIVEN, "format": f"aiven.{kind}", "codec": "gzip", "file_name_template": NAME}
-    config = source(layout, records={"key": {"format": "STRING"}}, fields=AIVEN_FIELDS)
-    rows, report = restored(config, {"t-0-17.gz": gzip.compress(text.encode())})
+def test_aivens_csv_comes_back_with_offsets_times_as_text_and_headers() -> None:
+    layout = {**AIVEN, "format": "aiven.csv", "codec": "gzip", "file_name_template": NAME + ".gz"}
+    text = AIVEN_CSV + "\n" + f",{b64(b'w')},19,2020-01-01T00:00:02Z,"
+    rows, report = restored(source(layout, fields=AIVEN_FIELDS), {"t-0-17.gz": gzip.compress(text.encode())})
     assert [r["offset"] for r in rows] == [17, 19]
-    assert (rows[0]["key"], rows[0]["value"], rows[0]["timestamp"]) == (b"k", value, 1_577_836_801_250)
-    assert [h["value"] for h in rows[0]["headers"]] == headers
+    assert (rows[0]["key"], rows[0]["value"], rows[0]["timestamp"]) == (b"k", b"v", 1_577_836_801_250)
+    assert [h["value"] for h in rows[0]["headers"]] == [b"x", b"y"]
     assert (report.position_count, report.timeless_count) == (0, 0)
 
 
+@pytest.mark.parametrize("number", [b"0.2000000000000000111", b"98765432109876543210.5", b"2.5E+400", b"2.5", b"7"])
+def test_numbers_in_headers_of_aivens_json_keep_their_digits(number: bytes) -> None:
+    layout = {**AIVEN, "format": "aiven.jsonl", "file_name_template": NAME}
+    line = b'{"value":1,"headers":[{"key":"h","value":%s}],"offset":3}\n' % number
+    [row], _ = restored(source(layout, fields=("value", "headers", "offset")), {"t-0-3": line})
+    assert row["headers"] == [{"key": "h", "value": number}]
+
+
 def test_aivens_avro_comes_back_with_the_values_own_schema() -> None:
-    envelope = {
-        "type": "record",
-        "name": "connector_records",
-        "fields": [
-            {"name": "key", "type": "string"},
-            {"name": "offset", "type": "long"},
-            {"name": "timestamp", "type": "long"},
-            {"name": "headers", "type": {"type": "map", "values": "bytes"}},
-            {"name": "value", "type": F1.avro},
-        ],
-    }
-    rows = [{"key": "k", "offset": 3, "timestamp": 5, "headers": {"h": b"x"}, "value": {"f1": "a"}}]
-    schema = Schema(json.dumps(envelope))
+    fields = [{"name": name, "type": kind} for name, kind in (("offset", "long"), ("value", F1.avro))]
+    schema = Schema(json.dumps({"type": "record", "name": "connector_records", "fields": fields}))
+    rows = [{"offset": 3, "value": {"f1": "a"}}]
     body = written(LayoutSettings(format="avro", codec="null"), decoded(rows, schema), schema=schema)
-    layout = {**AIVEN, "format": "aiven.avro", "file_name_template": "{{topic}}-{{partition}}-{{start_offset}}"}
-    config = source(layout, records={"value": {"format": "AVRO"}}, fields=AIVEN_FIELDS)
-    (batch,) = stream(config, MemoryStore({"t-0-3": body})).batches()
+    layout = {**AIVEN, "format": "aiven.avro", "file_name_template": NAME}
+    config = source(layout, records={"value": {"format": "AVRO"}}, fields=("offset", "value"))
+    (batch,) = stream(config, {"t-0-3": body}).batches()
     assert (list(batch.value.objects), batch.value.schemas[0].avro) == ([{"f1": "a"}], F1.avro)
-    assert rows_of(batch.records)[0] | {"value": b""} == {
-        "key": b"k",
-        "value": b"",
-        "headers": [{"key": "h", "value": b"x"}],
-        "topic": "t",
-        "partition": 0,
-        "offset": 3,
-        "timestamp": 5,
-        "timestampType": 0,
-    }
-
-
-def test_a_csv_value_that_is_not_encoded_may_hold_commas() -> None:
-    layout = {**AIVEN, "format": "aiven.csv", "file_name_template": NAME}
-    config = source(layout, fields=("key", "value", "offset"), value_encoding="none")
-    rows, _ = restored(config, {"t-0-7.gz": gzip.compress(f"{b64(b'k')},a,b,c,7\n".encode())})
-    assert [(r["key"], r["value"], r["offset"]) for r in rows] == [(b"k", b"a,b,c", 7)]
 
 
 class CsvFormat:

@@ -25,8 +25,6 @@ from kafka_s3_platform_tests.formats.records import rows_of
 from kafka_s3_platform_tests.sources.memory import source_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, snapshot
 
-pytestmark = pytest.mark.integration
-
 F1: dict[str, Any] = {
     "type": "record",
     "name": "myrecord",
@@ -138,7 +136,7 @@ def test_values_keys_and_headers_come_back_whatever_the_format_and_the_layout(
         assert list(map(keep, rows)) == list(map(keep, records_of_it))
 
 
-def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(lab: Lab, s3_client: Any) -> None:
+def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(lab: Lab) -> None:
     lab.create_topic()
     rng = random.Random(5)
     produced = [Sent(some_json(rng, n), None, NOON) for n in range(20_000)]
@@ -146,7 +144,7 @@ def test_offsets_that_metadata_has_no_room_for_are_kept_beside_their_object(lab:
     layout = {"format": "json", "codec": "zstd", "partitioner": "Field", "partition_fields": ("country",)}
     config = lab.connector(layout=layout, records=JSON)
     archived(config)
-    listed = [o["Key"] for o in s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix="topics/")["Contents"]]
+    listed = [o["Key"] for o in lab.s3.list_objects_v2(Bucket=lab.store.bucket, Prefix="topics/")["Contents"]]
     beside = [key for key in listed if key.endswith(".offsets")]
     assert [key.rpartition("/")[2][: len(lab.topic) + 4] for key in beside] == [f"_{lab.topic}+0+"] * 2
     (group,) = group_objects(scan_objects(source_of(config)))
@@ -222,7 +220,7 @@ def test_envelopes_come_back_as_the_records_that_they_were(lab: Lab, format_name
 @pytest.mark.parametrize("fault", ["corrupted", "truncated", "replaced", "missing"])
 @pytest.mark.parametrize("behavior", ["fail", "ignore"])
 def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
-    lab: Lab, s3_client: Any, fault: str, behavior: str
+    lab: Lab, fault: str, behavior: str
 ) -> None:
     layout = {"format": "json", "codec": "gzip", "partitioner": "Default", "flush_size": 3}
     config = lab.archive([Sent(b'{"n":%d}' % n) for n in range(9)], layout=layout, records=JSON)
@@ -230,12 +228,12 @@ def test_an_object_that_was_damaged_in_the_bucket_is_named_and_never_passed_on(
     if fault in {"replaced", "missing"}:
         (group,) = group_objects(scan_objects(source))
     key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000003.json.gz"
-    body = s3_client.get_object(Bucket=lab.store.bucket, Key=key)["Body"].read()
+    body = lab.s3.get_object(Bucket=lab.store.bucket, Key=key)["Body"].read()
     damaged = {"corrupted": body[:-12] + b"\0" * 12, "truncated": body[:-3], "replaced": body + body}
     if fault == "missing":
-        s3_client.delete_object(Bucket=lab.store.bucket, Key=key)
+        lab.s3.delete_object(Bucket=lab.store.bucket, Key=key)
     else:
-        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=damaged[fault])
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=damaged[fault])
     if fault in {"corrupted", "truncated"}:
         (group,) = group_objects(scan_objects(source))
     stream, found = ForeignStream(source, group), list[int]()

@@ -12,12 +12,9 @@ import pytest
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.sources.objects import group_objects
-from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.sources.report import explain_missing
-from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.formats.records import rows_of
-from kafka_s3_platform_tests.sources.memory import MemoryStore
+from kafka_s3_platform_tests.sources.memory import MemoryStore, sent, stream
 from kafka_s3_platform_tests.sources.sink_files import AVRO, BYTES, JSON, STRING, Keys, aiven, config_of, confluent
 
 SINKS = Path(__file__).parent.parent / "golden" / "sinks"
@@ -37,25 +34,21 @@ OF_JSON_LINES = {"keys": "json", "headers": "json"}
 
 def restored(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> tuple[list[Row], list[str]]:
     """Offset, timestamp, key, value and headers of each record, and what the report says."""
-    config, store = config_of(folder, keys), MemoryStore(objects)
-    (group,) = group_objects(scan_objects(config, store=store))
-    stream, found = ForeignStream(config, group, store), list[Row]()
-    for batch in stream.batches():
+    config, found = config_of(folder, keys), list[Row]()
+    read = stream(config, objects)
+    for batch in read.batches():
         is_decoded = config.records.value.format == "AVRO"
         for row, value in zip(rows_of(batch.records), batch.value.objects, strict=True):
             headers = [(h["key"], h["value"]) for h in row["headers"] or ()]
             sent = value if is_decoded else row["value"]
             found.append((row["offset"], row["timestamp"], row["key"], sent, headers))
-    return found, stream.report.list_notes(config)
+    return found, read.report.list_notes(config)
 
 
 def datums(folder: Path, keys: Mapping[str, str], objects: Mapping[str, bytes]) -> list[bytes | None]:
     """The data of each value, as they are sent."""
-    config, store = config_of(folder, keys), MemoryStore(only_values(objects))
-    (group,) = group_objects(scan_objects(config, store=store))
-    return [
-        one for batch in ForeignStream(config, group, store).batches() for one in pa.array(batch.value.raw).to_pylist()
-    ]
+    batches = stream(config_of(folder, keys), only_values(objects)).batches()
+    return [one for batch in batches for one in pa.array(batch.value.raw).to_pylist()]
 
 
 def only_values(objects: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -193,7 +186,9 @@ OF_JSON = rows(STRINGS, JSONS, [HEADERS, [], HEADERS])
     ],
 )
 def test_aivens_records_come_back_whole(tmp_path: Path, name: str, keys: Keys, expected: list[Row]) -> None:
-    assert restored(tmp_path, keys, written(f"aiven-{name}"))[0] == expected
+    found, notes = restored(tmp_path, keys, written(f"aiven-{name}"))
+    assert found == expected
+    assert not [note for note in notes if "by position" in note or "no object has their timestamp" in note]
 
 
 @pytest.mark.parametrize(
@@ -256,10 +251,8 @@ def test_the_lines_of_our_own_sink_by_a_file_of_aivens_are_values_as_they_were(t
     """Ours ends each value with a line break, and an empty line is an empty value. Its objects have metadata."""
     keys = CSV["value-plain.csv.zst"] | {"file.compression.type": "none", "archive.source.csv.empty": "null"}
     key = "topics/t-0-10"
-    store, config = MemoryStore({key: b"a,b\n\nc\n"}, {key: {"record-count": "3"}}), config_of(tmp_path, keys)
-    (group,) = group_objects(scan_objects(config, store=store))
-    found = [value for records in ForeignStream(config, group, store) for value in records["value"].to_pylist()]
-    assert found == [b"a,b", b"", b"c"]
+    store = MemoryStore({key: b"a,b\n\nc\n"}, {key: {"record-count": "3"}})
+    assert sent(config_of(tmp_path, keys), store) == [b"a,b", b"", b"c"]
 
 
 def test_a_line_of_csv_with_another_number_of_fields_is_bad(tmp_path: Path) -> None:
@@ -366,10 +359,8 @@ def test_headers_that_are_no_base64_are_bad_and_those_of_our_own_objects_are_tex
     }
     with pytest.raises(IntegrityError, match="headers of record 1 are no base64"):
         restored(tmp_path, keys, objects)
-    store = MemoryStore(objects, {key: {"record-count": "1"} for key in objects})
-    config = config_of(tmp_path, keys)
-    (group,) = group_objects(scan_objects(config, store=store))
-    ((row,),) = [rows_of(records) for records in ForeignStream(config, group, store)]
+    metadata = {key: {"record-count": "1"} for key in objects}
+    ((row,),) = [rows_of(records) for records in stream(config_of(tmp_path, keys), objects, metadata=metadata)]
     assert row["headers"] == [{"key": "h", "value": b"*"}]
 
 

@@ -34,7 +34,7 @@ from kafka_s3_platform.status.discovery import (
 )
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.support import NOON, connector
 
@@ -69,28 +69,24 @@ def delete(config: ConnectorConfig, topic: str) -> None:
         until(lambda: topic not in admin.topics())
 
 
-def test_topics_that_match_are_found_and_remembered(
-    config: ConnectorConfig, create_topic: CreateTopic, topic_name: str, tmp_path: Path
-) -> None:
+def test_topics_that_match_are_found_and_remembered(config: ConnectorConfig, lab: Lab, tmp_path: Path) -> None:
     assert look_for_topics(config, tmp_path) == FoundTopics(())
-    create_topic(topic_name)
-    create_topic(f"{topic_name}.b")
-    create_topic(f"not-{topic_name}")
-    assert look_for_topics(config, tmp_path).topics == (topic_name, f"{topic_name}.b")
+    lab.create_topic()
+    lab.create(f"{lab.topic}.b")
+    lab.create(f"not-{lab.topic}")
+    assert look_for_topics(config, tmp_path).topics == (lab.topic, f"{lab.topic}.b")
     assert recall_topics(config, tmp_path) == look_for_topics(config, tmp_path)
-    assert resolve_from_memory([config], tmp_path)[0].topics == (topic_name, f"{topic_name}.b")
+    assert resolve_from_memory([config], tmp_path)[0].topics == (lab.topic, f"{lab.topic}.b")
 
 
-def test_a_topic_that_is_gone_stays(
-    config: ConnectorConfig, create_topic: CreateTopic, topic_name: str, tmp_path: Path
-) -> None:
-    create_topic(topic_name)
-    create_topic(f"{topic_name}.b")
+def test_a_topic_that_is_gone_stays(config: ConnectorConfig, lab: Lab, tmp_path: Path) -> None:
+    lab.create_topic()
+    lab.create(f"{lab.topic}.b")
     look_for_topics(config, tmp_path)
-    delete(config, topic_name)
-    assert look_for_topics(config, tmp_path) == FoundTopics((topic_name, f"{topic_name}.b"), (topic_name,))
-    assert find_gone_topics(config, tmp_path) == {topic_name}
-    create_topic(topic_name)
+    delete(config, lab.topic)
+    assert look_for_topics(config, tmp_path) == FoundTopics((lab.topic, f"{lab.topic}.b"), (lab.topic,))
+    assert find_gone_topics(config, tmp_path) == {lab.topic}
+    lab.create_topic()
     assert look_for_topics(config, tmp_path).gone == ()
 
 

@@ -71,3 +71,8 @@ def beyond(done: set[tuple[str, str]], allowed: Grants) -> set[tuple[str, str]]:
 def unused(done: set[tuple[str, str]], allowed: Grants) -> set[tuple[str, str]]:
     """What is allowed and was not done."""
     return {(a, p) for a, p in allowed if not any(a == action and fnmatchcase(r, p) for action, r in done)}
+
+
+def compare(done: set[tuple[str, str]], allowed: Grants) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """What was done and is not allowed, and what is allowed and was not done."""
+    return beyond(done, allowed), unused(done, allowed)

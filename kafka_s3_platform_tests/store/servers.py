@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.store import client, credentials
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.store.http_proxy import (
     HttpAnswer,
     HttpRequest,
@@ -98,9 +99,7 @@ class Recorder(Proxy):
 @contextmanager
 def session_gate(store: StoreSettings, sts: Sts) -> Iterator[Recorder]:
     """Before the store of these settings: lets pass what a valid session has signed, with its token."""
-    assert store.access_key_id
-    assert store.secret_access_key
-    known = store.access_key_id.get_secret_value(), store.secret_access_key.get_secret_value()
+    known = present(store.access_key_id).get_secret_value(), present(store.secret_access_key).get_secret_value()
     with running(Recorder(store.endpoint_url or "", sts, known)) as server:
         yield server
 

@@ -1,7 +1,7 @@
 """The policies of deploy/terraform against every request of real runs, those of the index's library included."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -27,20 +27,14 @@ from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.index import keep_up_index
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
-from kafka_s3_platform_tests.store.rights import actions, beyond, policy, unused
+from kafka_s3_platform_tests.conftest import Lab, present
+from kafka_s3_platform_tests.store.http_proxy import HttpRequest
+from kafka_s3_platform_tests.store.rights import actions, beyond, compare, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 PART = 5_242_880
 DAY = date(2026, 1, 1)
-
-
-@pytest.fixture
-def recorder(store_settings: StoreSettings) -> Iterator[Recorder]:
-    with running(Recorder(store_settings.endpoint_url or "")) as server:
-        yield server
 
 
 @pytest.fixture
@@ -100,8 +94,7 @@ def test_archive_and_compaction_do_what_their_policy_allows_and_never_delete(
         commits_to_a_checkpoint(config, store_settings.endpoint_url or "")
 
     done = actions(requests_of(recorder, run))
-    assert beyond(done, policy("archive")) == set()
-    assert unused(done, policy("archive")) == set()
+    assert compare(done, policy("archive")) == (set(), set())
     assert not any("Delete" in action for action, _ in done)
 
 
@@ -128,8 +121,7 @@ def test_verify_only_reads(config: ConnectorConfig, recorder: Recorder) -> None:
         assert compare_with_topic(against, InProcessRunner()).ok
 
     done = actions(requests_of(recorder, run))
-    assert beyond(done, policy("verify")) == set()
-    assert unused(done, policy("verify")) == set()
+    assert compare(done, policy("verify")) == (set(), set())
 
 
 def restored(config: ConnectorConfig) -> None:
@@ -141,8 +133,7 @@ def restored(config: ConnectorConfig) -> None:
 def test_restore_reads_the_archive_and_writes_its_plan(config: ConnectorConfig, recorder: Recorder) -> None:
     of_hours_and_days(config)
     done = actions(requests_of(recorder, lambda: restored(config)))
-    assert beyond(done, policy("restore")) == set()
-    assert unused(done, policy("restore")) == set()
+    assert compare(done, policy("restore")) == (set(), set())
 
 
 def test_the_archive_is_only_read_where_restores_have_a_bucket_of_their_own(
@@ -173,8 +164,7 @@ def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_no
         restored(own)
 
         def run() -> None:
-            found = read_finished_restore(own, "r1")
-            assert found is not None
+            found = present(read_finished_restore(own, "r1"))
             assert [o.target_offset for o in translate_groups(own, *found, admin).offsets] == [5]
 
         done = actions(requests_of(recorder, run))
@@ -183,10 +173,8 @@ def test_translating_the_offsets_of_groups_does_what_a_restore_may_and_writes_no
 
 def _leave_orphans(store: ObjectStore, index_dir: str, key: str, offset: str) -> None:
     """An object and an unfinished upload that no run committed, beside the object of `key`."""
-    found = store.head(key)
-    assert found is not None
-    writer = Provenance.of(found)
-    assert writer is not None
+    found = present(store.head(key))
+    writer = present(Provenance.of(found))
     orphan = key.replace(offset, "+0000000099")
     closed = replace(writer, epoch=0, index_dir=index_dir)
     store.put_new(orphan, b"orphan", closed.metadata(orphan))
@@ -200,16 +188,14 @@ def test_vacuum_deletes_within_its_policy(config: ConnectorConfig, recorder: Rec
     for segment in snapshot(config).segments:
         _leave_orphans(store, config.archive.index_dir, segment.key, f"+{segment.start_offset:010d}")
     done = actions(requests_of(recorder, lambda: vacuum_topic(config, topic, "vacuum-run", timedelta(0), False)))
-    assert beyond(done, policy("vacuum")) == set()
-    assert unused(done, policy("vacuum")) == set()
+    assert compare(done, policy("vacuum")) == (set(), set())
 
 
 def test_the_upkeep_of_an_index_touches_nothing_but_the_index(config: ConnectorConfig, recorder: Recorder) -> None:
     of_hours_and_days(config)
     requests = requests_of(recorder, lambda: keep_up_index(config, dry_run=False, retention=timedelta()))
     done = actions(requests)
-    assert beyond(done, policy("upkeep")) == set()
-    assert unused(done, policy("upkeep")) == set()
+    assert compare(done, policy("upkeep")) == (set(), set())
     deleted = [request.key for request in requests if request.method == "DELETE"]
     assert deleted
     assert all(key.startswith("_index/connector=c/") for key in deleted)
@@ -220,10 +206,8 @@ def test_what_runs_print_takes_the_rights_of_its_policy(
     store_settings: StoreSettings, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written by a run, read by the webserver, and deleted with the run."""
-    assert store_settings.access_key_id is not None
-    assert store_settings.secret_access_key is not None
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", store_settings.access_key_id.get_secret_value())
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", store_settings.secret_access_key.get_secret_value())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", present(store_settings.access_key_id).get_secret_value())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", present(store_settings.secret_access_key).get_secret_value())
     run, step = "run", ["run", "compute_logs", "step"]
 
     def open_logs(process: str) -> S3ComputeLogManager:
@@ -240,8 +224,7 @@ def test_what_runs_print_takes_the_rights_of_its_policy(
 
     done = actions(requests_of(recorder, print_read_and_delete))
     allowed = frozenset((action, resource.replace("LOGS", "BUCKET")) for action, resource in policy("logs"))
-    assert beyond(done, allowed) == set()
-    assert unused(done, allowed) == set()
+    assert compare(done, allowed) == (set(), set())
 
 
 def test_a_request_outside_of_a_policy_is_found() -> None:

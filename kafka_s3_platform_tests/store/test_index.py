@@ -28,7 +28,8 @@ from kafka_s3_platform.store.index_reads import _RowCache
 from kafka_s3_platform.store.index_rows import complete_columns, encode_rows
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, RowPredicate, SegmentFilter, match_row, match_run
-from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
+from kafka_s3_platform_tests.store.conftest import flights_of
 from kafka_s3_platform_tests.store.rows import segment
 from kafka_s3_platform_tests.support import NOON
 
@@ -43,12 +44,11 @@ def test_reading_an_index_that_does_not_exist_creates_nothing(index: TopicIndex)
 
 
 def test_of_two_runs_that_create_an_index_one_creates_it_and_both_go_on(
-    index: TopicIndex, store_settings: StoreSettings
+    index: TopicIndex, proxy: FaultyProxy, through: StoreSettings
 ) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy, ThreadPoolExecutor() as threads:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+    with ThreadPoolExecutor() as threads:
         late = proxy.hold_response("GET", r"list-type.*_delta_log/&start-after")
-        second = threads.submit(TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open)
+        second = threads.submit(flights_of(through).open)
         assert late.hit.wait(60)
         first = index.open()
         first.commit(Change((scan(0, 10),)))
@@ -58,12 +58,10 @@ def test_of_two_runs_that_create_an_index_one_creates_it_and_both_go_on(
 
 
 def test_an_index_whose_creation_was_not_answered_is_created_once(
-    index: TopicIndex, store_settings: StoreSettings
+    index: TopicIndex, proxy: FaultyProxy, store_settings: StoreSettings
 ) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-        proxy.lose_response("PUT", r"0{20}\.json")
-        assert TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().version == 0
+    proxy.lose_response("PUT", r"0{20}\.json")
+    assert flights_of(store_settings.model_copy(update={"endpoint_url": proxy.endpoint})).open().version == 0
     assert index.open().version == 0
 
 
@@ -99,10 +97,7 @@ def test_a_commit_that_adds_and_removes_is_seen_whole(index: TopicIndex) -> None
 def test_of_two_commits_on_one_version_the_second_is_refused(
     index: TopicIndex, removed: tuple[RowPredicate, ...]
 ) -> None:
-    first, second = (
-        index.open(),
-        TopicIndex(ConnectorIndex(index.store, index.index_dir, index.connector), index.topic).open(),
-    )
+    first, second = index.open(), flights_of(index.store).open()
     first.commit(Change((scan(0, 5),)))
     with pytest.raises(IndexConflictError, match="committed by another run"):
         second.commit(Change((scan(0, 5),), removed=removed))
@@ -153,21 +148,21 @@ def test_many_commits_leave_checkpoints_so_that_an_index_without_upkeep_opens_qu
     assert index.open().state.coverage(0) == make_span(0, 22)
 
 
-def test_an_index_that_is_opened_again_reads_only_what_is_new(index: TopicIndex, store_settings: StoreSettings) -> None:
+def test_an_index_that_is_opened_again_reads_only_what_is_new(
+    index: TopicIndex, proxy: FaultyProxy, through: StoreSettings
+) -> None:
     index.open().commit(Change((scan(0, 5),)))
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-        kept = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a")
-        first = kept.open()
-        assert first.state.coverage(0) == make_span(0, 5)
-        index.open().commit(Change((scan(5, 9),)))
-        proxy.requests.clear()
-        assert kept.open().state.coverage(0) == make_span(0, 9)
-        read = {target.rpartition("/")[2] for method, target in proxy.requests if method == "GET"}
-        assert {name for name in read if name.endswith(".json")} == {f"{2:020d}.json"}
-        assert first.state.coverage(0) == make_span(0, 5)
-        with pytest.raises(IndexConflictError):
-            first.commit(Change((scan(5, 9),)))
+    kept = flights_of(through)
+    first = kept.open()
+    assert first.state.coverage(0) == make_span(0, 5)
+    index.open().commit(Change((scan(5, 9),)))
+    proxy.requests.clear()
+    assert kept.open().state.coverage(0) == make_span(0, 9)
+    read = {target.rpartition("/")[2] for method, target in proxy.requests if method == "GET"}
+    assert {name for name in read if name.endswith(".json")} == {f"{2:020d}.json"}
+    assert first.state.coverage(0) == make_span(0, 5)
+    with pytest.raises(IndexConflictError):
+        first.commit(Change((scan(5, 9),)))
 
 
 def test_a_snapshot_that_was_not_read_before_its_index_was_opened_again_says_so(index: TopicIndex) -> None:
@@ -209,29 +204,23 @@ def test_a_store_that_refuses_is_named_with_what_to_do(
     [(403, "AccessDenied", AuthorizationError), (503, "SlowDown", StoreUnavailableError)],
 )
 def test_a_store_that_refuses_while_rows_are_read_is_named_too(
-    index: TopicIndex, store_settings: StoreSettings, status: int, code: str, kind: type[Exception]
+    index: TopicIndex, proxy: FaultyProxy, through: StoreSettings, status: int, code: str, kind: type[Exception]
 ) -> None:
     index.open().commit(Change((scan(0, 10),)))
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
-        proxy.refuse("GET", r"\.parquet", status, code)
-        with pytest.raises(kind, match=r"s3://.*/_index/connector=flights"):
-            _ = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().state
+    proxy.refuse("GET", r"\.parquet", status, code)
+    with pytest.raises(kind, match=r"s3://.*/_index/connector=flights"):
+        _ = flights_of(through).open().state
 
 
 def test_a_store_that_does_not_list_a_new_index_is_told_and_a_later_answer_heals(
-    index: TopicIndex, store_settings: StoreSettings
+    index: TopicIndex, proxy: FaultyProxy, through: StoreSettings
 ) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
-        behind = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a")
-        proxy.list_nothing("flights")
-        with pytest.raises(
-            StoreUnavailableError, match=r"connector=flights at http.* was created just now, and the store does"
-        ):
-            behind.open()
-        proxy.clear()
-        assert behind.open().version == 0
+    behind = flights_of(through)
+    proxy.list_nothing("flights")
+    with pytest.raises(StoreUnavailableError, match=r"connector=flights at http.* was created just now, and the store"):
+        behind.open()
+    proxy.clear()
+    assert behind.open().version == 0
     assert index.open().version == 0
 
 
@@ -245,14 +234,8 @@ def test_an_hour_is_not_complete_whose_records_may_lie_out_of_range(index: Topic
     """As after `archive.start.hour` was moved back over them."""
     early = NOON - 30 * HOUR
     at = to_epoch_ms(early)
-    apart = replace(
-        segment("apart", 0, 4),
-        chunk_start=None,
-        record_count=4,
-        min_timestamp=at,
-        max_timestamp=at + 1,
-        start_hour=NOON,
-    )
+    unplaced = replace(segment("apart", 0, 4), chunk_start=None, start_hour=NOON)
+    apart = replace(unplaced, record_count=4, min_timestamp=at, max_timestamp=at + 1)
     looks = (Frontier(0, 0, 10, 10, 0, NOON + HOUR, 1),)
     index.open().commit(Change((scan(0, 10), segment("k", 4), apart, *looks)))
     judge = index.open().state.judge

@@ -26,10 +26,9 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_reads import forget_rows
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.faults.proxy import faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
+from kafka_s3_platform_tests.store.conftest import flights_of
 from kafka_s3_platform_tests.store.rows import WRITTEN, changed, encode
-
-pytestmark = pytest.mark.integration
 
 COMMITS = 4
 
@@ -84,10 +83,10 @@ def files(s3_client: Any, bucket: str) -> Files:
 @pytest.fixture
 def index(files: Files, store_settings: StoreSettings) -> TopicIndex:
     """An index of some commits, as a process sees it that has not looked yet."""
-    writer = TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.a")
+    writer = flights_of(store_settings)
     for n in range(COMMITS):
         writer.open().commit(Change((Scan(0, n * 10, n * 10 + 10, 10, None, 1),)))
-    return TopicIndex(ConnectorIndex(store_settings, "_index", "flights"), "topic.a")
+    return flights_of(store_settings)
 
 
 @pytest.mark.parametrize("damage", [Files.delete, Files.cut, Files.spoil])
@@ -118,7 +117,7 @@ def test_a_version_that_another_one_took_the_place_of_is_to_be_read_again(
     files.delete(entry)
     files.delete(f"{entry.partition('/_delta_log')[0]}/{added}")
     forget_rows()
-    TopicIndex(ConnectorIndex(index.store, "_index", "flights"), "topic.a").open().commit(Change((scan,)))
+    flights_of(index.store).open().commit(Change((scan,)))
     with pytest.raises(IndexConflictError, match=r"so late|Read the index again"):
         snapshot.commit(Change((scan,))) if read else snapshot.state
     assert index.open().state.coverage(0) == make_span(0, (COMMITS - 1) * 10)
@@ -145,23 +144,21 @@ def test_an_index_whose_first_entry_is_gone_is_not_created_again(index: TopicInd
 )
 @pytest.mark.parametrize(("status", "code"), [(500, "InternalError"), (503, "SlowDown")])
 def test_a_store_that_fails_is_an_outage_and_no_damage(
-    index: TopicIndex, store_settings: StoreSettings, method: str, target: str, status: int, code: str
+    index: TopicIndex, proxy: FaultyProxy, through: StoreSettings, method: str, target: str, status: int, code: str
 ) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
-        proxy.refuse(method, target, status, code)
-        with pytest.raises(PlatformError) as caught:
-            _ = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().state
+    proxy.refuse(method, target, status, code)
+    with pytest.raises(PlatformError) as caught:
+        _ = flights_of(through).open().state
     assert isinstance(caught.value, StoreUnavailableError)
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
-def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(index: TopicIndex, store_settings: StoreSettings) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        given = store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
-        proxy.lose_response("GET", r"\.parquet", times=100)
-        with pytest.raises(StoreUnavailableError):
-            _ = TopicIndex(ConnectorIndex(given, "_index", "flights"), "topic.a").open().state
+def test_an_answer_that_breaks_off_is_an_outage_and_no_damage(
+    index: TopicIndex, proxy: FaultyProxy, through: StoreSettings
+) -> None:
+    proxy.lose_response("GET", r"\.parquet", times=100)
+    with pytest.raises(StoreUnavailableError):
+        _ = flights_of(through).open().state
     assert index.open().state.coverage(0) == make_span(0, COMMITS * 10)
 
 
@@ -178,13 +175,8 @@ def test_a_file_out_of_the_index_s_folder_is_refused_by_name_and_not_read(
     outside.write_bytes(body)
     s3_client.put_object(Bucket=bucket, Key="_index/connector=flights/outside.parquet", Body=body)
     path = encoded.format(uri=outside.as_uri(), path=outside)
-    add = {
-        "path": path,
-        "partitionValues": {"period": "state"},
-        "size": len(body),
-        "modificationTime": 0,
-        "dataChange": True,
-    }
+    add = {"path": path, "partitionValues": {"period": "state"}, "size": len(body), "modificationTime": 0}
+    add |= {"dataChange": True}
     log = f"_index/connector=flights/_delta_log/{COMMITS + 1:020d}.json"
     s3_client.put_object(Bucket=bucket, Key=log, Body=json.dumps({"add": add}).encode())
     for read in (index.open, index.peek, lambda: index.within_connector.table.open(COMMITS + 1)):

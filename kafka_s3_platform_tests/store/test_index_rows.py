@@ -264,7 +264,6 @@ def test_the_row_is_named() -> None:
         build_state(9, table({**row("frontier", 0, 20, 9), "observed_at": NOON}))
 
 
-@pytest.mark.integration
 def test_a_look_is_believed_as_far_ahead_as_the_connector_lets_clocks_differ(store_settings: StoreSettings) -> None:
     config = connector(KafkaSettings(bootstrap_servers="b:1"), store_settings, "t")
     ahead = datetime.now(timezone.utc) + timedelta(minutes=5)
@@ -276,7 +275,6 @@ def test_a_look_is_believed_as_far_ahead_as_the_connector_lets_clocks_differ(sto
             assert (found.frontiers[-1].observed_at == ahead) == believed
 
 
-@pytest.mark.integration
 def test_an_index_with_such_a_row_is_not_read(store_settings: StoreSettings) -> None:
     index = TopicIndex(ConnectorIndex(store_settings, "_index", "c"), "t")
     index.open().commit(Change((Gap(0, -9, 0),)))

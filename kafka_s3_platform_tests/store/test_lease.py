@@ -11,8 +11,6 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.lease import Lease, end_runs, released_on_failure, take_leases
 from kafka_s3_platform_tests.support import NOON
 
-pytestmark = pytest.mark.integration
-
 
 def take(snapshot: IndexSnapshot, run_id: str, superseded: tuple[Reservation, ...] = ()) -> Lease:
     row = Reservation(0, 0, 9, run_id, snapshot.version + 1, NOON)

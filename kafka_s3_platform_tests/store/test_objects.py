@@ -27,10 +27,8 @@ from kafka_s3_platform.store.errors import NotFoundError, PreconditionError
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.objects import READ_AHEAD, ObjectStore
 from kafka_s3_platform.store.promises import check_promises
-from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.store.servers import forget_clients
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.conftest import Lab, present
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
 
 @pytest.fixture
@@ -45,8 +43,7 @@ def other(settings: StoreSettings, **changes: object) -> ObjectStore:
 def test_an_object_comes_back_with_its_metadata(store: ObjectStore) -> None:
     metadata = {"connector": "Flüge 100%", "run-id": "a b+c/d", "epoch": "7"}
     written = store.put_new("a/b c+ü", b"body", metadata)
-    found = store.head("a/b c+ü")
-    assert found is not None
+    found = present(store.head("a/b c+ü"))
     assert (found.key, found.size, found.etag) == (written.key, 4, written.etag)
     assert metadata.items() <= found.metadata.items()
     assert store.get("a/b c+ü") == b"body"
@@ -90,15 +87,16 @@ def test_only_the_object_that_was_seen_is_deleted(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 3])
-def test_a_write_whose_response_was_lost_is_known_as_done(store_settings: StoreSettings, retries: int) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        store = other(store_settings, endpoint_url=proxy.endpoint, max_retries=retries)
-        proxy.lose_response("PUT", "/key")
-        created = store.put_new("key", b"first")
-        proxy.lose_response("PUT", "/key")
-        replaced = store.replace("key", b"second", created.etag)
-        assert store.get("key") == b"second"
-        assert store.head("key").etag == replaced.etag  # type: ignore[union-attr]
+def test_a_write_whose_response_was_lost_is_known_as_done(
+    proxy: FaultyProxy, through: StoreSettings, retries: int
+) -> None:
+    store = other(through, max_retries=retries)
+    proxy.lose_response("PUT", "/key")
+    created = store.put_new("key", b"first")
+    proxy.lose_response("PUT", "/key")
+    replaced = store.replace("key", b"second", created.etag)
+    assert store.get("key") == b"second"
+    assert present(store.head("key")).etag == replaced.etag
 
 
 def test_listing_gives_every_object_over_many_pages(store: ObjectStore) -> None:
@@ -155,19 +153,19 @@ def test_a_file_reads_as_its_object(store: ObjectStore, size: int) -> None:
         assert io.BufferedReader(store.open("key")).read() == body[:size]
 
 
-def test_parquet_is_read_with_few_requests(store_settings: StoreSettings) -> None:
+def test_parquet_is_read_with_few_requests(proxy: FaultyProxy, through: StoreSettings) -> None:
     sink = io.BytesIO()
     table = pa.table({"n": range(3_000_000), "m": [b"x" * (i % 50) for i in range(3_000_000)]})
     pq.write_table(table, sink, row_group_size=1_000_000, compression="none", use_dictionary=False)
     assert len(sink.getvalue()) > 20 * READ_AHEAD
-    ObjectStore(store_settings).put_new("key", sink.getvalue())
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        store = other(store_settings, endpoint_url=proxy.endpoint)
-        with store.open("key") as source:
-            file = pq.ParquetFile(source, pre_buffer=True)
-            rows = sum(b.num_rows for g in range(3) for b in file.iter_batches(row_groups=[g]))
-        assert rows == table.num_rows
-        assert len(proxy.requests) < 20
+    store = ObjectStore(through)
+    store.put_new("key", sink.getvalue())
+    proxy.requests.clear()
+    with store.open("key") as source:
+        file = pq.ParquetFile(source, pre_buffer=True)
+        rows = sum(b.num_rows for g in range(3) for b in file.iter_batches(row_groups=[g]))
+    assert rows == table.num_rows
+    assert len(proxy.requests) < 20
 
 
 def test_a_file_of_another_object_than_expected_is_refused(store: ObjectStore) -> None:
@@ -213,17 +211,17 @@ def test_the_bucket_that_was_meant_is_named_for_objects_and_index(store_settings
             use()
 
 
-def test_a_bucket_that_is_created_is_used(store_settings: StoreSettings, s3_client: Any) -> None:
-    name = f"{store_settings.bucket}-2"
-    store = other(store_settings, bucket=name)
+def test_a_bucket_that_is_created_is_used(lab: Lab) -> None:
+    name = f"{lab.store.bucket}-2"
+    store = other(lab.store, bucket=name)
     with pytest.raises(MissingBucketError, match=f"Create bucket {name}"):
         store.put_new("topics", b"")
-    s3_client.create_bucket(Bucket=name)
+    lab.s3.create_bucket(Bucket=name)
     try:
         store.put_new("topics", b"")
         assert store.get("topics") == b""
     finally:
-        s3_client.delete_bucket(Bucket=name)
+        lab.s3.delete_bucket(Bucket=name)
 
 
 @pytest.mark.parametrize(
@@ -255,15 +253,8 @@ def test_wrong_credentials_are_named_but_never_shown(
             assert secret.get_secret_value() not in str(caught.value)
 
 
-def test_no_credentials_at_all_are_an_error_of_theirs(
-    store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    forget_clients()
+@pytest.mark.usefixtures("no_credentials")
+def test_no_credentials_at_all_are_an_error_of_theirs(store_settings: StoreSettings) -> None:
     store = other(store_settings, access_key_id=None, secret_access_key=None)
     with pytest.raises(AuthorizationError, match=r"Set aws.access.key.id"):
         check_promises(store, "topics")
@@ -288,23 +279,20 @@ def test_a_server_that_is_no_s3_is_told_from_a_damaged_index(
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (507, "InsufficientStorage"), (500, "InternalError")])
-def test_a_full_or_overloaded_store_is_unavailable(store_settings: StoreSettings, status: int, code: str) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        store = other(store_settings, endpoint_url=proxy.endpoint, max_retries=0)
-        proxy.refuse("PUT", "/topics/", status, code)
-        with pytest.raises(
-            StoreUnavailableError, match=f"PutObject of s3://.*/topics/key at .* answered {status} {code}"
-        ):
-            store.put_new("topics/key", b"")
+def test_a_full_or_overloaded_store_is_unavailable(
+    proxy: FaultyProxy, through: StoreSettings, status: int, code: str
+) -> None:
+    proxy.refuse("PUT", "/topics/", status, code)
+    with pytest.raises(StoreUnavailableError, match=f"PutObject of s3://.*/topics/key at .* answered {status} {code}"):
+        ObjectStore(through).put_new("topics/key", b"")
 
 
-def test_a_short_outage_is_waited_out(store_settings: StoreSettings) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        store = other(store_settings, endpoint_url=proxy.endpoint, max_retries=3)
-        proxy.refuse("PUT", "/key", 503, "SlowDown", times=2)
-        store.put_new("key", b"body")
-        proxy.lose_response("GET", "/key", times=2)
-        assert store.get("key") == b"body"
+def test_a_short_outage_is_waited_out(proxy: FaultyProxy, through: StoreSettings) -> None:
+    store = other(through, max_retries=3)
+    proxy.refuse("PUT", "/key", 503, "SlowDown", times=2)
+    store.put_new("key", b"body")
+    proxy.lose_response("GET", "/key", times=2)
+    assert store.get("key") == b"body"
 
 
 @pytest.mark.parametrize("changes", [{"bucket": "Not A Bucket"}, {"endpoint_url": "not a url"}])

@@ -22,11 +22,6 @@ KEY = "topics/.write-check"
 
 
 @pytest.fixture
-def through(proxy: FaultyProxy, store_settings: StoreSettings) -> StoreSettings:
-    return store_settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": 0})
-
-
-@pytest.fixture
 def signer(store_settings: StoreSettings) -> tuple[str, str]:
     key, secret = store_settings.access_key_id, store_settings.secret_access_key
     assert key

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -14,9 +14,8 @@ from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ForeignObjectError, StoreUnavailableError, SupersededError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.conftest import present
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 
 PART = 5_242_880
 KEY = "topics/t/hour=01/t+0+0000000000.parquet"
@@ -44,12 +43,6 @@ def store(settings: StoreSettings) -> ObjectStore:
     return ObjectStore(settings)
 
 
-@pytest.fixture
-def proxy(settings: StoreSettings) -> Iterator[FaultyProxy]:
-    with faulty_proxy(settings.endpoint_url or "") as running:
-        yield running
-
-
 def behind(proxy: FaultyProxy, settings: StoreSettings, max_retries: int = 3) -> ObjectStore:
     return ObjectStore(settings.model_copy(update={"endpoint_url": proxy.endpoint, "max_retries": max_retries}))
 
@@ -70,8 +63,7 @@ def assert_only(store: ObjectStore, body: bytes) -> None:
 @both_sizes
 def test_a_finished_segment_is_one_object_with_its_provenance(store: ObjectStore, body: bytes) -> None:
     done = filled(store, body).finish()
-    found = store.head(KEY)
-    assert found is not None
+    found = present(store.head(KEY))
     assert (done.key, done.size, done.etag) == (KEY, len(body), found.etag)
     assert done.sha256 == hashlib.sha256(body).hexdigest()
     assert Provenance.of(found) == ME
@@ -87,8 +79,7 @@ def test_every_size_comes_back(store: ObjectStore, size: int) -> None:
 
 def test_facts_known_at_the_end_are_kept_with_a_small_object(store: ObjectStore) -> None:
     filled(store, SMALL).finish({"record-count": "3", "record-digest": "00ff"})
-    found = store.head(KEY)
-    assert found is not None
+    found = present(store.head(KEY))
     assert found.metadata["record-count"] == "3"
     assert found.metadata["record-digest"] == "00ff"
     assert found.metadata["sha256"] == hashlib.sha256(SMALL).hexdigest()
@@ -132,8 +123,7 @@ def test_an_aborted_segment_leaves_nothing(store: ObjectStore, body: bytes) -> N
 def test_a_leftover_is_replaced(store: ObjectStore, leftover: Provenance, body: bytes, was: bytes) -> None:
     filled(store, was, leftover).finish()
     done = filled(store, body).finish()
-    found = store.head(KEY)
-    assert found is not None
+    found = present(store.head(KEY))
     assert found.etag == done.etag
     assert Provenance.of(found) == ME
     assert_only(store, body)
@@ -215,8 +205,7 @@ def test_a_lost_response_of_the_last_request_is_success(
     lost = proxy.lose_response(method, target, nth=2 if leftover else 1)
     done = filled(behind(proxy, settings, max_retries), body).finish()
     assert lost.hit.is_set()
-    found = store.head(KEY)
-    assert found is not None
+    found = present(store.head(KEY))
     assert (found.etag, found.size) == (done.etag, done.size)
     assert_only(store, body)
 
@@ -261,8 +250,7 @@ def test_a_zombie_that_finishes_late_changes_nothing(store: ObjectStore, body: b
     filled(store, body, ME).finish()
     with pytest.raises(SupersededError):
         zombie.finish()
-    found = store.head(KEY)
-    assert found is not None
+    found = present(store.head(KEY))
     assert Provenance.of(found) == ME
     assert_only(store, body)
 
@@ -319,7 +307,5 @@ def etag_or_superseded(upload: SegmentUpload) -> str:
 
 
 def assert_last_one_holds(store: ObjectStore, body: bytes, results: Sequence[str]) -> None:
-    found = store.head(KEY)
-    assert found is not None
-    assert results[-1] == found.etag
+    assert results[-1] == present(store.head(KEY)).etag
     assert_only(store, body + bytes([len(results) - 1]))

@@ -4,7 +4,6 @@ import base64
 import dataclasses
 import hashlib
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any
@@ -25,19 +24,13 @@ from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
-from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.conftest import free_port_settings, present, stopped_at_exit
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, FACTS, KEY, LARGE, PART, SMALL, changed, written
 
 both_sizes = pytest.mark.parametrize("body", [SMALL, LARGE], ids=["one PUT", "multipart"])
-
-
-@pytest.fixture
-def recorder(store_settings: StoreSettings) -> Iterator[Recorder]:
-    with running(Recorder(store_settings.endpoint_url or "")) as server:
-        yield server
 
 
 @pytest.fixture
@@ -111,8 +104,7 @@ def test_a_kms_key_and_an_acl_are_asked_for(recorded: StoreSettings, recorder: R
 def test_an_object_under_a_customers_key_is_read_with_it_only(recorded: StoreSettings, body: bytes) -> None:
     settings = changed(recorded, encryption="AES256", customer_key=SecretStr(CUSTOMER_KEY))
     store = written(settings, body)
-    found = store.head(KEY)
-    assert found is not None
+    found = present(store.head(KEY))
     assert store.get(KEY) == body
     with store.open(KEY, found.etag) as file:
         file.seek(2)
@@ -178,25 +170,22 @@ def test_tags_change_neither_the_object_nor_its_etag(recorded: StoreSettings) ->
     upload = SegmentUpload(store, KEY, Provenance("c", "t", "id", "index", "run", 1))
     upload.write(SMALL)
     done = upload.finish(FACTS)
-    found = store.head(KEY)
-    assert found is not None
-    assert found.etag == done.etag
+    assert present(store.head(KEY)).etag == done.etag
 
 
 @pytest.mark.parametrize("ignored", [True, False])
 def test_a_right_to_tag_that_lacks_fails_the_run_only_where_asked(
-    store_settings: StoreSettings, caplog: pytest.LogCaptureFixture, ignored: bool
+    proxy: FaultyProxy, through: StoreSettings, caplog: pytest.LogCaptureFixture, ignored: bool
 ) -> None:
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        proxy.refuse("PUT", "tagging", 403, "AccessDenied")
-        settings = changed(store_settings, endpoint_url=proxy.endpoint, tagging=True, ignore_tagging_errors=ignored)
-        if ignored:
+    proxy.refuse("PUT", "tagging", 403, "AccessDenied")
+    settings = changed(through, tagging=True, ignore_tagging_errors=ignored)
+    if ignored:
+        written(settings, SMALL)
+        assert "left without its tags: [KS-STORE-RIGHTS] PutObjectTagging" in caplog.text
+    else:
+        with pytest.raises(AuthorizationError, match="PutObjectTagging"):
             written(settings, SMALL)
-            assert "left without its tags: [KS-STORE-RIGHTS] PutObjectTagging" in caplog.text
-        else:
-            with pytest.raises(AuthorizationError, match="PutObjectTagging"):
-                written(settings, SMALL)
-    assert ObjectStore(store_settings).get(KEY) == SMALL
+    assert ObjectStore(through).get(KEY) == SMALL
 
 
 # Ways there

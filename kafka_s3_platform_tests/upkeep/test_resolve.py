@@ -38,8 +38,6 @@ from kafka_s3_platform_tests.support import (
     tried,
 )
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

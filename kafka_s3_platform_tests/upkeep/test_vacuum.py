@@ -22,7 +22,7 @@ from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -37,8 +37,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-
-pytestmark = pytest.mark.integration
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -86,8 +84,7 @@ def known(config: ConnectorConfig) -> set[str]:
 def put(config: ConnectorConfig, name: str, **changed: str | int) -> str:
     """An object below the topic's folder, as if written by a run long closed."""
     index = snapshot(config)
-    topic = index.state.topic
-    assert topic is not None
+    topic = present(index.state.topic)
     who = Provenance("c", topic.topic, topic.topic_id, index.index_id, "closed", 0, 1, config.archive.index_dir)
     key = f"topics/{config.topics[0]}/{name}"
     ObjectStore(config.store).put_new(key, b"data", replace(who, **changed).metadata(key))  # type: ignore[arg-type]
@@ -215,16 +212,14 @@ def test_unfinished_uploads_of_segments_are_aborted_and_others_are_left(config: 
 
 
 def test_a_young_run_at_work_is_not_disturbed_and_disturbs_no_vacuum(config: ConnectorConfig) -> None:
-    class AtWork(InProcessRunner):
-        def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-            yield from list(super().run(function, tasks, max_concurrent))
-            report = vacuumed(config, datetime.now(timezone.utc) - before)
-            assert (report.removed, report.retained) == ((another,), 1)
+    def vacuum() -> None:
+        report = vacuumed(config, datetime.now(timezone.utc) - before)
+        assert (report.removed, report.retained) == ((another,), 1)
 
     another = put(config, orphan_name(config))
     produce(config.kafka, config.topics[0], [Sent(b"c", None, NOON + 2 * HOUR)])
     before = later()
-    archive_topic(ArchiveRequest(config, config.topics[0], "at work", None), AtWork())
+    archive_topic(ArchiveRequest(config, config.topics[0], "at work", None), InterleavedRunner(vacuum))
     assert offsets_by_kafka_partition(stored(config)) == {0: [0, 1, 2]}
 
 

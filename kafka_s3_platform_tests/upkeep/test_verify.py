@@ -24,10 +24,8 @@ from kafka_s3_platform.store.upload import Provenance
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import Damage, VerifyReport, read_checked, verify_archive, verify_hours
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, snapshot
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -51,12 +49,8 @@ def segment(config: ConnectorConfig, hour: int = 1) -> Segment:
 def overwrite(config: ConnectorConfig, key: str, body: bytes) -> str:
     """Replace an object behind the platform's back; its new etag."""
     store = ObjectStore(config.store)
-    found = store.head(key)
-    assert found is not None
-    store.replace(key, body, found.etag)
-    changed = store.head(key)
-    assert changed is not None
-    return changed.etag
+    store.replace(key, body, present(store.head(key)).etag)
+    return present(store.head(key)).etag
 
 
 def change_row(config: ConnectorConfig, row: Segment, **changed: Any) -> Segment:

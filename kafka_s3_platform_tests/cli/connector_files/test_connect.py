@@ -22,8 +22,7 @@ Tried = dict[str, tuple[str, str]]
 
 
 def connect_file(kafka_s3: KafkaS3, *, status: int) -> Tried:
-    found = kafka_s3("check", "connectors/c.json", "--connect", "--json")
-    assert found.returncode == status, found.stdout + found.stderr
+    found = kafka_s3("check", "connectors/c.json", "--connect", "--json", status=status)
     tried: list[dict[str, Any]] = json.loads(found.stdout)["tried"]
     return {each["what"]: (each["judgement"], each["found"]) for each in tried}
 
@@ -32,9 +31,8 @@ def judgements(tried: Tried) -> dict[str, str]:
     return {what: judgement for what, (judgement, _) in tried.items()}
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("untried_bucket")
-def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, lab: Lab, s3_client: Any) -> None:
+def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, lab: Lab) -> None:
     lab.create_topic(2)
     lab.produce([Sent(), Sent(kafka_partition=1)])
     write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, lab.topic)
@@ -53,12 +51,11 @@ def test_everything_that_a_sink_needs_is_tried(kafka_s3_without_spark: KafkaS3, 
         "the rest": "not tried",
     }
     assert "2 offsets in 2 kafka partitions" in tried["topics"][1]
-    left = s3_client.list_objects_v2(Bucket=lab.store.bucket)["Contents"]
+    left = lab.s3.list_objects_v2(Bucket=lab.store.bucket)["Contents"]
     assert [each["Key"] for each in left] == ["_index/.write-check"], "as after a run"
-    assert "Uploads" not in s3_client.list_multipart_uploads(Bucket=lab.store.bucket)
+    assert "Uploads" not in lab.s3.list_multipart_uploads(Bucket=lab.store.bucket)
 
 
-@pytest.mark.integration
 @pytest.mark.usefixtures("untried_bucket")
 def test_each_thing_that_is_wrong_is_told_and_hides_no_other(
     kafka_s3_without_spark: KafkaS3, lab: Lab, proxy: FaultyProxy

@@ -15,29 +15,18 @@ from kafka_s3_platform.config.keys.clients import (
     translate_properties,
 )
 from kafka_s3_platform.config.keys.table import Support
+from kafka_s3_platform_tests.config.conftest import sample_value
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAAS = f'{PLAIN} required username="u" password="p";'
-
-SAMPLES = ["2000", "true", "5", "none", "SSL", "PLAIN", "oidc", "v4", "rebootstrap", "gzip", "all"]
-SAMPLES += ["use_all_dns_ips", "/etc/me.keytab", "generic", "https"]
-
-
-def sample(key: ClientProperty) -> str:
-    """A value that the property takes."""
-    for text in SAMPLES:
-        if not translate_properties({key.name: text}, min(key.scopes)).refused:
-            return text
-    raise AssertionError(f"no sample for {key.name}")
-
 
 SCOPED = [(key, scope) for key in CLIENT_PROPERTIES for scope in sorted(key.scopes)]
 
 
 @pytest.mark.parametrize(("key", "scope"), SCOPED, ids=lambda value: getattr(value, "name", value))
 def test_librdkafka_takes_every_property_that_is_passed_on(key: ClientProperty, scope: Scope) -> None:
-    outcome = translate_properties({key.name: sample(key)}, scope)
+    outcome = translate_properties({key.name: sample_value(key)}, scope)
     assert outcome.judgements[key.name][0] is Support.HONOURED
     objection = objection_of_client(outcome.properties, Producer if scope == "producer" else Consumer)
     # Files that are not there and logins that are not whole are no matter of names and values.

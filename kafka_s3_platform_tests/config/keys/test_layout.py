@@ -12,6 +12,8 @@ AVRO = {"format.class": "AvroFormat", "input.data.format": "AVRO", "schema.regis
 PARQUET = {**AVRO, "format.class": "ParquetFormat"}
 BYTES = {"format.class": "ByteArrayFormat"}
 CLOUD = {"connector.class": "S3_SINK", "input.data.format": "JSON", "output.data.format": "JSON"}
+CLOUD_GZIP = {**CLOUD, "compression.codec": "JSON - gzip"}
+HEADERS_OF_BYTES = {"headers.format.class": "ByteArrayFormat"}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ CLOUD = {"connector.class": "S3_SINK", "input.data.format": "JSON", "output.data
         ({**AVRO, "avro.codec": "bzip2"}, "avro", "bzip2"),
         ({**PARQUET, "parquet.codec": "none"}, "parquet", "none"),
         ({"parquet.codec": "lz4"}, "envelope.parquet", "lz4"),
-        ({**CLOUD, "compression.codec": "JSON - gzip"}, "json", "gzip"),
+        (CLOUD_GZIP, "json", "gzip"),
         ({**CLOUD, "compression.codec": "none"}, "json", "none"),
         ({**AVRO, "compression.codec": "AVRO - snappy"}, "avro", "snappy"),
         ({"format.class": "BlockGzipFormat"}, "block_gzip", "gzip"),
@@ -40,6 +42,11 @@ def test_each_format_has_its_names_and_its_codec(
 ) -> None:
     layout = load(keys).config.layout
     assert (layout.format, layout.codec) == (format_name, codec)
+
+
+ZOOZ = {**BYTES, "archive.key.layout": "zooz"}
+FIELDS = {"partitioner.class": "FieldPartitioner"}
+KEYS = {**JSON, "store.kafka.keys": True}
 
 
 @pytest.mark.parametrize(
@@ -53,19 +60,33 @@ def test_each_format_has_its_names_and_its_codec(
         ({**JSON, "s3.compression.type": "gzip", "s3.compression.level": 0}, "s3.compression.level", "level"),
         ({**CLOUD, "compression.codec": "AVRO - snappy"}, "compression.codec", "no codec of the format json"),
         ({**CLOUD, "compression.codec": "JSON - snappy"}, "compression.codec", "no codec 'snappy'"),
-        (
-            {**CLOUD, "compression.codec": "JSON - gzip", "s3.compression.type": "gzip"},
-            "compression.codec",
-            "sets the same",
-        ),
+        ({**CLOUD_GZIP, "s3.compression.type": "gzip"}, "compression.codec", "sets the same"),
         ({**CLOUD, "format.class": "JsonFormat"}, "output.data.format", "format.class says the same"),
         ({"format.class": "com.example.OwnFormat"}, "format.class", "Java classes cannot run here"),
         ({"format.class": "JsonFormatt"}, "format.class", "did you mean JsonFormat"),
+        ({**JSON, "store.kafka.headers": True, **HEADERS_OF_BYTES}, "headers.format.class", "not bytes"),
+        ({**KEYS, "keys.format.class": "EnvelopeAvroFormat"}, "keys.format.class", "unknown here"),
+        (KEYS, "key.converter", "required, here or in worker.properties, or input.key.format"),
+        ({**JSON, "behavior.on.null.values": "write"}, "store.kafka.keys", "writes keys, for want of values"),
+        ({**JSON, "behavior.on.null.values": "skip"}, "behavior.on.null.values", "none of ignore, fail, write"),
+        ({**JSON, **FIELDS}, "partition.field.name", "required"),
+        ({**BYTES, **FIELDS, "partition.field.name": "a"}, "partition.field.name", "values have no fields"),
+        ({"timestamp.extractor": "RecordField", "timestamp.field": "a"}, "timestamp.field", "values have no fields"),
+        ({"directory.delim": "a"}, "directory.delim", "directory.delim 'a'"),
+        ({"file.delim": "1"}, "file.delim", "file.delim '1'"),
+        ({"path.format": "'zone'=z"}, "path.format", "'z' at position 7"),
+        ({"timezone": "Mars/Olympus"}, "timezone", "'Mars/Olympus' is no timezone"),
+        ({**CLOUD, "rotate.interval.ms": 599_999}, "rotate.interval.ms", "599999 is not between 600000"),
+        ({**CLOUD, "rotate.schedule.interval.ms": 1}, "rotate.schedule.interval.ms", "1 is not between 600000"),
+        ({**ZOOZ, "topics": "a,b"}, "topics", "keys of the layout zooz name no topic"),
+        ({**ZOOZ, "topics": "", "topics.regex": "a"}, "topics.regex", "keys of the layout zooz"),
+        ({"topics.regex": "a.*"}, "topics.regex", "topics names the topics; keep one"),
+        ({"topics": "", "topics.regex": "("}, "topics.regex", "'(' is no regular expression"),
+        ({"topics": ""}, "topics", "required: name the topics to archive, or set topics.regex"),
+        ({"topics.dir": "/"}, "topics.dir", "the bucket's root is not usable"),
     ],
 )
-def test_a_codec_that_the_format_does_not_have_is_refused_by_its_key(
-    load: Load, keys: dict[str, object], key: str, message: str
-) -> None:
+def test_what_makes_no_sense_is_refused_by_its_key(load: Load, keys: dict[str, object], key: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(keys)
     (line,) = [line for line in str(caught.value).splitlines() if line.startswith(f"  {key}: ")]
@@ -120,23 +141,6 @@ def test_keys_and_headers_go_to_objects_of_their_own_with_their_formats_codecs(l
     assert (layout.codec, layout.keys_codec, layout.headers_codec) == ("null", "gzip", "snappy")
 
 
-@pytest.mark.parametrize(
-    ("keys", "key", "message"),
-    [
-        ({"store.kafka.headers": True, "headers.format.class": "ByteArrayFormat"}, "headers.format.class", "not bytes"),
-        ({"store.kafka.keys": True, "keys.format.class": "EnvelopeAvroFormat"}, "keys.format.class", "unknown here"),
-        ({"store.kafka.keys": True}, "key.converter", "required, here or in worker.properties, or input.key.format"),
-        ({"behavior.on.null.values": "write"}, "store.kafka.keys", "writes keys, for want of values"),
-        ({"behavior.on.null.values": "skip"}, "behavior.on.null.values", "none of ignore, fail, write"),
-    ],
-)
-def test_what_cannot_stand_beside_values_is_refused(
-    load: Load, keys: dict[str, object], key: str, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=rf"{key}: .*{message}"):
-        load({**JSON, **keys})
-
-
 @pytest.mark.parametrize("name", ["out-of-range", "Odd.times", "__out_of_range__"])
 def test_records_out_of_range_have_the_folder_that_is_named(load: Load, name: str) -> None:
     assert load({"archive.out.of.range.folder": name}).config.layout.out_of_range_folder == name
@@ -182,40 +186,6 @@ def test_fields_of_the_value_group_records(load: Load) -> None:
     keys = {**JSON, "partitioner.class": "FieldPartitioner", "partition.field.name": "country, address.city"}
     layout = load(keys).config.layout
     assert (layout.partitioner, layout.partition_fields) == ("Field", ("country", "address.city"))
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({**JSON, "partitioner.class": "FieldPartitioner"}, r"partition\.field\.name: required"),
-        (
-            {**BYTES, "partitioner.class": "FieldPartitioner", "partition.field.name": "a"},
-            r"partition\.field\.name: values have no fields",
-        ),
-        (
-            {"timestamp.extractor": "RecordField", "timestamp.field": "a"},
-            r"timestamp\.field: values have no fields",
-        ),
-        ({"directory.delim": "a"}, r"directory\.delim: directory\.delim 'a'"),
-        ({"file.delim": "1"}, r"file\.delim: file\.delim '1'"),
-        ({"path.format": "'zone'=z"}, r"path\.format: 'z' at position 7"),
-        ({"timezone": "Mars/Olympus"}, r"timezone: 'Mars/Olympus' is no timezone"),
-        ({**CLOUD, "rotate.interval.ms": 599_999}, r"rotate\.interval\.ms: 599999 is not between 600000"),
-        ({**CLOUD, "rotate.schedule.interval.ms": 1}, r"rotate\.schedule\.interval\.ms: 1 is not between 600000"),
-        ({**BYTES, "archive.key.layout": "zooz", "topics": "a,b"}, r"topics: keys of the layout zooz name no topic"),
-        (
-            {**BYTES, "archive.key.layout": "zooz", "topics": "", "topics.regex": "a"},
-            r"topics\.regex: keys of the layout zooz",
-        ),
-        ({"topics.regex": "a.*"}, r"topics\.regex: topics names the topics; keep one"),
-        ({"topics": "", "topics.regex": "("}, r"topics\.regex: '\(' is no regular expression"),
-        ({"topics": ""}, r"topics: required: name the topics to archive, or set topics\.regex"),
-        ({"topics.dir": "/"}, r"topics\.dir: the bucket's root is not usable"),
-    ],
-)
-def test_a_layout_that_makes_no_sense_is_refused_by_key(load: Load, keys: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load(keys)
 
 
 def test_topics_may_be_a_pattern(load: Load) -> None:

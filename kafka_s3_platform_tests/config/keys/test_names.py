@@ -14,6 +14,7 @@ from kafka_s3_platform.layouts.segment_key import SegmentKey
 from kafka_s3_platform.model.object_key import explain_bad_folders
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform_tests.config.conftest import Load
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.hostile.names import ODD
 
 REST = "{{topic}}-{{partition}}-{{start_offset}}"
@@ -126,8 +127,7 @@ def test_a_folder_of_any_other_name_is_itself_in_each_key(load: Load, name: str)
     layout = load({"topics.dir": name}).config.layout
     key = new_segment_layout(layout).key(SegmentKey("t", "p", 3, 7, "parquet"))
     assert key.startswith(f"{name}/t/p/t+3+")
-    found = new_segment_layout(layout).parse(key)
-    assert found is not None
+    found = present(new_segment_layout(layout).parse(key))
     assert (found.topic, found.kafka_partition, found.first_offset) == ("t", 3, 7)
 
 

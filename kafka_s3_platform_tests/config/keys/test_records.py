@@ -6,6 +6,7 @@ from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConverterSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import Check, Load, finding, of_class
+from kafka_s3_platform_tests.conftest import present
 
 CLASSES = {
     "avro": "AvroFormat",
@@ -125,8 +126,7 @@ def test_the_envelope_needs_no_converter_and_leaves_one_alone(load: Load) -> Non
 def test_a_connector_without_a_converter_has_the_workers_with_its_options(load: Load) -> None:
     records = load({**JSON, "store.kafka.keys": True, "keys.format.class": "JsonFormat"}, worker=WORKER).config.records
     assert (records.value.format, records.key.format) == ("AVRO", "STRING")
-    assert records.value.registry
-    assert records.value.registry.url == "http://worker:8081"
+    assert present(records.value.registry).url == "http://worker:8081"
 
 
 def test_a_connector_that_names_a_converter_has_none_of_the_workers_options(load: Load) -> None:

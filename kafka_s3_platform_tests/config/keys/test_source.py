@@ -33,9 +33,9 @@ from kafka_s3_platform_tests.config.test_seeds import (
     report,
     write_worker,
 )
+from kafka_s3_platform_tests.conftest import present
 
 FULL = "io.confluent.connect.s3.source.S3SourceConnector"
-SINK = "io.confluent.connect.s3.S3SinkConnector"
 CLASS = {"connector.class": FULL, "format.class": "JsonFormat"}
 AIVEN_SOURCE = "io.aiven.kafka.connect.s3.source.S3SourceConnector"
 
@@ -273,8 +273,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(load: Load, keys: dict[str, 
 def test_keys_of_sources_mean_nothing_to_a_sink(check: Check) -> None:
     found = check({"behavior.on.error": "log", "s3.poll.interval.ms": 1})
     assert {f.key for f in of_class(found, Support.WITHOUT_MEANING)} == {"behavior.on.error", "s3.poll.interval.ms"}
-    assert found.config is not None
-    assert found.config.source is None
+    assert present(found.config).source is None
 
 
 def test_aivens_sinks_file_is_read_back_with_its_envelope(load: Load) -> None:
@@ -334,8 +333,7 @@ def test_a_template_of_a_file_of_confluents_class_decides_all_that_names_do(chec
         "file.delim": "-",
     }
     found = check({**CLASS, **own})
-    assert found.config is not None
-    layout = found.config.layout
+    layout = present(found.config).layout
     assert (layout.key_layout, layout.topics_dir, layout.codec) == ("template", "", "gzip")
     assert layout.file_name_template == own["archive.source.template"]
     without = {f.key for f in of_class(found, Support.WITHOUT_MEANING)}
@@ -357,9 +355,7 @@ def test_a_source_may_share_the_folder_of_the_sink_that_wrote_it(folder: Path) -
     for name, kind in (("sink", "S3SinkConnector"), ("source", "S3SourceConnector")):
         path = folder / f"{name}.properties"
         path.write_text(f"name={name}\nconnector.class={kind}\ntopics=t\ns3.bucket.name=archive\n")
-        config = check_report(path, folder / "worker.properties", {}).config
-        assert config is not None
-        found[path] = config
+        found[path] = present(check_report(path, folder / "worker.properties", {}).config)
     assert find_conflicts(found) == []
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import psutil
-import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_s3_platform.archive.request import ArchiveRequest
@@ -19,10 +18,8 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import WORKER_WITHOUT_MEANING_KEYS
 from kafka_s3_platform_tests.archive.values import lines
 from kafka_s3_platform_tests.config.sentences.test_same_settings import name_one
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, connector_keys
 from kafka_s3_platform_tests.support import NOON, InterleavedRunner, Sent, archived, stored
-
-pytestmark = pytest.mark.integration
 
 HEADERS = (("a", b"\xff\xfe"), ("a", b""), ("", None), ("b", b"007"))
 REST_PORT = 18083
@@ -30,20 +27,9 @@ REST_PORT = 18083
 
 def load(lab: Lab, folder: Path, **keys: str) -> ConnectorConfig:
     """The connector of a file that sets every key without meaning, as its worker does."""
-    assert lab.store.access_key_id is not None
-    assert lab.store.secret_access_key is not None
     odd = {name_one(key): "odd" for key in ALL_KEYS if key.support is Support.WITHOUT_MEANING}
     odd |= {f"consumer.override.{name_one(key)}": "odd" for key in WITHOUT_MEANING_PROPERTIES}
-    own = {
-        "name": "c",
-        "topics": lab.topic,
-        "s3.bucket.name": lab.store.bucket,
-        "store.url": str(lab.store.endpoint_url),
-        "s3.region": lab.store.region,
-        "aws.access.key.id": lab.store.access_key_id.get_secret_value(),
-        "aws.secret.access.key": lab.store.secret_access_key.get_secret_value(),
-        "archive.start.hour": "2025-12-01T00:00",
-    }
+    own = {"name": "c", "topics": lab.topic, **connector_keys(lab.store), "archive.start.hour": "2025-12-01T00:00"}
     worker = {name_one(key): "odd" for key in WORKER_WITHOUT_MEANING_KEYS}
     worker |= {"bootstrap.servers": lab.kafka.bootstrap_servers, "listeners": f"http://127.0.0.1:{REST_PORT}"}
     (folder / "worker.properties").write_text("".join(f"{name}={value}\n" for name, value in worker.items()))

@@ -8,33 +8,14 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from kafka_s3_platform.config.keys.clients import (
     CLIENT_PROPERTIES,
     WITHOUT_MEANING_PROPERTIES,
-    ClientProperty,
-    translate_properties,
 )
 from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform_tests.config.conftest import Load
+from kafka_s3_platform_tests.config.conftest import Load, sample_value
 from kafka_s3_platform_tests.config.sentences.files import file_of, resolve, without_meaning
 
 OF_JAVA = ("Belongs to the Java client.", "OpenSSL does this by its own rules.", "Keys and values are read")
 JAVAS = [key.name.replace("*", "x") for key in WITHOUT_MEANING_PROPERTIES if key.doc.startswith(OF_JAVA)]
-SAMPLES = (
-    "1000",
-    "true",
-    "PLAIN",
-    "PLAINTEXT",
-    "none",
-    "default",
-    "use_all_dns_ips",
-    "/etc/me.keytab",
-    "any",
-    "all",
-    "5",
-    "rebootstrap",
-    "v4",
-    "generic",
-    "x",
-)
 
 
 @pytest.mark.parametrize("name", JAVAS)
@@ -44,17 +25,12 @@ def test_librdkafka_has_no_such_property(name: str) -> None:
             client({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", name: "1"})
 
 
-def sample(key: ClientProperty) -> str:
-    """A value that the property takes."""
-    return next(text for text in SAMPLES if not translate_properties({key.name: text}, min(key.scopes)).refused)
-
-
 @pytest.mark.parametrize("policy", ["None", "Principal", "All"])
 def test_a_connector_overrides_any_honoured_property_whatever_the_policy(load: Load, policy: str) -> None:
     scopes = [(scope, key) for key in CLIENT_PROPERTIES for scope in key.scopes if scope != "common"]
     for scope, key in scopes:
         name = f"{scope}.override.{key.name}"
-        found = load({name: sample(key)}, worker=f"connector.client.config.override.policy={policy}\n")
+        found = load({name: sample_value(key)}, worker=f"connector.client.config.override.policy={policy}\n")
         (judged,) = [finding for finding in found.findings if finding.key == name]
         assert judged.support is Support.HONOURED
 

@@ -14,6 +14,7 @@ from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.sources.sample import Sample, make_sample_keys
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform_tests.config.sentences.files import file_of, resolve
+from kafka_s3_platform_tests.conftest import present
 from kafka_s3_platform_tests.formats.connect import came, decoded
 from kafka_s3_platform_tests.sources import memory as reading
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
@@ -63,16 +64,14 @@ def test_small_bodies_are_sent_at_once_and_larger_ones_wait_for_the_store(monkey
 
 @pytest.mark.parametrize("length", ["5", "12"])
 def test_lenses_names_have_20_digits_whatever_padding_the_file_asks_for(length: str) -> None:
-    config = resolve({**file_of("lenses"), "connect.s3.padding.length": length}).config
-    assert config is not None
+    config = present(resolve({**file_of("lenses"), "connect.s3.padding.length": length}).config)
     (key,) = make_sample_keys(config, Sample("events", datetime(2026, 1, 1, 12, tzinfo=timezone.utc)))
     assert "/00000000000000000000" in key
 
 
 @pytest.mark.parametrize("name", ["42_0_9", "000000000042_0_9", "00000000000000000042_0_9"])
 def test_lenses_names_are_read_with_any_padding(name: str) -> None:
-    config = resolve({**file_of("lenses source"), "connect.s3.padding.strategy": "NoOp"}).config
-    assert config is not None
+    config = present(resolve({**file_of("lenses source"), "connect.s3.padding.strategy": "NoOp"}).config)
     (item,) = scan_objects(config, store=MemoryStore({f"p/events/3/{name}.json": b"x"}))
     assert (item.topic, item.kafka_partition, item.last_offset) == ("events", 3, 42)
 
@@ -80,7 +79,6 @@ def test_lenses_names_are_read_with_any_padding(name: str) -> None:
 @pytest.mark.parametrize("producer", [ReplayProducer, TransactionalReplayProducer])
 def test_a_restore_waits_two_minutes_for_an_acknowledgement_and_for_no_record_less(producer: type) -> None:
     assert inspect.signature(producer).parameters["answer_seconds"].default == 120
-    asked = resolve({**file_of("envelope"), "producer.override.delivery.timeout.ms": "1"}).config
-    assert asked is not None
+    asked = present(resolve({**file_of("envelope"), "producer.override.delivery.timeout.ms": "1"}).config)
     kafka: KafkaSettings = asked.kafka
     assert SecretStr("1") not in kafka.properties("producer").values()

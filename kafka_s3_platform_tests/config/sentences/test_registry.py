@@ -4,17 +4,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform_tests.config.sentences.files import FILES, file_of, resolve
+from kafka_s3_platform_tests.conftest import present
+from kafka_s3_platform_tests.converters.values import convert_rows
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
 
 
@@ -58,16 +58,13 @@ def registry() -> Iterator[CountingRegistry]:
 
 
 def converted(settings: ConverterSettings, *values: bytes, is_key: bool = False) -> ConvertedPayload:
-    rows = pa.array(values, pa.binary())
-    return new_converter(settings, "t", is_key=is_key).convert(rows, np.arange(len(rows)))
+    return convert_rows(settings, values, is_key=is_key)
 
 
 def avro(url: str, **options: str) -> ConverterSettings:
     """What comes of a file's AvroConverter with these options."""
     own = {f"value.converter.{name.replace('_', '.')}": value for name, value in options.items()}
-    config = resolve({**file_of("avro"), "value.converter.schema.registry.url": url, **own}).config
-    assert config is not None
-    return config.records.value
+    return present(resolve({**file_of("avro"), "value.converter.schema.registry.url": url, **own}).config).records.value
 
 
 def test_a_run_asks_for_a_schema_once_however_small_a_cache_the_file_wants(registry: CountingRegistry) -> None:

@@ -5,18 +5,16 @@ import json
 from typing import Any
 
 import fastavro
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.config.settings import LayoutSettings
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.model.connect import Schema
-from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
+from kafka_s3_platform.model.schema import SubjectVersion
+from kafka_s3_platform_tests.converters.values import ENVELOPE, archived, convert_rows, framed, of_archive
 from kafka_s3_platform_tests.formats.connect import decoded, written
 
-REGISTRY = "http://registry:8081"
 AVRO = LayoutSettings(format="avro", codec="null")
 PROTOBUF = 'syntax = "proto3"; package post; message Parcel { int32 weight = 1; map<string, int32> stops = 2; }'
 STAMP = json.dumps(
@@ -36,18 +34,13 @@ STAMP = json.dumps(
 
 def converted(kind: str, text: str, value: bytes) -> ConvertedPayload:
     """A value of the schema 1 of a registry."""
-    subject = SubjectVersion("t-value", 1, None)
-    schema = ArchivedSchema(REGISTRY, 1, kind.removesuffix("_SR"), text, (subject,), ())
-    registry = RegistrySettings(url=REGISTRY, archived=(schema,))
-    settings = ConverterSettings.model_validate({"format": kind, "registry": registry})
-    return new_converter(settings, "t", is_key=False).convert(pa.array([b"\0\0\0\0\1" + value]), np.arange(1))
+    schema = archived(kind.removesuffix("_SR"), text, 1, SubjectVersion("t-value", 1, None))
+    return convert_rows(of_archive(kind, schema), [framed(1, value)])
 
 
 def enveloped(schema: Any, payload: Any) -> ConvertedPayload:
     """A value of JsonConverter, with its schema."""
-    row = json.dumps({"schema": schema, "payload": payload}).encode()
-    settings = ConverterSettings(format="JSON", schemas_enable=True)
-    return new_converter(settings, "t", is_key=False).convert(pa.array([row], pa.binary()), np.arange(1))
+    return convert_rows(ENVELOPE, [json.dumps({"schema": schema, "payload": payload}).encode()])
 
 
 def avro_of(done: ConvertedPayload) -> tuple[str, list[Any]]:

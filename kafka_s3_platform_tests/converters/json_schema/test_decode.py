@@ -1,13 +1,12 @@
 import json
-from collections.abc import Callable
 from typing import Any
 
 import fastavro
 import pytest
 
-from kafka_s3_platform_tests.converters.conftest import Convert, Register
+from kafka_s3_platform_tests.converters.conftest import Registered
+from kafka_s3_platform_tests.converters.values import framed
 
-Framed = Callable[[int, bytes], bytes]
 DATA = "org.apache.kafka.connect.data."
 
 ORDER = {
@@ -49,20 +48,19 @@ CUSTOMER = {
 
 
 @pytest.fixture
-def order_id(register: Register, topic_name: str) -> int:
-    register(f"{topic_name}-customer", json.dumps(CUSTOMER), "JSON")
-    reference = ("customer.json", f"{topic_name}-customer", 1)
-    return register(f"{topic_name}-value", json.dumps(ORDER), "JSON", [reference])
+def order_id(registered: Registered) -> int:
+    registered.register(json.dumps(CUSTOMER), "JSON", subject="customer")
+    return registered.register(json.dumps(ORDER), "JSON", customer="customer.json")
 
 
 def order(**values: Any) -> bytes:
     return json.dumps({"id": 1, "customer": {"name": "Eva"}, **values}).encode()
 
 
-def test_a_json_schema_becomes_avro(convert: Convert, order_id: int, framed: Framed, topic_name: str) -> None:
-    [schema] = convert("JSON_SR", topic_name, [framed(order_id, order())]).payload.schemas
+def test_a_json_schema_becomes_avro(registered: Registered, order_id: int) -> None:
+    [schema] = registered.convert("JSON_SR", [framed(order_id, order())]).payload.schemas
     fastavro.parse_schema(schema.avro)
-    assert (schema.schema_id, schema.subject, schema.version) == (order_id, f"{topic_name}-value", 1)
+    assert (schema.schema_id, schema.subject, schema.version) == (order_id, f"{registered.topic}-value", 1)
     assert (schema.avro["namespace"], schema.avro["name"]) == ("shop", "Order")
     fields = {field["name"]: field for field in schema.avro["fields"]}
     assert list(fields)[:2] == ["note", "id"]
@@ -91,13 +89,13 @@ def test_a_json_schema_becomes_avro(convert: Convert, order_id: int, framed: Fra
     assert fields["state"]["default"] == "NEW"
 
 
-def test_values_are_in_physical_form(convert: Convert, order_id: int, framed: Framed, topic_name: str) -> None:
+def test_values_are_in_physical_form(registered: Registered, order_id: int) -> None:
     row = order(
         note=None, at=5, price=12.34, size=2, either={"name": "Bern"}, tags=["a"], labels={"x": 1},
         anything={"b": [1.50]},
         next={"id": 2, "customer": {"name": "Al", "age": 3}, "either": "x"}, unknown=1,
     )  # fmt: skip
-    result = convert("JSON_SR", topic_name, [framed(order_id, row), None])
+    result = registered.convert("JSON_SR", [framed(order_id, row), None])
     assert not result.failures
     nothing = dict.fromkeys(("note", "small", "at", "price", "size", "either", "tags", "labels", "next", "anything"))
     nested = {**nothing, "id": 2, "customer": {"name": "Al", "age": 3}, "either": ("string", "x"), "state": "NEW"}
@@ -134,22 +132,18 @@ def test_values_are_in_physical_form(convert: Convert, order_id: int, framed: Fr
         (order(next={"id": 1}), "lacks customer, which is required"),
     ],
 )
-def test_what_does_not_fit_the_schema_fails(
-    convert: Convert, order_id: int, framed: Framed, topic_name: str, row: bytes, said: str
-) -> None:
-    result = convert("JSON_SR", topic_name, [framed(order_id, order()), framed(order_id, row)])
+def test_what_does_not_fit_the_schema_fails(registered: Registered, order_id: int, row: bytes, said: str) -> None:
+    result = registered.convert("JSON_SR", [framed(order_id, order()), framed(order_id, row)])
     [failure] = result.failures
     assert failure.offset == 1
     assert said in failure.message
 
 
-def test_a_schema_that_refers_to_an_address_is_not_followed(
-    convert: Convert, register: Register, framed: Framed, topic_name: str
-) -> None:
+def test_a_schema_that_refers_to_an_address_is_not_followed(registered: Registered) -> None:
     text = json.dumps(
         {"$schema": ORDER["$schema"], "type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/a.json"}}}
     )
-    schema_id = register(f"{topic_name}-value", text, "JSON")
-    [failure] = convert("JSON_SR", topic_name, [framed(schema_id, b"{}")]).failures
+    schema_id = registered.register(text, "JSON")
+    [failure] = registered.convert("JSON_SR", [framed(schema_id, b"{}")]).failures
     assert f"has schema {schema_id}, which cannot be used" in failure.message
     assert "http://127.0.0.1:1/a.json" in failure.message

@@ -2,15 +2,13 @@ import json
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.json_schema.encode import JsonSchemaText, compile_json_schema
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 from kafka_s3_platform_tests.restore.example_schemas import ORDER, ORDERS
 
 DATA = "org.apache.kafka.connect.data."
@@ -18,10 +16,8 @@ DATA = "org.apache.kafka.connect.data."
 
 def read_back(made: JsonSchemaText, *bodies: bytes) -> ConvertedPayload:
     """As Connect's converter reads them, with the schema from the archive instead of a registry."""
-    archived = (ArchivedSchema("http://gone", 1, "JSON", made.text, ()),)
-    settings = ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://gone", archived=archived))
-    rows = [b"\0\0\0\0\1" + body for body in bodies]
-    return new_converter(settings, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+    settings = of_archive("JSON_SR", archived("JSON", made.text))
+    return convert_rows(settings, [framed(1, body) for body in bodies])
 
 
 def schema_of(avro: Any) -> Any:

@@ -4,12 +4,11 @@ import io
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from threading import Thread
 from typing import Any
 
 import fastavro
-import numpy as np
-import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
@@ -20,11 +19,11 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ship
 
 from kafka_s3_platform.avro.connect_schema import ConnectType, Slot
 from kafka_s3_platform.avro.objects import AvroObjects
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.connect_json import ADDED, Readers
 from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
-from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference
+from kafka_s3_platform.model.schema import SchemaReference
+from kafka_s3_platform_tests.converters.values import archived, convert_rows, of_archive
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 PREFIX = b"\0\0\0\0\1"
@@ -39,16 +38,10 @@ def converted(schema: Any, *values: Any, **referred: Any) -> ConvertedPayload:
     """
     options = {name: referred.pop(name) for name in [*referred] if "." in name}
     named = [SchemaReference(f"{name}.json", name, 1, at) for at, name in enumerate(referred, 2)]
-    schemas = [
-        ArchivedSchema(
-            "http://gone", at, "JSON", json.dumps({"$schema": DRAFT, **each}), (), tuple(named if at == 1 else ())
-        )
-        for at, each in enumerate([schema, *referred.values()], 1)
-    ]
-    registry = RegistrySettings(url="http://gone", archived=tuple(schemas))
-    how = ConverterSettings(format="JSON_SR", registry=registry, options=options)
-    rows = [PREFIX + json.dumps(value).encode() for value in values]
-    return new_converter(how, "t", is_key=False).convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
+    texts = [json.dumps({"$schema": DRAFT, **each}) for each in (schema, *referred.values())]
+    first, *others = (archived("JSON", text, at) for at, text in enumerate(texts, 1))
+    how = of_archive("JSON_SR", replace(first, schema_references=tuple(named)), *others, **options)
+    return convert_rows(how, [PREFIX + json.dumps(value).encode() for value in values])
 
 
 def check_values(schema: Any, *values: Any) -> None:

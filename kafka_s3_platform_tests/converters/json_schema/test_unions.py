@@ -5,15 +5,12 @@ from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from jsonschema import Draft7Validator  # type: ignore[import-untyped] # it ships no types
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
+from kafka_s3_platform.converters import ConvertedPayload
 from kafka_s3_platform.converters.json_schema.encode import compile_json_schema
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform_tests.converters.values import archived, convert_rows, framed, of_archive
 
 TYPES: dict[str, Any] = {
     "integer": {"type": "integer"},
@@ -44,10 +41,8 @@ VALUES = [
 
 
 def converted(schema: Any, value: str) -> ConvertedPayload:
-    archived = ArchivedSchema("http://gone", 1, "JSON", json.dumps(schema), (), ())
-    settings = ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://gone", archived=(archived,)))
-    row = b"\0\0\0\0\1" + f'{{"v":{value}}}'.encode()
-    return new_converter(settings, "t", is_key=False).convert(pa.array([row]), np.arange(1))
+    settings = of_archive("JSON_SR", archived("JSON", json.dumps(schema)))
+    return convert_rows(settings, [framed(1, f'{{"v":{value}}}'.encode())])
 
 
 def parse(text: Any) -> Any:

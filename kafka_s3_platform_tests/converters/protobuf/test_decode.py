@@ -7,7 +7,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import wrappers_pb2
@@ -17,7 +16,8 @@ from google.protobuf.struct_pb2 import Struct
 
 from kafka_s3_platform.converters.protobuf.decode import MessageSizes
 from kafka_s3_platform.converters.protobuf.files import compile_file
-from kafka_s3_platform_tests.converters.conftest import Convert, Register
+from kafka_s3_platform_tests.converters.conftest import Registered
+from kafka_s3_platform_tests.converters.values import framed
 
 
 @pytest.mark.parametrize("start", [b"", b"\x0a", b"\x08", b"\x0b" * 50], ids=["tag", "size", "number", "groups"])
@@ -27,8 +27,6 @@ def test_a_number_that_never_ends_costs_little(start: bytes) -> None:
     sizes.check(start + b"\xff" * 1_000_000)
     assert time.process_time() - began < 1
 
-
-Framed = Callable[[int, bytes], bytes]
 
 MONEY = 'syntax = "proto3"; package shop.common; message Money { string currency = 1; int64 units = 2; }'
 ORDER = """
@@ -109,17 +107,16 @@ def new_order() -> Callable[[], Any]:
 
 
 @pytest.fixture
-def order_id(register: Register, topic_name: str) -> int:
-    register(f"{topic_name}-common", MONEY, "PROTOBUF")
-    reference = ("shop/common.proto", f"{topic_name}-common", 1)
-    return register(f"{topic_name}-value", ORDER, "PROTOBUF", [reference])
+def order_id(registered: Registered) -> int:
+    registered.register(MONEY, "PROTOBUF", subject="common")
+    return registered.register(ORDER, "PROTOBUF", common="shop/common.proto")
 
 
 @pytest.fixture
-def one(convert: Convert, order_id: int, framed: Framed, topic_name: str) -> Callable[..., Any]:
+def one(registered: Registered, order_id: int) -> Callable[..., Any]:
     def converted(message: Any, **options: str) -> Any:
         row = framed(order_id, ORDER_INDEX + message.SerializeToString())
-        result = convert("PROTOBUF", topic_name, [row], **options)
+        result = registered.convert("PROTOBUF", [row], **options)
         assert not result.failures
         [schema] = result.payload.schemas
         parsed = fastavro.parse_schema(json.loads(schema.text.replace("logicalType", "was")))
@@ -186,11 +183,9 @@ def test_confluent_s_options_change_oneofs_and_wrappers(one: Callable[..., Any],
     assert one(new_order(), wrapper_for_nullables="true")["nick"] is None
 
 
-def test_the_schema_says_what_is_what(
-    convert: Convert, order_id: int, framed: Framed, topic_name: str, new_order: Callable[[], Any]
-) -> None:
-    [schema] = convert("PROTOBUF", topic_name, [framed(order_id, ORDER_INDEX)]).payload.schemas
-    assert (schema.schema_id, schema.subject, schema.version) == (order_id, f"{topic_name}-value", 1)
+def test_the_schema_says_what_is_what(registered: Registered, order_id: int, new_order: Callable[[], Any]) -> None:
+    [schema] = registered.convert("PROTOBUF", [framed(order_id, ORDER_INDEX)]).payload.schemas
+    assert (schema.schema_id, schema.subject, schema.version) == (order_id, f"{registered.topic}-value", 1)
     assert (schema.avro["namespace"], schema.avro["name"]) == ("shop", "Order")
     types = {field["name"]: field["type"][1] for field in schema.avro["fields"]}
     assert types["at"] == {"type": "long", "logicalType": "timestamp-millis"}
@@ -203,16 +198,14 @@ def test_the_schema_says_what_is_what(
     assert [field["name"] for field in types["pay_0"]["fields"]] == ["card", "cash", "credit"]
 
 
-def test_each_message_of_a_file_has_a_schema_of_its_own(
-    convert: Convert, order_id: int, framed: Framed, topic_name: str
-) -> None:
+def test_each_message_of_a_file_has_a_schema_of_its_own(registered: Registered, order_id: int) -> None:
     rows = [
         framed(order_id, b"\x00\x0a\x01q"),
         framed(order_id, b"\x04\x00\x00\x08\x05"),
         framed(order_id, b"\x00"),
         None,
     ]
-    payload = convert("PROTOBUF", topic_name, rows).payload
+    payload = registered.convert("PROTOBUF", rows).payload
     assert payload.objects == [{"a": "q"}, {"b": 5}, {"a": ""}, None]
     assert payload.codes.tolist() == [0, 1, 0, -1]
     assert [schema.avro["name"] for schema in payload.schemas] == ["Other", "Inside"]
@@ -232,10 +225,8 @@ def test_each_message_of_a_file_has_a_schema_of_its_own(
         (ORDER_INDEX + b"\x1a\x06\x10\xff\xff\xff\xff\x07", "outside of the years 1 to 9999"),
     ],
 )
-def test_damaged_messages_fail(
-    convert: Convert, order_id: int, framed: Framed, topic_name: str, body: bytes, said: str
-) -> None:
-    result = convert("PROTOBUF", topic_name, [framed(order_id, ORDER_INDEX), framed(order_id, body)])
+def test_damaged_messages_fail(registered: Registered, order_id: int, body: bytes, said: str) -> None:
+    result = registered.convert("PROTOBUF", [framed(order_id, ORDER_INDEX), framed(order_id, body)])
     assert [failure.offset for failure in result.failures] == [1]
     assert said in result.failures[0].message
 
@@ -244,30 +235,28 @@ def test_damaged_messages_fail(
     ("message", "value"), [(wrappers_pb2.Int64Value(value=5), 5), (wrappers_pb2.StringValue(), "")]
 )
 def test_a_wrapper_that_is_the_whole_value_is_what_it_wraps_as_confluent_s_serializer_writes_it(
-    convert: Convert, client: SchemaRegistryClient, topic_name: str, message: Any, value: Any
+    registered: Registered, message: Any, value: Any
 ) -> None:
-    serialize = ProtobufSerializer(type(message), client, {"subject.name.strategy.type": "TOPIC"})
-    row = serialize(message, SerializationContext(topic_name, MessageField.VALUE))
-    assert convert("PROTOBUF", topic_name, [row]).payload.objects == [value]
+    serialize = ProtobufSerializer(type(message), registered.client, {"subject.name.strategy.type": "TOPIC"})
+    row = serialize(message, SerializationContext(registered.topic, MessageField.VALUE))
+    assert registered.convert("PROTOBUF", [row]).payload.objects == [value]
 
 
-def test_a_well_known_type_inside_itself_is_read(
-    convert: Convert, client: SchemaRegistryClient, topic_name: str
-) -> None:
+def test_a_well_known_type_inside_itself_is_read(registered: Registered) -> None:
     message = Struct()
     message.update({"a": {"b": [1, None]}})
-    serialize = ProtobufSerializer(Struct, client, {"subject.name.strategy.type": "TOPIC"})
-    row = serialize(message, SerializationContext(topic_name, MessageField.VALUE))
-    payload = convert("PROTOBUF", topic_name, [row]).payload
+    serialize = ProtobufSerializer(Struct, registered.client, {"subject.name.strategy.type": "TOPIC"})
+    row = serialize(message, SerializationContext(registered.topic, MessageField.VALUE))
+    payload = registered.convert("PROTOBUF", [row]).payload
     inner = payload.objects[0]["fields"]["a"]["kind_0"]["struct_value"]["fields"]["b"]["kind_0"]["list_value"]["values"]
     assert [value["kind_0"]["number_value"] for value in inner] == [1.0, None]
     assert inner[1]["kind_0"]["null_value"] == "NULL_VALUE"
     fastavro.parse_schema(payload.schemas[0].avro)
 
 
-def test_proto2_is_read(convert: Convert, register: Register, framed: Framed, topic_name: str) -> None:
+def test_proto2_is_read(registered: Registered) -> None:
     fields = "required int32 a = 1; optional int32 b = 2 [default = 5]; optional int32 c = 3;"
     text = f'syntax = "proto2"; message M {{ {fields} }}'
-    schema_id = register(f"{topic_name}-value", text, "PROTOBUF")
-    payload = convert("PROTOBUF", topic_name, [framed(schema_id, b"\x00\x08\x01\x18\x02")]).payload
+    schema_id = registered.register(text, "PROTOBUF")
+    payload = registered.convert("PROTOBUF", [framed(schema_id, b"\x00\x08\x01\x18\x02")]).payload
     assert payload.objects == [{"a": 1, "b": None, "c": 2}]

@@ -1,17 +1,13 @@
 import base64
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 
-from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
-from kafka_s3_platform.converters import ConvertedPayload, new_converter
 from kafka_s3_platform.converters.protobuf.encode import ProtobufText, compile_protobuf
 from kafka_s3_platform.converters.protobuf.files import compile_file
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform_tests.converters.protobuf.archived import converted
 from kafka_s3_platform_tests.restore.example_schemas import ORDER, ORDERS
 
 ORDER_PROTO = """\
@@ -58,15 +54,6 @@ def order() -> ProtobufText:
     return compile_protobuf(ORDER)
 
 
-def read_back(made: ProtobufText, *bodies: bytes) -> ConvertedPayload:
-    """As Connect's converter reads them, with the schema from the archive instead of a registry."""
-    archived = (ArchivedSchema("http://gone", 1, "PROTOBUF", made.descriptor, ()),)
-    registry = RegistrySettings(url="http://gone", archived=archived)
-    converter = new_converter(ConverterSettings(format="PROTOBUF", registry=registry), "t", is_key=False)
-    rows = [b"\0\0\0\0\1" + body for body in bodies]
-    return converter.convert(pa.array(rows, pa.binary()), np.arange(len(rows)))
-
-
 def record(avro: Any, name: str = "f") -> Any:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": avro}]}
 
@@ -78,7 +65,7 @@ def test_the_file_is_confluent_s(order: ProtobufText) -> None:
 @settings(deadline=None)
 @given(ORDERS)
 def test_values_come_back_as_they_were(order: ProtobufText, value: dict[str, Any]) -> None:
-    done = read_back(order, order.body(value))
+    done = converted(order.descriptor, order.body(value))
     assert done.failures == ()
     assert done.payload.objects == [value]
 
@@ -99,13 +86,13 @@ def test_the_bytes_of_a_map_do_not_depend_on_its_order() -> None:
 
 def test_null_and_zero_stay_apart() -> None:
     made = compile_protobuf(record(["null", "int"]))
-    done = read_back(made, made.body({"f": None}), made.body({"f": 0}))
+    done = converted(made.descriptor, made.body({"f": None}), made.body({"f": 0}))
     assert done.payload.objects == [{"f": None}, {"f": 0}]
 
 
 def test_a_null_array_comes_out_empty() -> None:
     made = compile_protobuf(record(["null", {"type": "array", "items": "int"}]))
-    assert read_back(made, made.body({"f": None})).payload.objects == [{"f": []}]
+    assert converted(made.descriptor, made.body({"f": None})).payload.objects == [{"f": []}]
 
 
 def test_a_union_is_a_message_with_a_oneof() -> None:
@@ -122,7 +109,7 @@ def test_a_union_is_a_message_with_a_oneof() -> None:
         "  }",
         "  .R.WhatUnion what = 1;",
     ]
-    done = read_back(made, *(made.body({"what": value}) for value in (None, ("int", 0), ("string", "s"))))
+    done = converted(made.descriptor, *(made.body({"what": value}) for value in (None, ("int", 0), ("string", "s"))))
     assert [o["what"] and o["what"]["value_0"] for o in done.payload.objects] == [
         None,
         {"int": 0, "string": None, "X": None},

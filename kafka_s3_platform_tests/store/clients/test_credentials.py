@@ -35,17 +35,7 @@ from kafka_s3_platform_tests.store.servers import Recorder, Sts, StsServer, forg
 
 ARN = "arn:aws:iam::123456789012:role/archive"
 
-
-@pytest.fixture(autouse=True)
-def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    forget_clients()
-    yield
-    forget_clients()
+pytestmark = pytest.mark.usefixtures("no_credentials")
 
 
 @pytest.fixture

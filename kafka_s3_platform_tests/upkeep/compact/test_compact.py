@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest,
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, present
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -35,11 +35,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 from kafka_s3_platform_tests.upkeep.compact.killed import STAGES, killed_at, measured
-
-pytestmark = pytest.mark.integration
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 DAY = date(2026, 1, 1)
 UTC = ZoneInfo("UTC")
@@ -285,8 +280,7 @@ def test_a_commit_whose_response_was_lost_is_not_made_again(
 def test_a_damaged_input_is_named_and_nothing_is_committed(config: ConnectorConfig) -> None:
     store = ObjectStore(config.store)
     segment = next(s for s in snapshot(config).segments if s.chunk_start == NOON)
-    info = store.head(segment.key)
-    assert info is not None
+    info = present(store.head(segment.key))
     store.replace(segment.key, store.get(segment.key)[:-9], info.etag, info.metadata)
     before = snapshot(config).segments
     with pytest.raises(IntegrityError, match=re.escape(segment.key)):

@@ -20,7 +20,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact import merge
 from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, find_day, summarize_days
 from kafka_s3_platform.upkeep.compact.run import TopicDay, compact_day, compact_days
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab, present
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -34,9 +34,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-
-pytestmark = pytest.mark.integration
-
 
 DAYS = [date(2026, 1, 1), date(2026, 1, 2)]
 
@@ -59,10 +56,10 @@ def archive(kafka_settings: KafkaSettings, module_store: StoreSettings, create_t
 
 
 @pytest.fixture
-def config(archive: ConnectorConfig, store_settings: StoreSettings, s3_client: Any) -> ConnectorConfig:
+def config(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """A copy of that archive."""
-    copy_objects(s3_client, archive, store_settings)
-    return archive.model_copy(update={"store": store_settings})
+    copy_objects(lab.s3, archive, lab.store)
+    return archive.model_copy(update={"store": lab.store})
 
 
 def of(config: ConnectorConfig, topic: str) -> ConnectorConfig:
@@ -84,8 +81,7 @@ def chunks(config: ConnectorConfig) -> dict[TopicDay, set[str]]:
     found: dict[TopicDay, set[str]] = {}
     for topic in config.topics:
         for segment in snapshot(of(config, topic)).segments:
-            day = find_day(segment)
-            assert day is not None
+            day = present(find_day(segment))
             found.setdefault((topic, day), set()).add(segment.chunk)
     return found
 
@@ -98,9 +94,7 @@ def damage(config: ConnectorConfig, topic: str, day: date) -> str:
     """Delete an object of the day. Return its key."""
     segment = next(s for s in snapshot(of(config, topic)).segments if find_day(s) == day)
     store = ObjectStore(config.store)
-    info = store.head(segment.key)
-    assert info is not None
-    store.delete(segment.key, info.etag)
+    store.delete(segment.key, present(store.head(segment.key)).etag)
     return segment.key
 
 

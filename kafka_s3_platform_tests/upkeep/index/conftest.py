@@ -6,18 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import connector
 
 NewConfig = Callable[[int], ConnectorConfig]
 
 
 @pytest.fixture
-def new_config(kafka_settings: KafkaSettings, store_settings: StoreSettings) -> NewConfig:
+def new_config(lab: Lab) -> NewConfig:
     """Makes a connector of so many topics, of which nothing was archived yet."""
 
     def make(topics: int) -> ConnectorConfig:
-        config = connector(kafka_settings, store_settings, "t-0")
+        config = connector(lab.kafka, lab.store, "t-0")
         return config.model_copy(update={"topics": tuple(f"t-{n}" for n in range(topics))})
 
     return make
