@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -284,10 +284,21 @@ class Lab:
     """The servers of the session, with a topic that is not there yet and an empty bucket, both of the test's own."""
 
     kafka: KafkaSettings
-    store: StoreSettings
     topic: str
     create: CreateTopic
     """For other topics."""
+    fixture: Callable[[str], Any]
+    """The value of the fixture of this name: what only some tests use is made when it is used."""
+
+    @property
+    def store(self) -> StoreSettings:
+        settings: StoreSettings = self.fixture("store_settings")
+        return settings
+
+    @property
+    def s3(self) -> Any:
+        """A boto3 client of the store."""
+        return self.fixture("s3_client")
 
     def create_topic(self, kafka_partitions: int = 1, **configs: object) -> str:
         return self.create(self.topic, kafka_partitions, **configs)
@@ -321,9 +332,9 @@ class Lab:
 
 @pytest.fixture
 def lab(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic_name: str, create_topic: CreateTopic
+    request: pytest.FixtureRequest, kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
 ) -> Lab:
-    return Lab(kafka_settings, store_settings, topic_name, create_topic)
+    return Lab(kafka_settings, topic_name, create_topic, request.getfixturevalue)
 
 
 # The buckets that were made for tests: what a store promises, it promises for all of them.

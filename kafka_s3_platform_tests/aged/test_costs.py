@@ -11,6 +11,7 @@ from kafka_s3_platform.upkeep.index import keep_up_index
 from kafka_s3_platform_tests.aged.index import write_aged_index
 from kafka_s3_platform_tests.aged.paths import PATHS
 from kafka_s3_platform_tests.aged.rows import Age
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, Proxy, running
 from kafka_s3_platform_tests.support import connector
 
@@ -67,9 +68,9 @@ def write_kept_up(store_settings: StoreSettings, name: str, days: int) -> tuple[
     return config, age
 
 
-def test_no_path_costs_more_with_an_old_index(store_settings: StoreSettings, topic_name: str) -> None:
-    young = write_kept_up(store_settings, f"{topic_name}-young", YOUNG_DAYS)
-    old = write_kept_up(store_settings, f"{topic_name}-old", OLD_DAYS)
+def test_no_path_costs_more_with_an_old_index(lab: Lab) -> None:
+    young = write_kept_up(lab.store, f"{lab.topic}-young", YOUNG_DAYS)
+    old = write_kept_up(lab.store, f"{lab.topic}-old", OLD_DAYS)
     costs = {path: (count(*young, path), count(*old, path)) for path in PATHS}
     # Opening costs more in the first week after the first upkeep: the log still names the files that it replaced.
     opened = [size for _, size in costs["open"]]

@@ -4,12 +4,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.upkeep.compact.days import read_day_segments
 from kafka_s3_platform_tests.aged.index import write_aged_index
 from kafka_s3_platform_tests.aged.rows import HOUR, RECORDS
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import connector
 
 pytestmark = pytest.mark.integration
@@ -18,11 +19,11 @@ END = datetime(2026, 1, 1, tzinfo=timezone.utc)
 HOURS = 24 * 5
 
 
-def test_an_aged_index_is_whole_and_complete(store_settings: StoreSettings, topic_name: str) -> None:
-    config = connector(KafkaSettings(bootstrap_servers="127.0.0.1:1"), store_settings, topic_name)
-    config = config.model_copy(update={"name": topic_name})
+def test_an_aged_index_is_whole_and_complete(lab: Lab) -> None:
+    config = connector(KafkaSettings(bootstrap_servers="127.0.0.1:1"), lab.store, lab.topic)
+    config = config.model_copy(update={"name": lab.topic})
     age = write_aged_index(config, 2, HOURS, END)
-    snapshot = TopicIndex.of(config, topic_name).open()
+    snapshot = TopicIndex.of(config, lab.topic).open()
     state = snapshot.state
     hours = [age.start + n * HOUR for n in range(HOURS)]
     assert snapshot.version == age.version

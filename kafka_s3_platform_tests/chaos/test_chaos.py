@@ -1,16 +1,15 @@
 """Some seeds of `make chaos`, and what it says of them."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.chaos.__main__ import table
 from kafka_s3_platform_tests.chaos.checker import Verdict
 from kafka_s3_platform_tests.chaos.lies import Hidden, Liar, Lie
 from kafka_s3_platform_tests.chaos.scenario import hasty, run
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
+from kafka_s3_platform_tests.conftest import Lab
 
 
 @pytest.mark.integration
@@ -24,11 +23,9 @@ from kafka_s3_platform_tests.chaos.world import Outcome, Servers
         pytest.param("12", id="a log start too high", marks=pytest.mark.long),
     ],
 )
-def test_nothing_is_lost_twice_or_wedged_under_lies(
-    seed: str, kafka_settings: KafkaSettings, store_settings: StoreSettings, s3_client: Any
-) -> None:
+def test_nothing_is_lost_twice_or_wedged_under_lies(seed: str, lab: Lab) -> None:
     with hasty():
-        outcome = run(Servers(kafka_settings, store_settings, s3_client), seed)
+        outcome = run(Servers(lab.kafka, lab.store, lab.s3), seed)
     assert outcome.verdicts == [], "\n".join(outcome.log)
     assert outcome.told
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import MissingTopicError, TransientError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.client import Reasons, open_producer
@@ -19,6 +19,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.cluster.brokers import Cluster
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.own import numbered, request
 from kafka_s3_platform_tests.support import (
@@ -41,14 +42,14 @@ RECORDS = 2000
 
 
 @pytest.fixture
-def config(cluster: Cluster, store_settings: StoreSettings, topic_name: str) -> ConnectorConfig:
+def config(cluster: Cluster, lab: Lab) -> ConnectorConfig:
     """A connector of a topic whose leaders are spread over the brokers."""
     with ClusterAdmin(cluster.kafka) as admin:
-        admin.create_topic(topic_name, KAFKA_PARTITIONS)
+        admin.create_topic(lab.topic, KAFKA_PARTITIONS)
     records = [sent for p in range(KAFKA_PARTITIONS) for sent in numbered(RECORDS, kafka_partition=p)]
-    produce(cluster.kafka, topic_name, records, acks="all")
-    assert set(cluster.leaders(topic_name).values()) == {1, 2, 3}
-    return connector(cluster.kafka, store_settings, topic_name)
+    produce(cluster.kafka, lab.topic, records, acks="all")
+    assert set(cluster.leaders(lab.topic).values()) == {1, 2, 3}
+    return connector(cluster.kafka, lab.store, lab.topic)
 
 
 def all_archived(config: ConnectorConfig) -> bool:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.cluster.brokers import Cluster
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.own import numbered
 from kafka_s3_platform_tests.restore.runners import ReadingBack
@@ -52,11 +53,11 @@ class Leaders:
 
 
 @pytest.fixture(params=["exactly_once", pytest.param("at_least_once", marks=pytest.mark.long)])
-def leaders(cluster: Cluster, store_settings: StoreSettings, topic_name: str, request: pytest.FixtureRequest) -> Any:
+def leaders(cluster: Cluster, lab: Lab, request: pytest.FixtureRequest) -> Any:
     with ClusterAdmin(cluster.kafka) as admin:
-        admin.create_topic(topic_name, 1)
-    produce(cluster.kafka, topic_name, numbered(RECORDS), acks="all")
-    config = connector(cluster.kafka, store_settings, topic_name)
+        admin.create_topic(lab.topic, 1)
+    produce(cluster.kafka, lab.topic, numbered(RECORDS), acks="all")
+    config = connector(cluster.kafka, lab.store, lab.topic)
     archived(config)
     yield Leaders(cluster, config, request.param)
     for broker in (FIRST, SECOND):

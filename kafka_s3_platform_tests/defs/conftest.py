@@ -5,7 +5,10 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.defs.resources import SparkResource
+from kafka_s3_platform_tests.cli.conftest import kafka_s3, kafka_s3_without_spark
 from kafka_s3_platform_tests.support import InProcessRunner
+
+__all__ = ["instance", "kafka_s3", "kafka_s3_without_spark", "without_spark"]
 
 
 @pytest.fixture

@@ -17,14 +17,12 @@ from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 from dagster._daemon.sensor import execute_sensor_iteration
 from dagster_graphql.test.utils import execute_dagster_graphql
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
-    kafka_s3_without_spark,  # noqa: F401 - a fixture
     write_connector,
     write_reachable_connector,
 )
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.dagster_ui import LAUNCH, LAUNCH_RUN
 from kafka_s3_platform_tests.defs.running import daemon_context
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
@@ -42,9 +40,7 @@ Range = tuple[str | None, str | None]
 
 @pytest.fixture
 def open_daemon(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
-    dagster_yaml: str,
-    monkeypatch: pytest.MonkeyPatch,
+    kafka_s3_without_spark: KafkaS3, dagster_yaml: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OpenDaemon]:
     """Opens the daemons' view of a home with each of this project's `dagster.yaml`. Write the connector before."""
     with ExitStack() as opened:
@@ -96,8 +92,7 @@ def start_queued(daemon: WorkspaceProcessContext) -> set[str]:
 
 @pytest.mark.parametrize("dagster_yaml", ["dagster.yaml"], indirect=True)
 def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_topics(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
-    open_daemon: OpenDaemon,
+    kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon
 ) -> None:
     topics = ["a", "b", "c.d", "c_d"]
     write_connector(
@@ -122,8 +117,7 @@ def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_
 
 
 def test_the_first_two_restores_of_a_connector_start_one_after_the_other(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
-    open_daemon: OpenDaemon,
+    kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon
 ) -> None:
     write_connector(kafka_s3_without_spark, "a,b", **{"timezone": "UTC", "archive.start.hour": "2025-12-01T00:00"})
     daemon = open_daemon()
@@ -151,19 +145,14 @@ def launch_restore(daemon: WorkspaceProcessContext, topic: str) -> None:
 
 @pytest.mark.integration
 def test_live_hours_that_the_lag_sensor_asks_for_do_not_wait_for_backfills(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
-    open_daemon: OpenDaemon,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
+    kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon, lab: Lab
 ) -> None:
     first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 50 * HOUR
-    topics = [create_topic(f"{topic_name}-{n}") for n in range(2)]
+    topics = [lab.create(f"{lab.topic}-{n}") for n in range(2)]
     for topic in topics:
-        produce(kafka_settings, topic, [Sent(timestamp=first)])
+        produce(lab.kafka, topic, [Sent(timestamp=first)])
     keys = {"timezone": "UTC", "archive.start.hour": f"{first:%Y-%m-%dT%H:%M}", "archive.allowed.lateness.ms": "60000"}
-    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, ",".join(topics), **keys)
+    write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, ",".join(topics), **keys)
     daemon = open_daemon()
     hours = [f"{first + n * HOUR:%Y-%m-%d-%H:%M}" for n in range(48)]
 

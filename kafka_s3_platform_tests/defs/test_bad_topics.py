@@ -10,12 +10,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_hours
 from kafka_s3_platform_tests.defs.running import observed, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
@@ -39,12 +39,12 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings, create_topic: CreateTopic) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A connector of four topics; each has a record to archive, and a day to compact."""
-    made = fleet(kafka_settings, store_settings, 4)
+    made = fleet(lab.kafka, lab.store, 4)
     for topic in made.topics:
-        create_topic(topic)
-        produce(kafka_settings, topic, [Sent(timestamp=YESTERDAY)])
+        lab.create(topic)
+        produce(lab.kafka, topic, [Sent(timestamp=YESTERDAY)])
     index_hours(made, made.topics, YESTERDAY)
     return made
 
@@ -102,9 +102,7 @@ def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_i
 
 @pytest.mark.parametrize("name", ["lag__c", "folders__c"])
 def test_a_damaged_index_stops_no_other_topic_of_a_sensor(
-    config: ConnectorConfig,
-    instance: dg.DagsterInstance,
-    name: str,
+    config: ConnectorConfig, instance: dg.DagsterInstance, name: str
 ) -> None:
     bad = config.topics[1]
     damage_topic(config, bad)

@@ -15,15 +15,13 @@ from dagster._daemon.sensor import execute_sensor_iteration
 from dagster._scheduler.scheduler import launch_scheduled_runs
 
 from kafka_s3_platform.config.files import load_connectors
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.file_checks import FILES_KEY, name_file_check
 from kafka_s3_platform.defs.topic import list_topic_assets
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
-    kafka_s3_without_spark,  # noqa: F401 - a fixture
     write_reachable_connector,
 )
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.compact.test_due_topics import index_an_hour
 from kafka_s3_platform_tests.defs.running import daemon_context
 
@@ -35,18 +33,12 @@ LOG = logging.getLogger(__name__)
 
 @pytest.fixture
 def daemon(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-    dagster_yaml: str,
-    monkeypatch: pytest.MonkeyPatch,
+    kafka_s3_without_spark: KafkaS3, lab: Lab, dagster_yaml: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[WorkspaceProcessContext]:
     """The daemon's view of a home where connector `c` archives two topics; each has a day to compact."""
-    topics = [create_topic(f"{topic_name}-{n}") for n in range(2)]
+    topics = [lab.create(f"{lab.topic}-{n}") for n in range(2)]
     late = {"timezone": "UTC", "archive.allowed.lateness.ms": "60000"}
-    write_reachable_connector(kafka_s3_without_spark, kafka_settings, store_settings, ",".join(topics), **late)
+    write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, ",".join(topics), **late)
     folder = kafka_s3_without_spark.folder / "connectors"
     (folder / "bad.json").write_text('{"name": "bad"')
     for topic in list_topic_assets(load_connectors(folder, {}).connectors):

@@ -10,18 +10,16 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life
 from kafka_s3_platform_tests.cli.conftest import (
     REPOSITORY,
     KafkaS3,
-    kafka_s3,  # noqa: F401 - a fixture
     parsed,
     write_connector,
     write_reachable_connector,
 )
-from kafka_s3_platform_tests.conftest import CreateTopic
-from kafka_s3_platform_tests.support import Sent, produce
+from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.support import Sent
 
 pytestmark = pytest.mark.integration
 
@@ -43,17 +41,11 @@ def killed_under_way(folder: KafkaS3) -> str:
     return started[0].run_id
 
 
-def test_a_killed_archive_run_does_not_hold_its_topic(
-    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    create_topic: CreateTopic,
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"%d" % n) for n in range(20)])
+def test_a_killed_archive_run_does_not_hold_its_topic(kafka_s3: KafkaS3, lab: Lab) -> None:
+    lab.create_topic()
+    lab.produce([Sent(b"%d" % n) for n in range(20)])
     slowly = {"archive.records.per.second": "10"}
-    write_reachable_connector(kafka_s3, kafka_settings, store_settings, topic_name, **slowly)
+    write_reachable_connector(kafka_s3, lab.kafka, lab.store, lab.topic, **slowly)
     killed = killed_under_way(kafka_s3)
     [archived] = parsed(kafka_s3("archive", "c", "--json"))["runs"]
     assert archived["totals"]["records"] == 20
@@ -63,9 +55,7 @@ def test_a_killed_archive_run_does_not_hold_its_topic(
     assert run.status == dg.DagsterRunStatus.FAILURE
 
 
-def test_a_run_on_another_host_is_named_with_when_it_ends_if_it_is_dead(
-    kafka_s3: KafkaS3,  # noqa: F811 - the fixture
-) -> None:
+def test_a_run_on_another_host_is_named_with_when_it_ends_if_it_is_dead(kafka_s3: KafkaS3) -> None:
     write_connector(kafka_s3, "t")
     run_id = str(uuid4())
     elsewhere = {"run_id": run_id, "host": "elsewhere", "namespace": "", "processes": [[4711, 0.0]]}

@@ -96,9 +96,7 @@ def test_a_process_that_got_the_pid_of_a_killed_one_is_not_taken_for_it(instance
     assert [run.run_id for run in find_unfinished(instance, SLOW)] == [alive]
 
 
-def test_a_run_of_a_container_that_is_gone_ends_once_it_has_said_nothing_for_long(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_a_run_of_a_container_that_is_gone_ends_once_it_has_said_nothing_for_long(instance: dg.DagsterInstance) -> None:
     """A recreated container has another host name, or the same one and its own pids."""
     elsewhere = [{"host": f"not-{socket.gethostname()}"}, {"namespace": "pid:[1]"}]
     alive = [add_run(instance, **other, processes=[[4711, 0.0]]) for other in elsewhere]

@@ -5,12 +5,13 @@ from datetime import datetime, timedelta, timezone
 import dagster as dg
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs import jobs as module
 from kafka_s3_platform.defs.jobs import make_upkeep_job, make_upkeep_schedule
 from kafka_s3_platform.defs.resources import NoValues
 from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.upkeep.index import keep_up_index
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import connector
 from kafka_s3_platform_tests.upkeep.index.hours import HOUR, archive_hour
@@ -19,8 +20,8 @@ DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def config(kafka_settings: KafkaSettings, store_settings: StoreSettings) -> ConnectorConfig:
-    found = connector(kafka_settings, store_settings, "t")
+def config(lab: Lab) -> ConnectorConfig:
+    found = connector(lab.kafka, lab.store, "t")
     for number in range(5):
         archive_hour(found, DAY + number * HOUR, number)
     return found

@@ -79,23 +79,17 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 @pytest.fixture
-def logs_bucket(s3_client: Any) -> Iterator[str]:
+def logs_bucket(lab: Lab) -> Iterator[str]:
     """The bucket for what runs print."""
-    with fresh_bucket(s3_client) as name:
+    with fresh_bucket(lab.s3) as name:
         yield name
 
 
 @pytest.fixture
-def servers(
-    tmp_path: Path,
-    database: str,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    logs_bucket: str,
-) -> Iterator[Servers]:
+def servers(tmp_path: Path, database: str, lab: Lab, logs_bucket: str) -> Iterator[Servers]:
     """The code location runs; its connectors are in `connectors`."""
-    assert store_settings.access_key_id is not None
-    assert store_settings.secret_access_key is not None
+    assert lab.store.access_key_id is not None
+    assert lab.store.secret_access_key is not None
     (tmp_path / "connectors").mkdir()
     (tmp_path / "dagster.yaml").write_text((REPOSITORY / "deploy/dagster.yaml").read_text())
     workspace = (REPOSITORY / "deploy/workspace.yaml").read_text()
@@ -105,10 +99,10 @@ def servers(
         "PYTHONPATH": str(REPOSITORY),
         "DAGSTER_HOME": str(tmp_path),
         "DAGSTER_COMPUTE_LOGS_BUCKET": logs_bucket,
-        "AWS_ENDPOINT_URL_S3": str(store_settings.endpoint_url),
-        "AWS_REGION": store_settings.region,
-        "AWS_ACCESS_KEY_ID": store_settings.access_key_id.get_secret_value(),
-        "AWS_SECRET_ACCESS_KEY": store_settings.secret_access_key.get_secret_value(),
+        "AWS_ENDPOINT_URL_S3": str(lab.store.endpoint_url),
+        "AWS_REGION": lab.store.region,
+        "AWS_ACCESS_KEY_ID": lab.store.access_key_id.get_secret_value(),
+        "AWS_SECRET_ACCESS_KEY": lab.store.secret_access_key.get_secret_value(),
         "KAFKA_S3_CONNECTORS": str(tmp_path / "connectors"),
         "KAFKA_S3_AUTOSTART": "1",
     }
@@ -178,7 +172,7 @@ def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str, **ho
 
 
 def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webservers_look(
-    servers: Servers, lab: Lab, logs_bucket: str, s3_client: Any
+    servers: Servers, lab: Lab, logs_bucket: str
 ) -> None:
     first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 3 * HOUR
     produce(
@@ -194,7 +188,7 @@ def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webse
     archived = wait_for_end(one, "hourly", 1)
     assert {run["status"] for run in archived} == {"SUCCESS"}
     assert wait_for(lambda: list_runs(other, "hourly"), "the other webserver")
-    printed = s3_client.list_objects_v2(Bucket=logs_bucket)["Contents"]
+    printed = lab.s3.list_objects_v2(Bucket=logs_bucket)["Contents"]
     assert any(archived[0]["runId"] in found["Key"] for found in printed)
 
     hours = [f"{first + n * HOUR:%Y-%m-%d-%H:%M}" for n in range(2)]

@@ -11,7 +11,7 @@ import pytest
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.scan import try_scans
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import (
     LogTruncatedError,
     OffsetGapError,
@@ -199,14 +199,12 @@ def test_retention_during_a_scan_is_a_gap_of_its_hour_where_gaps_are_allowed(con
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(7, RECORDS)), 1: list(range(RECORDS))}
 
 
-def test_a_broker_killed_during_a_scan_loses_nothing(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str
-) -> None:
+def test_a_broker_killed_during_a_scan_loses_nothing(mortal: StackSettings, lab: Lab) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
-        admin.create_topic(topic_name, 2)
-    fill(kafka, topic_name)
-    config = connector(kafka, store_settings, topic_name, layout={"flush_size": 10})
+        admin.create_topic(lab.topic, 2)
+    fill(kafka, lab.topic)
+    config = connector(kafka, lab.store, lab.topic, layout={"flush_size": 10})
     slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 60.0})})
     errors: list[Exception] = []
 

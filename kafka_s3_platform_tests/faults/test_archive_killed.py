@@ -84,11 +84,7 @@ def archive_until_killed(config: ConnectorConfig, stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_killed_at_any_stage_is_made_good_by_the_next(
-    config: ConnectorConfig,
-    start: Callable[..., Child],
-    stage: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    config: ConnectorConfig, start: Callable[..., Child], stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert start(archive_until_killed, config, stage).wait() == -signal.SIGKILL
@@ -106,12 +102,7 @@ class StallingRunner(InProcessRunner):
     def __init__(self) -> None:
         self.reserved, self.go_on = threading.Event(), threading.Event()
 
-    def run(
-        self,
-        function: Callable[[T, Attempt], R],
-        tasks: Sequence[T],
-        max_concurrent: int,
-    ) -> Iterator[R]:
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         self.reserved.set()
         assert self.go_on.wait(60)
         yield from super().run(function, tasks, max_concurrent)
@@ -123,12 +114,7 @@ class LateCommitRunner(InProcessRunner):
     def __init__(self) -> None:
         self.scanned, self.go_on = threading.Event(), threading.Event()
 
-    def run(
-        self,
-        function: Callable[[T, Attempt], R],
-        tasks: Sequence[T],
-        max_concurrent: int,
-    ) -> Iterator[R]:
+    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
         yield from super().run(function, tasks, max_concurrent)
         self.scanned.set()
         assert self.go_on.wait(60)

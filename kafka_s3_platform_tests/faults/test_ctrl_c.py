@@ -13,7 +13,6 @@ import pytest
 
 from kafka_s3_platform_tests.cli.conftest import (
     KafkaS3,
-    kafka_s3_without_spark,  # noqa: F401 - a fixture
     make_environment,
     write_connector,
 )
@@ -24,7 +23,7 @@ MOST_SECONDS = 5.0
 
 
 @pytest.fixture
-def silent_stores(kafka_s3_without_spark: KafkaS3) -> Iterator[list[socket.socket]]:  # noqa: F811
+def silent_stores(kafka_s3_without_spark: KafkaS3) -> Iterator[list[socket.socket]]:
     """One for the connector of each command, so that it is seen which command has asked its store."""
     with ExitStack() as stack:
         stores = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in COMMANDS]
@@ -52,10 +51,7 @@ def start(kafka_s3: KafkaS3, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_ctrl_c_ends_each_command_at_once(
-    kafka_s3_without_spark: KafkaS3,  # noqa: F811 - the fixture
-    silent_stores: list[socket.socket],
-) -> None:
+def test_ctrl_c_ends_each_command_at_once(kafka_s3_without_spark: KafkaS3, silent_stores: list[socket.socket]) -> None:
     with ExitStack() as stack:
         running = []
         for n, (name, *options) in enumerate(COMMANDS):

@@ -26,6 +26,7 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRe
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end, start_broker
 from kafka_s3_platform_tests.faults.hanging import end_as_the_error_says, kafka_jvm
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
@@ -110,11 +111,11 @@ WITHOUT_A_MARKER = ("without-a-marker", "hidden-without-a-marker")
 
 
 def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, s3_client: Any, jvm: Any
+    mortal: StackSettings, lab: Lab, jvm: Any
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
-    config = filled(kafka, store_settings, topic_name)
-    ends = send_and_lose(mortal, config, s3_client)
+    config = filled(kafka, lab.store, lab.topic)
+    ends = send_and_lose(mortal, config, lab.s3)
 
     for case in ("aborted", "keyed"):
         abort_the_next(config, case)
@@ -185,15 +186,15 @@ def jvm(stack_settings: StackSettings) -> Iterator[Any]:
 
 
 def test_what_lies_behind_the_marker_is_neither_sent_again_nor_committed_by_chance(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, s3_client: Any, jvm: Any
+    mortal: StackSettings, lab: Lab, jvm: Any
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
-    config = filled(kafka, store_settings, topic_name)
+    config = filled(kafka, lab.store, lab.topic)
     for case in ("hidden-abort", "later-marker", "behind-another"):
         create(kafka, case)
     another = open_transaction(kafka, "behind-another", [b"another's"], timeout_seconds=600)
     for case in ("hidden-abort", "later-marker", "behind-another"):
-        sent_in_part(config, case, s3_client)
+        sent_in_part(config, case, lab.s3)
     abort_the_next(config, "hidden-abort")
     wait_until_stable(kafka, "hidden-abort")
     lose_ends(mortal, config)

@@ -243,9 +243,7 @@ def with_timeout(config: ConnectorConfig, milliseconds: int) -> ConnectorConfig:
     return config.model_copy(update={"kafka": config.kafka.model_copy(update={"producer": producer})})
 
 
-def test_a_store_that_is_slower_than_a_transaction_lasts_is_waited_for(
-    config: ConnectorConfig,
-) -> None:
+def test_a_store_that_is_slower_than_a_transaction_lasts_is_waited_for(config: ConnectorConfig) -> None:
     assert config.store.endpoint_url is not None
     with faulty_proxy(config.store.endpoint_url) as proxy:
         slow_store = config.store.model_copy(update={"endpoint_url": proxy.endpoint})
@@ -309,10 +307,10 @@ def test_a_killed_java_process_ends_a_run_for_now_and_the_next_one_goes_on(
 
 
 def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    mortal: StackSettings, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
-    config, target = own_topics(mortal, store_settings, topic_name)
+    config, target = own_topics(mortal, lab.store, lab.topic)
     # A killed broker may end a run for now: the next one goes on, as Dagster's retry would.
     thread, errors = in_background(config, tries=10)
     for end in (500, 2_000):
@@ -360,14 +358,14 @@ def restart_broker(mortal: StackSettings, thread: threading.Thread, when: Callab
 
 
 def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    mortal: StackSettings, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka's issues 5456 and 5511: sending offsets never ends when the group's coordinator has gone."""
 
     def forgetful(settings: KafkaSettings, reasons: Reasons, defaults: Any, fixed: Any) -> Any:
         return open_producer(settings, reasons, defaults, {**fixed, "metadata.recovery.strategy": "rebootstrap"})
 
-    config, target = own_topics(mortal, store_settings, topic_name)
+    config, target = own_topics(mortal, lab.store, lab.topic)
     with monkeypatch.context() as patch:
         patch.setattr(marker, "TRANSACTION_RECORDS", 4 * TRANSACTION_RECORDS)
         patch.setattr(producer, "open_producer", forgetful)

@@ -11,7 +11,7 @@ from kafka_s3_platform.archive import observation, scan
 from kafka_s3_platform.archive.request import ArchiveReport, ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topics
 from kafka_s3_platform.archive.takeover import record_takeover
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import LogTruncatedError, PlatformError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
@@ -19,6 +19,7 @@ from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.upkeep.resolve import AcceptTruncation, BeginAt, Skip, resolve_offsets
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, start_broker
 from kafka_s3_platform_tests.kafka.topics import commit_offsets, open_transaction, produce, wait_until_stable
 from kafka_s3_platform_tests.support import (
@@ -86,17 +87,17 @@ def reading_with(reader: str) -> Iterator[None]:
 
 
 def test_a_log_that_was_cut_below_the_archive_and_grew_to_its_end_or_past_it_is_found_out(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str
+    mortal: StackSettings, lab: Lab
 ) -> None:
     """Of one that ends where the archive does nothing is left to read, so that no scan finds out.
 
     Each reader has an archive of its own: a broker that is started anew costs more than all else.
     """
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
-    fates = {f"{topic_name}-{end}-{fate}": (end, fate) for end in ENDS for fate in FATES}
+    fates = {f"{lab.topic}-{end}-{fate}": (end, fate) for end in ENDS for fate in FATES}
     configs = {
         reader: connector(
-            kafka, store_settings, topic_name, layout={"topics_dir": reader}, index_dir=f"_index-{reader}"
+            kafka, lab.store, lab.topic, layout={"topics_dir": reader}, index_dir=f"_index-{reader}"
         ).model_copy(update={"topics": tuple(fates)})
         for reader in READERS
     }
@@ -156,11 +157,11 @@ GAPS: Mapping[str, Callable[[ConnectorConfig, str], None]] = {"skipped": skip, "
 
 
 def test_a_log_that_was_cut_is_found_out_also_where_the_archive_ends_with_a_gap(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str
+    mortal: StackSettings, lab: Lab
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
-    fates = {f"{topic_name}-{gap}-{fate}": (gap, fate) for gap in GAPS for fate in FATES}
-    config = connector(kafka, store_settings, topic_name).model_copy(update={"topics": tuple(fates)})
+    fates = {f"{lab.topic}-{gap}-{fate}": (gap, fate) for gap in GAPS for fate in FATES}
+    config = connector(kafka, lab.store, lab.topic).model_copy(update={"topics": tuple(fates)})
     fill(kafka, dict.fromkeys(fates, plain))
     for topic, (gap, _) in fates.items():
         GAPS[gap](config, topic)

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.archive import observation
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import LogTruncatedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.record_reader import ClosableReader
@@ -16,6 +16,7 @@ from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform_tests.cli.conftest import KafkaS3, parsed, write_reachable_connector
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, evaluated, observed, tick, topic_of
 from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, start_broker
 from kafka_s3_platform_tests.faults.test_truncation import KEPT, fill, plain, reports
@@ -33,18 +34,16 @@ KEPT_LOG = "kept"
 
 
 @pytest.fixture
-def config(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, kafka_s3_without_spark: KafkaS3
-) -> ConnectorConfig:
+def config(mortal: StackSettings, lab: Lab, kafka_s3_without_spark: KafkaS3) -> ConnectorConfig:
     """Connector `c`, which has archived ten records of each topic before these fates."""
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
-    topics = {fate: f"{topic_name}-{fate}" for fate in (*FATES, KEPT_LOG)}
+    topics = {fate: f"{lab.topic}-{fate}" for fate in (*FATES, KEPT_LOG)}
     fill(kafka, dict.fromkeys(topics.values(), plain))
-    config = connector_of_this_hour(kafka, store_settings, topic_name)
+    config = connector_of_this_hour(kafka, lab.store, lab.topic)
     config = config.model_copy(update={"topics": tuple(topics.values())})
     start = config.archive.start_hour.strftime("%Y-%m-%dT%H:%M")
     times = {"archive.start.hour": start, "archive.allowed.lateness.ms": "0"}
-    write_reachable_connector(kafka_s3_without_spark, kafka, store_settings, ",".join(config.topics), **times)
+    write_reachable_connector(kafka_s3_without_spark, kafka, lab.store, ",".join(config.topics), **times)
     assert {report.record_count for report in reports(config).values()} == {ARCHIVED}
     kill_broker(mortal)
     for fate in ("short", "grown-to-its-end", "grown-past-it"):
@@ -139,22 +138,22 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
 
 
 def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_archived(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str, instance: dg.DagsterInstance
+    mortal: StackSettings, lab: Lab, instance: dg.DagsterInstance
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
-        admin.create_topic(topic_name, 2)
-    plain(kafka, topic_name)
-    config = connector_of_this_hour(kafka, store_settings, topic_name)
+        admin.create_topic(lab.topic, 2)
+    plain(kafka, lab.topic)
+    config = connector_of_this_hour(kafka, lab.store, lab.topic)
     reports(config)
     kill_broker(mortal)
-    cut_log(mortal, topic_name, KEPT)
+    cut_log(mortal, lab.topic, KEPT)
     start_broker(mortal)
-    produce(kafka, topic_name, [Sent(timestamp=ago(config, 2), kafka_partition=1)] * 4)
+    produce(kafka, lab.topic, [Sent(timestamp=ago(config, 2), kafka_partition=1)] * 4)
     first = tick(config, "lag__c", instance)
     [check] = evaluated(first)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert f"{topic_name}-0: the archive reaches offset 10, the log is readable up to 5" in str(check.description)
+    assert f"{lab.topic}-0: the archive reaches offset 10, the log is readable up to 5" in str(check.description)
     # the other one is archived, by one run for the hours that were never asked for
     assert first.run_requests
     with pytest.raises(LogTruncatedError):
@@ -162,25 +161,25 @@ def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_arch
     assert snapshot(config).state.coverage(1) == make_span(0, 4)
     later = tick(config, "lag__c", instance, first.cursor)
     assert all(not each.passed for each in evaluated(later))
-    assert topic_of(config).topic == topic_name
+    assert topic_of(config).topic == lab.topic
 
 
 def test_what_was_seen_and_lost_before_it_was_archived_is_told_by_the_last_look(
-    mortal: StackSettings, store_settings: StoreSettings, topic_name: str
+    mortal: StackSettings, lab: Lab
 ) -> None:
     """Planning saw ten records, the run was killed, and the log lost five: others lie there now."""
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
-    fill(kafka, {topic_name: plain})
-    config = connector_of_this_hour(kafka, store_settings, topic_name)
+    fill(kafka, {lab.topic: plain})
+    config = connector_of_this_hour(kafka, lab.store, lab.topic)
     with ClusterAdmin(kafka) as admin:
-        [seen] = admin.frontiers(topic_name, [0]).values()
+        [seen] = admin.frontiers(lab.topic, [0]).values()
         kill_broker(mortal)
-        cut_log(mortal, topic_name, KEPT)
+        cut_log(mortal, lab.topic, KEPT)
         start_broker(mortal)
     for count, end in ((0, KEPT), (3, KEPT + 3), (30, KEPT + 33)):
-        produce(kafka, topic_name, [Sent()] * count)
+        produce(kafka, lab.topic, [Sent()] * count)
         with ClusterAdmin(kafka) as admin:
-            [frontier] = admin.frontiers(topic_name, [0]).values()
+            [frontier] = admin.frontiers(lab.topic, [0]).values()
         assert frontier.high_watermark == end
         assert find_cut_off(config, seen, frontier) == make_span(KEPT, ARCHIVED)
     assert find_cut_off(config, frontier, frontier) == RangeSet()

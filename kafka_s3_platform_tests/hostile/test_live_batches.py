@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import xxhash
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.archiving import archived_apart
 from kafka_s3_platform_tests.hostile.containers import long
 from kafka_s3_platform_tests.kafka.wire import GZIP, LZ4, NO_PRODUCER, ZSTD, WireRecord, framed, produce_batch
@@ -67,8 +67,8 @@ def _lz4(pieces: list[bytes]) -> bytes:
 
 
 @pytest.fixture
-def topic(topic_name: str, create_topic: CreateTopic) -> str:
-    return create_topic(topic_name)
+def topic(lab: Lab) -> str:
+    return lab.create_topic()
 
 
 @pytest.fixture
@@ -98,17 +98,11 @@ def surrounded(kafka: KafkaSettings, topic: str, batch: bytes) -> None:
     ids=["zstd", "zstd that may fail", "gzip", "lz4", "records without a value"],
 )
 def test_a_bomb_is_unresolved_offsets_and_costs_little(
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    topic: str,
-    before: ConnectorConfig,
-    batch: Callable[[], bytes],
-    count: int,
-    tolerance: str,
+    lab: Lab, topic: str, before: ConnectorConfig, batch: Callable[[], bytes], count: int, tolerance: str
 ) -> None:
-    surrounded(kafka_settings, topic, batch())
+    surrounded(lab.kafka, topic, batch())
     errors = {"tolerance": tolerance}
-    config = connector(kafka_settings, store_settings, topic, records={"errors": errors})
+    config = connector(lab.kafka, lab.store, topic, records={"errors": errors})
     bomb = OffsetRange(3, 3 + count)
     found = archived_apart([before, config])
     # Each million offsets is a task of its own.
@@ -116,36 +110,32 @@ def test_a_bomb_is_unresolved_offsets_and_costs_little(
     assert f"{topic}-0 {OffsetRange(3, min(bomb.end_offset, 1_000_000))}" in found.failure
     assert "archive.read.max.batch.bytes" in found.failure
     assert found.megabytes < MEGABYTES, found
-    produce(kafka_settings, topic, [Sent(b"later")])
+    produce(lab.kafka, topic, [Sent(b"later")])
     tried(config)
     assert sum(s.record_count for s in snapshot(config).segments) == 7
 
 
-def test_what_is_too_large_is_archived_where_the_key_allows_it(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str
-) -> None:
-    surrounded(kafka_settings, topic, one_value(ZSTD, 140))
-    config = connector(kafka_settings, store_settings, topic)
+def test_what_is_too_large_is_archived_where_the_key_allows_it(lab: Lab, topic: str) -> None:
+    surrounded(lab.kafka, topic, one_value(ZSTD, 140))
+    config = connector(lab.kafka, lab.store, topic)
     assert "archive.read.max.batch.bytes" in str(tried(config).failure)
-    allowing = kafka_settings.model_copy(update={"batch_bytes": 2**30})
+    allowing = lab.kafka.model_copy(update={"batch_bytes": 2**30})
     report = tried(config.model_copy(update={"kafka": allowing}))
     assert (report.failure, report.record_count) == (None, 1)
     assert not snapshot(config).state.unresolved
 
 
-def test_a_batch_of_fifty_megabytes_is_archived(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, topic: str
-) -> None:
-    surrounded(kafka_settings, topic, one_value(ZSTD, 50))
-    config = connector(kafka_settings, store_settings, topic)
+def test_a_batch_of_fifty_megabytes_is_archived(lab: Lab, topic: str) -> None:
+    surrounded(lab.kafka, topic, one_value(ZSTD, 50))
+    config = connector(lab.kafka, lab.store, topic)
     tried(config).raise_failure()
     assert [len(v) for v in stored(config)["value"].to_pylist()] == [1, 1, 1, 50 * MEGABYTE, 1, 1, 1]
 
 
-def test_confluents_reader_passes_zstd_by_too(kafka_settings: KafkaSettings, topic: str) -> None:
+def test_confluents_reader_passes_zstd_by_too(lab: Lab, topic: str) -> None:
     """Of gzip and LZ4, librdkafka holds what they come to, whatever that is."""
-    surrounded(kafka_settings, topic, one_value(ZSTD, 240))
-    with ConfluentReader(kafka_settings, topic, skip_unreadable=True) as reader:
+    surrounded(lab.kafka, topic, one_value(ZSTD, 240))
+    with ConfluentReader(lab.kafka, topic, skip_unreadable=True) as reader:
         read = reader.read(0, OffsetRange(0, 7))
         assert sum(batch.num_rows for batch in read) == 6
         assert [(u.start_offset, u.end_offset) for u in read.end.unreadable] == [(3, 4)]

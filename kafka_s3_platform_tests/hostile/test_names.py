@@ -2,7 +2,6 @@
 
 import pytest
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
@@ -42,8 +41,8 @@ def test_groups_of_any_name_replace_their_own_offsets_only(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_predicate_holds_for_the_row_of_that_very_name(store_settings: StoreSettings, name: str) -> None:
-    index = TopicIndex(ConnectorIndex(store_settings, "_index", "c"), "t")
+def test_a_predicate_holds_for_the_row_of_that_very_name(lab: Lab, name: str) -> None:
+    index = TopicIndex(ConnectorIndex(lab.store, "_index", "c"), "t")
     key = name.replace("../", "..-")  # a key that leads out of its folder is damage
     rows = [CommittedOffset(group, 0, 5, "", None, "EMPTY", NOON) for group in (name, "other", name + "'")]
     index.open().commit(Change((*rows, segment(key), segment("other"))))

@@ -134,12 +134,12 @@ def test_such_an_object_is_refused_by_name_or_left_out_whole_and_named_by_a_deep
 
 
 @pytest.mark.parametrize("config", ["envelope.parquet"], indirect=True)
-def test_the_index_of_another_connector_is_none_of_this_one(config: ConnectorConfig, s3_client: Any) -> None:
+def test_the_index_of_another_connector_is_none_of_this_one(config: ConnectorConfig, lab: Lab) -> None:
     """A folder that was copied to another connector's."""
     topic, bucket = config.topics[0], config.store.bucket
-    for item in s3_client.list_objects_v2(Bucket=bucket, Prefix="_index/connector=c/")["Contents"]:
+    for item in lab.s3.list_objects_v2(Bucket=bucket, Prefix="_index/connector=c/")["Contents"]:
         copy = item["Key"].replace("connector=c/", "connector=d/")
-        s3_client.copy_object(Bucket=bucket, Key=copy, CopySource={"Bucket": bucket, "Key": item["Key"]})
+        lab.s3.copy_object(Bucket=bucket, Key=copy, CopySource={"Bucket": bucket, "Key": item["Key"]})
     copied = config.model_copy(update={"name": "d"})
     request = RestoreRequest(copied, topic, to_topic="t", restore_id="r", run_id="x")
     with pytest.raises(IndexDamagedError, match="connector=d is the index of connector c: its folder was copied"):
@@ -147,17 +147,17 @@ def test_the_index_of_another_connector_is_none_of_this_one(config: ConnectorCon
 
 
 @pytest.mark.parametrize("config", ["envelope.parquet", "envelope.avro", "envelope.json"], indirect=True)
-def test_of_objects_without_an_index_the_key_has_to_be_true(config: ConnectorConfig, s3_client: Any) -> None:
+def test_of_objects_without_an_index_the_key_has_to_be_true(config: ConnectorConfig, lab: Lab) -> None:
     topic, bucket = config.topics[0], config.store.bucket
     key = snapshot(config).segments[0].key
-    body = s3_client.get_object(Bucket=bucket, Key=key)["Body"].read()
-    for item in s3_client.list_objects_v2(Bucket=bucket, Prefix="topics/")["Contents"]:
-        s3_client.delete_object(Bucket=bucket, Key=item["Key"])
+    body = lab.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    for item in lab.s3.list_objects_v2(Bucket=bucket, Prefix="topics/")["Contents"]:
+        lab.s3.delete_object(Bucket=bucket, Key=item["Key"])
     source = config.model_copy(update={"topics": ()})
     for old, new in ((f"{topic}+0+", f"{topic}+1+"), ("+0000000000", "+0000000007"), (topic, f"{topic}-other")):
         copy = key.replace(old, new)
-        s3_client.put_object(Bucket=bucket, Key=copy, Body=body)
+        lab.s3.put_object(Bucket=bucket, Key=copy, Body=body)
         (group,) = group_objects(tuple(scan_objects(source)))
         with pytest.raises(IntegrityError, match=re.escape(copy)):
             list(ForeignStream(source, group))
-        s3_client.delete_object(Bucket=bucket, Key=copy)
+        lab.s3.delete_object(Bucket=bucket, Key=copy)

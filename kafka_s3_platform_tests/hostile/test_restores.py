@@ -27,7 +27,6 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
-from kafka_s3_platform_tests.restore.conftest import load as load  # noqa: PLC0414 (a fixture)
 from kafka_s3_platform_tests.restore.foreign import (
     BLOCK_GZIP,
     DEVIANT_CLASS,
@@ -194,10 +193,10 @@ def good_values(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("name", attacks_of(KINDS))
 def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_and_the_others_are_restored(
-    load: Load, lab: Lab, s3_client: Any, name: str
+    load: Load, lab: Lab, name: str
 ) -> None:
     kind, attack = KINDS[ATTACKS[name].format], ATTACKS[name]
-    [key] = filled(s3_client, lab.store.bucket, kind, {name: attack}).values()
+    [key] = filled(lab.s3, lab.store.bucket, kind, {name: attack}).values()
     config, failed = load(kind.file), f"{lab.topic}-failed"
     with pytest.raises(IntegrityError) as failure:
         restored(config, (), {TOPIC: failed})
@@ -210,11 +209,11 @@ def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_and_the_others_a
         assert attack.fault in told
 
 
-def test_sparks_workers_survive_them(load: Load, lab: Lab, s3_client: Any, spark: "SparkSession") -> None:
+def test_sparks_workers_survive_them(load: Load, lab: Lab, spark: "SparkSession") -> None:
     """Recursion, a container that is nearly endless, and much that comes of little."""
     kind = KINDS["avro"]
     attacks = {name: ATTACKS[name] for name in ("avro-deep", "avro-nested-schema", "avro-metadata", "avro-zstd")}
-    keys = filled(s3_client, lab.store.bucket, kind, attacks)
+    keys = filled(lab.s3, lab.store.bucket, kind, attacks)
     request = asked(load(kind.file), (), {TOPIC: lab.topic}, behavior_on_error="ignore")
     report = restore(request, SparkRunner(lambda: spark))
     assert values(lab.kafka, lab.topic) == good_values(len(attacks))
@@ -223,7 +222,7 @@ def test_sparks_workers_survive_them(load: Load, lab: Lab, s3_client: Any, spark
 
 
 @pytest.mark.parametrize("name", attacks_of(["block_gzip"]))
-def test_so_is_an_object_of_block_gzip_with_such_an_index(load: Load, lab: Lab, s3_client: Any, name: str) -> None:
+def test_so_is_an_object_of_block_gzip_with_such_an_index(load: Load, lab: Lab, name: str) -> None:
     lab.create_topic()
     lab.produce([Sent(b"%d" % n, None, NOON + n * HOUR) for n in range(3)])
     text = BLOCK_GZIP.replace("system-test", lab.topic)
@@ -231,11 +230,11 @@ def test_so_is_an_object_of_block_gzip_with_such_an_index(load: Load, lab: Lab, 
     source = load(
         f"{text.replace(DEVIANT_CLASS, SOURCE_CLASS)}format.class=BlockGzipFormat\narchive.key.layout=block_gzip\n"
     )
-    objects = s3_client.list_objects_v2(Bucket=source.store.bucket, Prefix="systest/")["Contents"]
+    objects = lab.s3.list_objects_v2(Bucket=source.store.bucket, Prefix="systest/")["Contents"]
     key = sorted(o["Key"] for o in objects if o["Key"].endswith(".gz"))[1]
     index, _, body = ATTACKS[name].build().partition(b"\n")
-    s3_client.put_object(Bucket=source.store.bucket, Key=f"{key.removesuffix('.gz')}.index.json", Body=index)
-    s3_client.put_object(Bucket=source.store.bucket, Key=key, Body=body or b"\x1f\x8b")
+    lab.s3.put_object(Bucket=source.store.bucket, Key=f"{key.removesuffix('.gz')}.index.json", Body=index)
+    lab.s3.put_object(Bucket=source.store.bucket, Key=key, Body=body or b"\x1f\x8b")
     with pytest.raises(IntegrityError, match=key.removesuffix(".gz")):
         restored(source, (), "{topic}-copy")
     report = restored(source, (), "{topic}-others", behavior_on_error="ignore")

@@ -15,7 +15,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Untold
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
@@ -25,145 +25,133 @@ from kafka_s3_platform_tests.store.http_proxy import running
 HOUR_MS = 3_600_000
 
 
-def test_a_topic_is_described_with_its_id_kafka_partitions_and_own_configs(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name, 3, retention_ms=-1)
-    with ClusterAdmin(kafka_settings) as admin:
-        found = admin.describe_topic(topic_name)
-        assert (found.topic, found.kafka_partitions) == (topic_name, (0, 1, 2))
+def test_a_topic_is_described_with_its_id_kafka_partitions_and_own_configs(lab: Lab) -> None:
+    lab.create_topic(3, retention_ms=-1)
+    with ClusterAdmin(lab.kafka) as admin:
+        found = admin.describe_topic(lab.topic)
+        assert (found.topic, found.kafka_partitions) == (lab.topic, (0, 1, 2))
         assert dict(found.configs) == {"retention.ms": "-1"}
-        assert found.topic_id == admin.describe_topic(topic_name).topic_id != ""
-        assert admin.topic_configs(topic_name)["message.timestamp.type"] == "CreateTime"
+        assert found.topic_id == admin.describe_topic(lab.topic).topic_id != ""
+        assert admin.topic_configs(lab.topic)["message.timestamp.type"] == "CreateTime"
         assert found.replication_factor == 1
         assert found.operations is not None
         assert {"READ", "WRITE", "DESCRIBE"} <= found.operations
 
 
-def test_a_cluster_is_described_with_its_brokers_and_rights(kafka_settings: KafkaSettings) -> None:
-    with ClusterAdmin(kafka_settings) as admin:
+def test_a_cluster_is_described_with_its_brokers_and_rights(lab: Lab) -> None:
+    with ClusterAdmin(lab.kafka) as admin:
         found = admin.describe_cluster()
     assert (found.broker_count, found.cluster_id != "") == (1, True)
     assert found.operations is not None
     assert "CREATE" in found.operations
 
 
-def test_a_closed_client_has_ended_whoever_still_holds_it(kafka_settings: KafkaSettings) -> None:
-    with ClusterAdmin(kafka_settings) as admin:
+def test_a_closed_client_has_ended_whoever_still_holds_it(lab: Lab) -> None:
+    with ClusterAdmin(lab.kafka) as admin:
         admin.topics()
     with pytest.raises(RuntimeError, match="closed"):
         admin.topics()
 
 
-def test_the_acls_of_a_cluster_that_keeps_none_are_unknown(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    with ClusterAdmin(kafka_settings) as admin:
-        assert admin.topic_acls(topic_name) is None
-        assert admin.describe_topic(topic_name).generation.acls is None
-        with pytest.raises(PermanentError, match=f"giving topic {topic_name} an ACL for User:a"):
-            admin.create_topic_acls(topic_name, [TopicAcl("User:a", "*", "READ", "ALLOW")])
+def test_the_acls_of_a_cluster_that_keeps_none_are_unknown(lab: Lab) -> None:
+    lab.create_topic()
+    with ClusterAdmin(lab.kafka) as admin:
+        assert admin.topic_acls(lab.topic) is None
+        assert admin.describe_topic(lab.topic).generation.acls is None
+        with pytest.raises(PermanentError, match=f"giving topic {lab.topic} an ACL for User:a"):
+            admin.create_topic_acls(lab.topic, [TopicAcl("User:a", "*", "READ", "ALLOW")])
 
 
-def test_a_topic_can_be_created_once(kafka_settings: KafkaSettings, topic_name: str) -> None:
-    with ClusterAdmin(kafka_settings) as admin:
-        assert not admin.topic_exists(topic_name)
-        admin.create_topic(topic_name, 2, configs={"cleanup.policy": "compact"})
-        assert admin.topic_exists(topic_name)
-        assert admin.describe_topic(topic_name).configs["cleanup.policy"] == "compact"
-        with pytest.raises(PermanentError, match=f"creating topic {topic_name}.*already exists"):
-            admin.create_topic(topic_name, 2)
+def test_a_topic_can_be_created_once(lab: Lab) -> None:
+    with ClusterAdmin(lab.kafka) as admin:
+        assert not admin.topic_exists(lab.topic)
+        admin.create_topic(lab.topic, 2, configs={"cleanup.policy": "compact"})
+        assert admin.topic_exists(lab.topic)
+        assert admin.describe_topic(lab.topic).configs["cleanup.policy"] == "compact"
+        with pytest.raises(PermanentError, match=f"creating topic {lab.topic}.*already exists"):
+            admin.create_topic(lab.topic, 2)
 
 
-def test_a_new_topic_is_usable_when_its_leaders_answer_what_can_be(
-    kafka_settings: KafkaSettings, topic_name: str
-) -> None:
+def test_a_new_topic_is_usable_when_its_leaders_answer_what_can_be(lab: Lab) -> None:
     left = iter([NOTHING] * 4)
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         with answering(lambda _, __, ___, true: next(left, true)):
-            admin.create_topic(topic_name, 2)
+            admin.create_topic(lab.topic, 2)
         assert next(left, None) is None
     with (
-        ClusterAdmin(kafka_settings, 3.0) as admin,
+        ClusterAdmin(lab.kafka, 3.0) as admin,
         answering(nothing),
         pytest.raises(BrokerUnavailableError, match="not every kafka partition has a leader that answers"),
     ):
-        admin.create_topic(f"{topic_name}-2", 2)
+        admin.create_topic(f"{lab.topic}-2", 2)
 
 
-def test_all_topics_are_listed(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str) -> None:
-    create_topic(topic_name)
-    with ClusterAdmin(kafka_settings) as admin:
-        assert topic_name in admin.topics()
+def test_all_topics_are_listed(lab: Lab) -> None:
+    lab.create_topic()
+    with ClusterAdmin(lab.kafka) as admin:
+        assert lab.topic in admin.topics()
     nowhere = ClusterAdmin(KafkaSettings(bootstrap_servers="127.0.0.1:31699"), 1.0)
     with nowhere, pytest.raises(BrokerUnavailableError, match="listing topics"):
         nowhere.topics()
 
 
-def test_a_missing_topic_or_kafka_partition_is_named(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    with ClusterAdmin(kafka_settings) as admin:
+def test_a_missing_topic_or_kafka_partition_is_named(lab: Lab) -> None:
+    lab.create_topic()
+    with ClusterAdmin(lab.kafka) as admin:
         with pytest.raises(MissingTopicError, match="no-such-topic"):
             admin.describe_topic("no-such-topic")
         with pytest.raises(MissingTopicError, match="no-such-topic"):
             admin.frontiers("no-such-topic", [0])
-        with pytest.raises(MissingTopicError, match=f"{topic_name}, kafka partition 7"):
-            admin.frontiers(topic_name, [0, 7])
-        with pytest.raises(MissingTopicError, match=rf"create the topic\. Did you mean {topic_name}\?"):
-            admin.describe_topic(f"{topic_name}s")
+        with pytest.raises(MissingTopicError, match=f"{lab.topic}, kafka partition 7"):
+            admin.frontiers(lab.topic, [0, 7])
+        with pytest.raises(MissingTopicError, match=rf"create the topic\. Did you mean {lab.topic}\?"):
+            admin.describe_topic(f"{lab.topic}s")
 
 
-def test_leaders_are_known_before_offsets_are_asked_for(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_leaders_are_known_before_offsets_are_asked_for(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     """librdkafka would look for them in the thread that asks, which is unsafe while another answer arrives."""
-    create_topic(topic_name, 2)
-    other = create_topic(f"{topic_name}-2")
-    talkative = kafka_settings.model_copy(update={"common": {**kafka_settings.common, "debug": SecretStr("metadata")}})
+    lab.create_topic(2)
+    other = lab.create(f"{lab.topic}-2")
+    talkative = lab.kafka.model_copy(update={"common": {**lab.kafka.common, "debug": SecretStr("metadata")}})
     # the package's logger too: a command that ran in this process before has set its level
     with caplog.at_level("DEBUG"), caplog.at_level("DEBUG", "kafka_s3_platform"):
         with ClusterAdmin(talkative) as admin:
-            admin.frontiers(topic_name, [0, 1])
+            admin.frontiers(lab.topic, [0, 1])
         with ClusterAdmin(talkative) as admin:
-            admin.offsets_for_times(topic_name, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).all_or_raise()
+            admin.offsets_for_times(lab.topic, [0, 1], range(0, 100 * HOUR_MS, HOUR_MS)).all_or_raise()
         with ClusterAdmin(talkative) as admin:
-            admin.newest_records({topic_name: [0, 1], other: [0]})
+            admin.newest_records({lab.topic: [0, 1], other: [0]})
         with ClusterAdmin(talkative) as admin:
-            admin.frontiers_of({topic_name: [0, 1], other: [0]})
+            admin.frontiers_of({lab.topic: [0, 1], other: [0]})
     said = [record.getMessage() for record in caplog.records]
     assert any("describe topics" in line for line in said)
     assert not [line for line in said if "query partition leaders" in line]
 
 
 def test_a_kafka_partition_without_a_leader_says_so_and_leaves_the_others_their_answers(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_topic(topic_name, 2)
+    lab.create_topic(2)
     describe_topics = AdminClient.describe_topics
 
     def without_leader(client: AdminClient, *args: Any, **more: Any) -> Any:
         found = describe_topics(client, *args, **more)
-        found[topic_name].result(30).partitions[1].leader = None
+        found[lab.topic].result(30).partitions[1].leader = None
         return found
 
     monkeypatch.setattr(AdminClient, "describe_topics", without_leader)
-    with ClusterAdmin(kafka_settings) as admin:
-        looked = admin.try_frontiers(topic_name, [0, 1])
-        told = admin.offsets_for_times(topic_name, [0, 1], [0])
+    with ClusterAdmin(lab.kafka) as admin:
+        looked = admin.try_frontiers(lab.topic, [0, 1])
+        told = admin.offsets_for_times(lab.topic, [0, 1], [0])
     for answers in (looked, told):
         assert set(answers.results) == {0}
         assert isinstance(answers.failures[1], BrokerUnavailableError)
         assert "kafka partition 1 has no leader" in str(answers.failures[1])
 
 
-def test_leaders_that_were_just_seen_are_not_asked_for_again(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaders_that_were_just_seen_are_not_asked_for_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planning may ask for each kafka partition alone, and every answer names all leaders of the topic."""
-    create_topic(topic_name, 3)
+    lab.create_topic(3)
     asked: list[str] = []
     describe_topics = AdminClient.describe_topics
 
@@ -172,27 +160,25 @@ def test_leaders_that_were_just_seen_are_not_asked_for_again(
         return describe_topics(client, topics, **more)
 
     monkeypatch.setattr(AdminClient, "describe_topics", counted)
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         for kafka_partition in range(3):
-            admin.offsets_for_times(topic_name, [kafka_partition], [0, HOUR_MS]).all_or_raise()
-        assert asked == [topic_name]
+            admin.offsets_for_times(lab.topic, [kafka_partition], [0, HOUR_MS]).all_or_raise()
+        assert asked == [lab.topic]
         with pytest.raises(MissingTopicError, match="kafka partition 3"):
-            admin.frontiers(topic_name, [3])
-        assert asked == [topic_name] * 2
+            admin.frontiers(lab.topic, [3])
+        assert asked == [lab.topic] * 2
 
 
-def test_a_topic_that_is_deleted_after_its_leaders_were_seen_is_told_and_found_again_when_it_is_back(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    with ClusterAdmin(kafka_settings) as admin:
-        admin.frontiers(topic_name, [0])
-        admin.ask(lambda client, timeout: client.delete_topics([topic_name], request_timeout=timeout)[topic_name], "")
-        until(lambda: not admin.topic_exists(topic_name))
-        with pytest.raises(MissingTopicError, match=topic_name):
-            admin.frontiers(topic_name, [0])
-        admin.create_topic(topic_name, 2)
-        assert admin.frontiers(topic_name, [0, 1]).keys() == {0, 1}
+def test_a_topic_that_is_deleted_after_its_leaders_were_seen_is_told_and_found_again_when_it_is_back(lab: Lab) -> None:
+    lab.create_topic()
+    with ClusterAdmin(lab.kafka) as admin:
+        admin.frontiers(lab.topic, [0])
+        admin.ask(lambda client, timeout: client.delete_topics([lab.topic], request_timeout=timeout)[lab.topic], "")
+        until(lambda: not admin.topic_exists(lab.topic))
+        with pytest.raises(MissingTopicError, match=lab.topic):
+            admin.frontiers(lab.topic, [0])
+        admin.create_topic(lab.topic, 2)
+        assert admin.frontiers(lab.topic, [0, 1]).keys() == {0, 1}
 
 
 def test_an_unreachable_broker_is_named_with_the_reason() -> None:
@@ -218,9 +204,9 @@ def test_a_port_that_answers_by_another_protocol_is_told_from_a_broker_that_is_d
 
 
 def test_a_cluster_that_has_answered_is_waited_for_and_one_that_never_did_is_soon_given_up(
-    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lying_broker(kafka_settings.bootstrap_servers, KafkaLies("none")) as broker:
+    with lying_broker(lab.kafka.bootstrap_servers, KafkaLies("none")) as broker:
         gone = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
         with ClusterAdmin(gone, begins=True) as admin:
             admin.describe_cluster()
@@ -249,16 +235,14 @@ def test_an_unknown_client_property_is_named_and_its_value_is_not() -> None:
     assert "hidden" not in str(raised.value)
 
 
-def test_a_frontier_tells_log_start_last_stable_offset_and_high_watermark_apart(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name, 2)
-    produce(kafka_settings, topic_name, [b"a"] * 5)
-    delete_records(kafka_settings, topic_name, 2)
-    transaction = open_transaction(kafka_settings, topic_name, [b"t"] * 3)
+def test_a_frontier_tells_log_start_last_stable_offset_and_high_watermark_apart(lab: Lab) -> None:
+    lab.create_topic(2)
+    produce(lab.kafka, lab.topic, [b"a"] * 5)
+    delete_records(lab.kafka, lab.topic, 2)
+    transaction = open_transaction(lab.kafka, lab.topic, [b"t"] * 3)
     before = datetime.now(timezone.utc)
-    with ClusterAdmin(kafka_settings) as admin:
-        found = admin.frontiers(topic_name, (0, 1))
+    with ClusterAdmin(lab.kafka) as admin:
+        found = admin.frontiers(lab.topic, (0, 1))
     assert (found[0].log_start_offset, found[0].last_stable_offset, found[0].high_watermark) == (2, 5, 8)
     assert (found[1].log_start_offset, found[1].last_stable_offset, found[1].high_watermark) == (0, 0, 0)
     assert found[0].leader_epoch is not None
@@ -266,18 +250,16 @@ def test_a_frontier_tells_log_start_last_stable_offset_and_high_watermark_apart(
     transaction.abort_transaction(30)
 
 
-def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name, 2)
+def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(lab: Lab) -> None:
+    lab.create_topic(2)
     hours = {0: [10, 10, 12, 11, 5000], 1: [10]}
     for kafka_partition, each in hours.items():
         for hour in each:
             record = WireRecord(hour * HOUR_MS)
-            produce_raw(kafka_settings.bootstrap_servers, topic_name, kafka_partition, [record])
+            produce_raw(lab.kafka.bootstrap_servers, lab.topic, kafka_partition, [record])
     asked = [hour * HOUR_MS for hour in range(6000)]
-    with ClusterAdmin(kafka_settings) as admin:
-        found = admin.offsets_for_times(topic_name, (0, 1), asked).all_or_raise()
+    with ClusterAdmin(lab.kafka) as admin:
+        found = admin.offsets_for_times(lab.topic, (0, 1), asked).all_or_raise()
     for kafka_partition, each in hours.items():
         assert sorted(found[kafka_partition]) == asked
         for hour in range(6000):
@@ -285,59 +267,51 @@ def test_offsets_for_times_are_those_of_the_first_record_at_or_after_each(
             assert found[kafka_partition][hour * HOUR_MS] == expected
 
 
-def test_whether_a_record_of_an_open_transaction_is_at_a_time_is_not_known_yet(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    transaction = open_transaction(kafka_settings, topic_name, [b"t"])
-    with ClusterAdmin(kafka_settings) as admin:
-        assert admin.offsets_for_times(topic_name, [0], [0, 2**50]).all_or_raise() == {
+def test_whether_a_record_of_an_open_transaction_is_at_a_time_is_not_known_yet(lab: Lab) -> None:
+    lab.create_topic()
+    transaction = open_transaction(lab.kafka, lab.topic, [b"t"])
+    with ClusterAdmin(lab.kafka) as admin:
+        assert admin.offsets_for_times(lab.topic, [0], [0, 2**50]).all_or_raise() == {
             0: {0: Untold.UNTOLD, 2**50: None}
         }
         transaction.commit_transaction(30)
-        until(lambda: admin.offsets_for_times(topic_name, [0], [0]).all_or_raise() == {0: {0: 0}})
-        assert admin.offsets_for_times(topic_name, [0], []).all_or_raise() == {0: {}}
+        until(lambda: admin.offsets_for_times(lab.topic, [0], [0]).all_or_raise() == {0: {0: 0}})
+        assert admin.offsets_for_times(lab.topic, [0], []).all_or_raise() == {0: {}}
         with pytest.raises(ValueError, match="below 0"):
-            admin.offsets_for_times(topic_name, [0], [-1])
+            admin.offsets_for_times(lab.topic, [0], [-1])
 
 
 @pytest.mark.parametrize("question", ["earliest", "latest", "stable"])
 @pytest.mark.parametrize("told", [NOTHING, -1, -2])
-def test_a_negative_offset_is_no_bound_of_a_log(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, question: str, told: int
-) -> None:
-    create_topic(topic_name, 2)
+def test_a_negative_offset_is_no_bound_of_a_log(lab: Lab, question: str, told: int) -> None:
+    lab.create_topic(2)
     one = answering(lambda _, p, asked, true: told if (p, asked) == (1, question) else true)
-    with ClusterAdmin(kafka_settings) as admin, one:
-        with pytest.raises(BrokerUnavailableError, match=f"{topic_name}, kafka partition 1.*answered {told} as"):
-            admin.frontiers(topic_name, (0, 1))
-        seen = admin.try_frontiers(topic_name, (0, 1))
+    with ClusterAdmin(lab.kafka) as admin, one:
+        with pytest.raises(BrokerUnavailableError, match=f"{lab.topic}, kafka partition 1.*answered {told} as"):
+            admin.frontiers(lab.topic, (0, 1))
+        seen = admin.try_frontiers(lab.topic, (0, 1))
     assert (list(seen.results), list(seen.failures)) == ([0], [1])
 
 
-def test_no_log_ends_before_it_starts(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    with ClusterAdmin(kafka_settings) as admin:
+def test_no_log_ends_before_it_starts(lab: Lab) -> None:
+    lab.create_topic()
+    with ClusterAdmin(lab.kafka) as admin:
         for latest in (9, 4):
             starts_at_five = {"earliest": 5, "latest": latest, "stable": 4}
             with (
                 answering(lambda *asked: starts_at_five[asked[2]]),  # noqa: B023 - used at once
                 pytest.raises(BrokerUnavailableError, match=r"log starts at offset 5 and .* 4, which cannot be"),
             ):
-                admin.frontiers(topic_name, [0])
+                admin.frontiers(lab.topic, [0])
         # one answer that is too low is contradicted by the other
         too_low = {"earliest": 5, "latest": 4, "stable": 9}
         with answering(lambda *asked: too_low[asked[2]]):
-            assert admin.frontiers(topic_name, [0])[0].high_watermark == 9
+            assert admin.frontiers(lab.topic, [0])[0].high_watermark == 9
 
 
-def test_an_answer_that_is_right_a_moment_later_is_waited_for(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name, 3)
-    produce(kafka_settings, topic_name, [b"v"] * 2, 1)
+def test_an_answer_that_is_right_a_moment_later_is_waited_for(lab: Lab) -> None:
+    lab.create_topic(3)
+    produce(lab.kafka, lab.topic, [b"v"] * 2, 1)
     left = {(1, "latest"): 3, (2, "earliest"): 1, (1, 0): 2}
 
     def goes_down(_: str, kafka_partition: int, question: str | int, true: int) -> int:
@@ -345,11 +319,11 @@ def test_an_answer_that_is_right_a_moment_later_is_waited_for(
         left[place] = left.get(place, 0) - 1
         return NOTHING if left[place] >= 0 else true
 
-    with ClusterAdmin(kafka_settings) as admin, answering(goes_down, 30.0) as lies:
-        found = admin.frontiers(topic_name, range(3))
+    with ClusterAdmin(lab.kafka) as admin, answering(goes_down, 30.0) as lies:
+        found = admin.frontiers(lab.topic, range(3))
         assert {p: f.high_watermark for p, f in found.items()} == {0: 0, 1: 2, 2: 0}
         assert len({f.observed_at for f in found.values()}) == 1
-        assert admin.offsets_for_times(topic_name, range(3), [0]).all_or_raise() == {
+        assert admin.offsets_for_times(lab.topic, range(3), [0]).all_or_raise() == {
             0: {0: None},
             1: {0: 0},
             2: {0: None},
@@ -357,95 +331,83 @@ def test_an_answer_that_is_right_a_moment_later_is_waited_for(
     assert sum(p == 0 for _, p, _ in lies.asked) == 5
 
 
-def test_no_record_so_late_is_not_believed_where_a_later_one_was_there(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
+def test_no_record_so_late_is_not_believed_where_a_later_one_was_there(lab: Lab) -> None:
     """A broker looks into the first segment that ever had one: here the first, whose only late record is deleted."""
-    create_topic(topic_name, 2, segment_bytes=1_048_576)
+    lab.create_topic(2, segment_bytes=1_048_576)
     for hour, size in ((100, 1), (1, 700_000), (2, 700_000), (3, 700_000)):
-        produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(hour * HOUR_MS, value=b"v" * size)])
-    delete_records(kafka_settings, topic_name, 1)
+        produce_raw(lab.kafka.bootstrap_servers, lab.topic, 0, [WireRecord(hour * HOUR_MS, value=b"v" * size)])
+    delete_records(lab.kafka, lab.topic, 1)
     asked = [hour * HOUR_MS for hour in (1, 2, 3, 100, 101)]
-    with ClusterAdmin(kafka_settings) as admin:
-        found = admin.offsets_for_times(topic_name, (0, 1), asked).all_or_raise()
+    with ClusterAdmin(lab.kafka) as admin:
+        found = admin.offsets_for_times(lab.topic, (0, 1), asked).all_or_raise()
         assert set(found[1].values()) == {None}
         assert [found[0][t] for t in asked] == [1, Untold.UNTOLD, Untold.UNTOLD, Untold.UNTOLD, None]
-        produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(101 * HOUR_MS)])
-        assert admin.offsets_for_times(topic_name, [0], asked).all_or_raise()[0][101 * HOUR_MS] == 4
+        produce_raw(lab.kafka.bootstrap_servers, lab.topic, 0, [WireRecord(101 * HOUR_MS)])
+        assert admin.offsets_for_times(lab.topic, [0], asked).all_or_raise()[0][101 * HOUR_MS] == 4
 
 
-def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(HOUR_MS)])
+def test_a_record_that_comes_while_the_newest_is_asked_for_is_no_doubt(lab: Lab) -> None:
+    lab.create_topic()
+    produce_raw(lab.kafka.bootstrap_servers, lab.topic, 0, [WireRecord(HOUR_MS)])
     late = [5 * HOUR_MS]
 
     def comes_then(_: str, __: int, question: str | int, true: int) -> int:
         if question == 5 * HOUR_MS and late:
-            produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(late.pop())])
+            produce_raw(lab.kafka.bootstrap_servers, lab.topic, 0, [WireRecord(late.pop())])
         return true
 
-    with ClusterAdmin(kafka_settings) as admin, answering(comes_then):
-        assert admin.offsets_for_times(topic_name, [0], [5 * HOUR_MS]).all_or_raise() == {0: {5 * HOUR_MS: 1}}
+    with ClusterAdmin(lab.kafka) as admin, answering(comes_then):
+        assert admin.offsets_for_times(lab.topic, [0], [5 * HOUR_MS]).all_or_raise() == {0: {5 * HOUR_MS: 1}}
 
 
-def test_only_minus_one_says_that_there_is_no_record_so_late(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [b"v"])
-    with ClusterAdmin(kafka_settings) as admin:
+def test_only_minus_one_says_that_there_is_no_record_so_late(lab: Lab) -> None:
+    lab.create_topic()
+    produce(lab.kafka, lab.topic, [b"v"])
+    with ClusterAdmin(lab.kafka) as admin:
         with answering(lambda *_: -1):
-            assert admin.offsets_for_times(topic_name, [0], [5]).all_or_raise() == {0: {5: None}}
+            assert admin.offsets_for_times(lab.topic, [0], [5]).all_or_raise() == {0: {5: None}}
         with (
             answering(nothing),
             pytest.raises(
-                BrokerUnavailableError, match=f"timestamp 5 ms in topic {topic_name}, kafka partition 0.*-1001"
+                BrokerUnavailableError, match=f"timestamp 5 ms in topic {lab.topic}, kafka partition 0.*-1001"
             ),
         ):
-            admin.offsets_for_times(topic_name, [0], [5]).all_or_raise()
+            admin.offsets_for_times(lab.topic, [0], [5]).all_or_raise()
 
 
-def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name, 2)
-    with ClusterAdmin(kafka_settings) as admin:
-        seen = admin.try_frontiers(topic_name, (1, 7, 0))
+def test_looking_tolerates_single_kafka_partitions_and_no_missing_topic(lab: Lab) -> None:
+    lab.create_topic(2)
+    with ClusterAdmin(lab.kafka) as admin:
+        seen = admin.try_frontiers(lab.topic, (1, 7, 0))
         assert set(seen.results) == {0, 1}
         assert isinstance(seen.failures[7], MissingTopicError)
-        assert admin.try_frontiers(topic_name, ()).results == {}
+        assert admin.try_frontiers(lab.topic, ()).results == {}
         with pytest.raises(MissingTopicError, match="no-such-topic"):
             admin.try_frontiers("no-such-topic", [0])
 
 
-def test_the_last_stable_offset_is_asked_for_after_the_high_watermark(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
+def test_the_last_stable_offset_is_asked_for_after_the_high_watermark(lab: Lab) -> None:
     """Records that come between the two questions must not look like an open transaction."""
-    create_topic(topic_name)
+    lab.create_topic()
 
     def writes(topic: str, _: int, question: str | int, true: int) -> int:
         if question == "latest":
-            produce(kafka_settings, topic, [b"v"])
+            produce(lab.kafka, topic, [b"v"])
         return true
 
-    with ClusterAdmin(kafka_settings) as admin, answering(writes):
+    with ClusterAdmin(lab.kafka) as admin, answering(writes):
         for _ in range(3):
-            found = admin.frontiers(topic_name, [0])[0]
+            found = admin.frontiers(lab.topic, [0])[0]
             assert found.last_stable_offset == found.high_watermark
 
 
-def test_the_newest_record_is_one_that_is_there(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name, 2)
+def test_the_newest_record_is_one_that_is_there(lab: Lab) -> None:
+    lab.create_topic(2)
     times = [12, 10]
-    produce_raw(kafka_settings.bootstrap_servers, topic_name, 0, [WireRecord(h * HOUR_MS) for h in times])
-    with ClusterAdmin(kafka_settings) as admin:
-        told = admin.newest_records({topic_name: (0, 1), "no-such-topic": (0,)})
+    produce_raw(lab.kafka.bootstrap_servers, lab.topic, 0, [WireRecord(h * HOUR_MS) for h in times])
+    with ClusterAdmin(lab.kafka) as admin:
+        told = admin.newest_records({lab.topic: (0, 1), "no-such-topic": (0,)})
         assert isinstance(told.failures["no-such-topic"], MissingTopicError)
-        assert told.results[topic_name].all_or_raise() == {0: (0, 12 * HOUR_MS)}
+        assert told.results[lab.topic].all_or_raise() == {0: (0, 12 * HOUR_MS)}
         with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"newest record of .*-1001"):
-            admin.newest_records({topic_name: (0, 1)}).all_or_raise()[topic_name].all_or_raise()
+            admin.newest_records({lab.topic: (0, 1)}).all_or_raise()[lab.topic].all_or_raise()

@@ -20,7 +20,7 @@ from kafka_s3_platform.kafka.dead_letters import (
     check_tolerance,
 )
 from kafka_s3_platform.model.connect import LETTER_HEADER, LETTER_REFUSED, LETTER_RETURNED, RecordFailure
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 
 CONVERTER = "JsonConverter"
@@ -58,11 +58,9 @@ def send(kafka: KafkaSettings, errors: ErrorSettings, failures: Sequence[RecordF
         letters.send(RECORDS, failures)
 
 
-def test_a_failed_record_arrives_as_it_was_with_connects_headers(
-    kafka_settings: KafkaSettings, errors: ErrorSettings
-) -> None:
-    send(kafka_settings, errors, [failure(15), failure(10, "ü at 1")])
-    first, second = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+def test_a_failed_record_arrives_as_it_was_with_connects_headers(lab: Lab, errors: ErrorSettings) -> None:
+    send(lab.kafka, errors, [failure(15), failure(10, "ü at 1")])
+    first, second = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     assert (first["key"], first["value"]) == (b"k", b"\xff\x00")
     assert first["timestamp"].timestamp() == 1_700_000_000.123
     assert {h["key"]: h["value"].decode() for h in first["headers"]} == {
@@ -82,98 +80,86 @@ def test_a_failed_record_arrives_as_it_was_with_connects_headers(
 
 
 def test_without_context_headers_a_letter_has_those_of_the_record_and_the_mark_of_a_letter(
-    kafka_settings: KafkaSettings, errors: ErrorSettings
+    lab: Lab, errors: ErrorSettings
 ) -> None:
-    send(kafka_settings, errors.model_copy(update={"dead_letter_headers": False}), [failure(12), failure(15)])
-    headers = records_of(kafka_settings, str(errors.dead_letter_topic)).column("headers").to_pylist()
+    send(lab.kafka, errors.model_copy(update={"dead_letter_headers": False}), [failure(12), failure(15)])
+    headers = records_of(lab.kafka, str(errors.dead_letter_topic)).column("headers").to_pylist()
     mark = {"key": LETTER_HEADER, "value": b"c"}
     assert headers == [[mark], [{"key": "h", "value": None}, mark]]
 
 
-def test_a_letter_that_comes_back_is_no_letter_for_ever(kafka_settings: KafkaSettings, errors: ErrorSettings) -> None:
+def test_a_letter_that_comes_back_is_no_letter_for_ever(lab: Lab, errors: ErrorSettings) -> None:
     """Two connectors, maybe of two installations, archive each other's dead letter topics."""
     topic = str(errors.dead_letter_topic)
     good = {"offset": 99, "headers": [{"key": LETTER_HEADER, "value": b"other"}] * 9}
     records = record_batch([{"offset": 0}, good])
     for _ in range(MAX_LETTERS):
-        with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+        with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
             assert not letters.send(records, [failure(0), failure(99)])
-        came = records_of(kafka_settings, topic).to_pylist()[-2]
+        came = records_of(lab.kafka, topic).to_pylist()[-2]
         records = record_batch([{"offset": 0, "headers": came["headers"]}, good])
-    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+    with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
         [refused] = letters.send(records, [failure(0), failure(99)])
     assert (refused.offset, refused.stage) == (0, LETTER_RETURNED)
     assert "dead letter of connector c 5 times" in refused.message
     assert "no JSON" in refused.message
-    assert records_of(kafka_settings, topic).num_rows == 2 * MAX_LETTERS + 1
+    assert records_of(lab.kafka, topic).num_rows == 2 * MAX_LETTERS + 1
 
 
-def test_a_header_that_the_record_has_already_is_not_replaced(
-    kafka_settings: KafkaSettings, errors: ErrorSettings
-) -> None:
+def test_a_header_that_the_record_has_already_is_not_replaced(lab: Lab, errors: ErrorSettings) -> None:
     told = [{"key": "__connect.errors.offset", "value": b"1"}]
-    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+    with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
         letters.send(record_batch([{"offset": 10, "headers": told}]), [failure(10)])
-    [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+    [record] = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     found = [h["value"] for h in record["headers"] if h["key"] == "__connect.errors.offset"]
     assert found == [b"1"]
 
 
-def test_a_record_that_failed_in_several_ways_is_one_letter(
-    kafka_settings: KafkaSettings, errors: ErrorSettings
-) -> None:
-    send(kafka_settings, errors, [failure(12, "first"), failure(12, "second")])
-    [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+def test_a_record_that_failed_in_several_ways_is_one_letter(lab: Lab, errors: ErrorSettings) -> None:
+    send(lab.kafka, errors, [failure(12, "first"), failure(12, "second")])
+    [record] = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     assert [h["value"] for h in record["headers"] if h["key"].endswith("exception.message")] == [b"first"]
 
 
 @pytest.mark.parametrize("timestamp", [-1, 0])
-def test_a_record_without_a_timestamp_gets_the_time_of_sending(
-    kafka_settings: KafkaSettings, errors: ErrorSettings, timestamp: int
-) -> None:
-    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+def test_a_record_without_a_timestamp_gets_the_time_of_sending(lab: Lab, errors: ErrorSettings, timestamp: int) -> None:
+    with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
         letters.send(record_batch([{"offset": 1, "timestamp": timestamp}]), [failure(1)])
-    [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+    [record] = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     assert record["timestamp"].year >= 2026
 
 
-def test_the_topic_is_created_once_with_one_kafka_partition(
-    kafka_settings: KafkaSettings, errors: ErrorSettings
-) -> None:
-    send(kafka_settings, errors, [failure(10)])
-    send(kafka_settings, errors, [failure(12)])
-    with ClusterAdmin(kafka_settings) as admin:
+def test_the_topic_is_created_once_with_one_kafka_partition(lab: Lab, errors: ErrorSettings) -> None:
+    send(lab.kafka, errors, [failure(10)])
+    send(lab.kafka, errors, [failure(12)])
+    with ClusterAdmin(lab.kafka) as admin:
         assert admin.describe_topic(str(errors.dead_letter_topic)).kafka_partitions == (0,)
-    assert records_of(kafka_settings, str(errors.dead_letter_topic)).num_rows == 2
+    assert records_of(lab.kafka, str(errors.dead_letter_topic)).num_rows == 2
 
 
-def test_without_a_failure_nothing_is_created(kafka_settings: KafkaSettings, errors: ErrorSettings) -> None:
-    send(kafka_settings, errors, [])
-    with ClusterAdmin(kafka_settings) as admin:
+def test_without_a_failure_nothing_is_created(lab: Lab, errors: ErrorSettings) -> None:
+    send(lab.kafka, errors, [])
+    with ClusterAdmin(lab.kafka) as admin:
         assert not admin.topic_exists(str(errors.dead_letter_topic))
 
 
-def test_more_replicas_than_brokers_are_refused_with_the_key(
-    kafka_settings: KafkaSettings, errors: ErrorSettings
-) -> None:
+def test_more_replicas_than_brokers_are_refused_with_the_key(lab: Lab, errors: ErrorSettings) -> None:
     three = errors.model_copy(update={"dead_letter_replication_factor": 3})
     with pytest.raises(
         ConfigError, match=r"c, topic flights.*errors\.deadletterqueue\.topic\.replication\.factor is 3"
     ):
-        send(kafka_settings, three, [failure(10)])
+        send(lab.kafka, three, [failure(10)])
 
 
 def large(offset: int) -> dict[str, object]:
     return {"offset": offset, "value": os.urandom(5000)}
 
 
-def test_a_letter_of_a_record_that_came_compressed_is_compressed(
-    kafka_settings: KafkaSettings, errors: ErrorSettings, create_topic: CreateTopic
-) -> None:
-    create_topic(str(errors.dead_letter_topic), max_message_bytes=2000)
-    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+def test_a_letter_of_a_record_that_came_compressed_is_compressed(lab: Lab, errors: ErrorSettings) -> None:
+    lab.create(str(errors.dead_letter_topic), max_message_bytes=2000)
+    with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
         assert not letters.send(record_batch([{"offset": 7, "value": b"v" * 500_000}]), [failure(7)])
-    [record] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+    [record] = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     assert len(record["value"]) == 500_000
 
 
@@ -188,21 +174,16 @@ def test_a_letter_of_a_record_that_came_compressed_is_compressed(
     ids=["too large", "too old to be taken", "too old to be kept", "compacted"],
 )
 def test_a_letter_that_the_topic_does_not_take_or_keep_is_told_and_keeps_no_other_back(
-    kafka_settings: KafkaSettings,
-    errors: ErrorSettings,
-    create_topic: CreateTopic,
-    configs: dict[str, Any],
-    refused: dict[str, object],
-    why: str,
+    lab: Lab, errors: ErrorSettings, configs: dict[str, Any], refused: dict[str, object], why: str
 ) -> None:
-    create_topic(str(errors.dead_letter_topic), **configs)
+    lab.create(str(errors.dead_letter_topic), **configs)
     now = round(time.time() * 1000)
     records = record_batch([{"offset": 6, "timestamp": now}, refused, {"offset": 8, "timestamp": now}])
-    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+    with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
         told = letters.send(records, [failure(6), failure(7), failure(8)])
         assert not letters.send(record_batch([{"offset": 9, "timestamp": now}]), [])
     [first, *more] = told
-    arrived = records_of(kafka_settings, str(errors.dead_letter_topic)).num_rows
+    arrived = records_of(lab.kafka, str(errors.dead_letter_topic)).num_rows
     assert arrived + len(told) == 3
     if more:
         assert configs == {"cleanup_policy": "compact"}
@@ -213,12 +194,10 @@ def test_a_letter_that_the_topic_does_not_take_or_keep_is_told_and_keeps_no_othe
     assert "failed because no JSON" in first.message
 
 
-def test_a_topic_that_takes_none_of_many_letters_is_not_asked_for_each(
-    kafka_settings: KafkaSettings, errors: ErrorSettings, create_topic: CreateTopic
-) -> None:
-    create_topic(str(errors.dead_letter_topic), message_timestamp_before_max_ms=3_600_000)
+def test_a_topic_that_takes_none_of_many_letters_is_not_asked_for_each(lab: Lab, errors: ErrorSettings) -> None:
+    lab.create(str(errors.dead_letter_topic), message_timestamp_before_max_ms=3_600_000)
     records = record_batch([{"offset": n, "timestamp": 1_700_000_000_000} for n in range(1000)])
-    with DeadLetterQueue(kafka_settings, errors, "c", "flights") as letters:
+    with DeadLetterQueue(lab.kafka, errors, "c", "flights") as letters:
         told = letters.send(records, [failure(n) for n in range(1000)])
         assert letters._opened is not None  # noqa: SLF001
         assert letters._opened._refused_alone == MAX_REFUSED_ALONE  # noqa: SLF001
@@ -226,15 +205,15 @@ def test_a_topic_that_takes_none_of_many_letters_is_not_asked_for_each(
 
 
 def test_a_topic_that_is_created_keeps_letters_of_any_age_and_takes_them_with_their_headers(
-    kafka_settings: KafkaSettings, errors: ErrorSettings, create_topic: CreateTopic, topic_name: str
+    lab: Lab, errors: ErrorSettings
 ) -> None:
-    create_topic(topic_name, max_message_bytes=2_000_000)
-    with DeadLetterQueue(kafka_settings, errors, "c", topic_name) as letters:
+    lab.create_topic(max_message_bytes=2_000_000)
+    with DeadLetterQueue(lab.kafka, errors, "c", lab.topic) as letters:
         assert not letters.send(record_batch([{"offset": 1, "value": b"v" * 1_999_900}]), [failure(1, "x" * 700_000)])
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         configs = admin.topic_configs(str(errors.dead_letter_topic))
     assert (configs["retention.ms"], configs["retention.bytes"], configs["cleanup.policy"]) == ("-1", "-1", "delete")
-    [letter] = records_of(kafka_settings, str(errors.dead_letter_topic)).to_pylist()
+    [letter] = records_of(lab.kafka, str(errors.dead_letter_topic)).to_pylist()
     said = [h["value"] for h in letter["headers"] if h["key"] == "__connect.errors.exception.message"]
     assert said == [b"x" * 1000 + b"... (700,000 characters)"]
 

@@ -24,23 +24,23 @@ from kafka_s3_platform.kafka.groups import (
     read_group_state,
     refuse_active_group,
 )
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import committing, consuming, produce, until
 
 
 @pytest.fixture
-def topic(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str) -> str:
+def topic(lab: Lab) -> str:
     """Three kafka partitions with five records each."""
-    create_topic(topic_name, 3)
+    lab.create_topic(3)
     for kafka_partition in range(3):
-        produce(kafka_settings, topic_name, [b"v"] * 5, kafka_partition)
-    return topic_name
+        produce(lab.kafka, lab.topic, [b"v"] * 5, kafka_partition)
+    return lab.topic
 
 
-def test_what_a_group_committed_is_read_by_kafka_partition(kafka_settings: KafkaSettings, topic: str) -> None:
-    with consuming(kafka_settings, topic, f"g-{topic}") as consumer:
+def test_what_a_group_committed_is_read_by_kafka_partition(lab: Lab, topic: str) -> None:
+    with consuming(lab.kafka, topic, f"g-{topic}") as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 0, 3), TopicPartition(topic, 2, 5)], asynchronous=False)
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         assert read_committed_offsets(admin, f"g-{topic}", topic) == {0: 3, 2: 5}
         assert read_committed_offsets(admin, f"g-{topic}", "another") == {}
         assert read_committed_offsets(admin, f"absent-{topic}", topic) == {}
@@ -48,13 +48,13 @@ def test_what_a_group_committed_is_read_by_kafka_partition(kafka_settings: Kafka
 
 @pytest.mark.parametrize("before", [{}, {0: 3}, {0: 3, 1: 2}])
 def test_an_offset_that_a_transaction_is_about_to_commit_is_waited_for(
-    kafka_settings: KafkaSettings, topic: str, before: dict[int, int], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, topic: str, before: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken for nothing committed, records were archived a second time by whoever took over."""
     group = f"g-{topic}"
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         publish_offsets(admin, group, topic, before)
-        with committing(kafka_settings, group, [TopicPartition(topic, 1, 5)]) as producer:
+        with committing(lab.kafka, group, [TopicPartition(topic, 1, 5)]) as producer:
             with monkeypatch.context() as patch:
                 patch.setattr(groups, "STABLE_SECONDS", 0.5)
                 with pytest.raises(TransientError, match=f"consumer group {group}, {topic}-1.*UNSTABLE_OFFSET_COMMIT"):
@@ -66,26 +66,24 @@ def test_an_offset_that_a_transaction_is_about_to_commit_is_waited_for(
             ending.join()
 
 
-def test_a_transaction_of_another_topic_is_not_waited_for(
-    kafka_settings: KafkaSettings, topic: str, create_topic: CreateTopic
-) -> None:
-    group, other = f"g-{topic}", create_topic(f"other-{topic}")
-    with ClusterAdmin(kafka_settings) as admin:
+def test_a_transaction_of_another_topic_is_not_waited_for(lab: Lab, topic: str) -> None:
+    group, other = f"g-{topic}", lab.create(f"other-{topic}")
+    with ClusterAdmin(lab.kafka) as admin:
         publish_offsets(admin, group, topic, {0: 3})
         publish_offsets(admin, group, other, {0: 0})
-        with committing(kafka_settings, group, [TopicPartition(other, 0, 0)]) as producer:
+        with committing(lab.kafka, group, [TopicPartition(other, 0, 0)]) as producer:
             assert read_committed_offsets(admin, group, topic, range(3)) == {0: 3}
             producer.abort_transaction(30)
 
 
 @pytest.mark.parametrize("told", [-1, -2, -1002])
 def test_a_number_that_is_no_offset_is_not_taken_for_nothing_committed(
-    kafka_settings: KafkaSettings, topic: str, told: int, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, topic: str, told: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer: Future[ConsumerGroupTopicPartitions] = Future()
     answer.set_result(ConsumerGroupTopicPartitions("g", [TopicPartition(topic, 0, told)]))
     monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", lambda *_, **__: {"g": answer})
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         for ask in (read_committed_offsets, read_committed):
             with pytest.raises(
                 BrokerUnavailableError, match=f"{topic}-0: the broker answered {told} as what the group"
@@ -94,11 +92,11 @@ def test_a_number_that_is_no_offset_is_not_taken_for_nothing_committed(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_is_active_while_it_has_members(kafka_settings: KafkaSettings, topic: str, protocol: str) -> None:
+def test_a_group_is_active_while_it_has_members(lab: Lab, topic: str, protocol: str) -> None:
     group = f"g-{protocol}-{topic}"
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         assert not read_group_state(admin, group).is_active
-        with consuming(kafka_settings, topic, group, **{"group.protocol": protocol}) as consumer:
+        with consuming(lab.kafka, topic, group, **{"group.protocol": protocol}) as consumer:
             assert read_group_state(admin, group).is_active
             consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
             with pytest.raises(BusyError, match=f"taking over: consumer group {group} is STABLE.*stop"):
@@ -109,29 +107,25 @@ def test_a_group_is_active_while_it_has_members(kafka_settings: KafkaSettings, t
         assert read_committed_offsets(admin, group, topic) == {0: 1}
 
 
-def test_members_of_an_active_group_are_named(kafka_settings: KafkaSettings, topic: str) -> None:
-    with consuming(kafka_settings, topic, f"g-{topic}"), ClusterAdmin(kafka_settings) as admin:
+def test_members_of_an_active_group_are_named(lab: Lab, topic: str) -> None:
+    with consuming(lab.kafka, topic, f"g-{topic}"), ClusterAdmin(lab.kafka) as admin:
         [member] = read_group_state(admin, f"g-{topic}").members
         assert member.startswith("sink at /127.0.0.1")
 
 
-def test_published_offsets_are_those_of_a_group_that_nobody_consumes_with(
-    kafka_settings: KafkaSettings, topic: str
-) -> None:
-    with ClusterAdmin(kafka_settings) as admin:
+def test_published_offsets_are_those_of_a_group_that_nobody_consumes_with(lab: Lab, topic: str) -> None:
+    with ClusterAdmin(lab.kafka) as admin:
         publish_offsets(admin, f"g-{topic}", topic, {0: 3, 1: 5})
         publish_offsets(admin, f"g-{topic}", topic, {0: 4})
         publish_offsets(admin, f"g-{topic}", topic, {})
         assert read_committed_offsets(admin, f"g-{topic}", topic) == {0: 4, 1: 5}
 
 
-def test_an_offset_is_read_with_its_metadata_or_there_is_none(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
-    create_topic(topic_name)
-    with ClusterAdmin(kafka_settings) as admin, GroupOffset(kafka_settings, f"g-{topic_name}", topic_name, 0) as group:
+def test_an_offset_is_read_with_its_metadata_or_there_is_none(lab: Lab) -> None:
+    lab.create_topic()
+    with ClusterAdmin(lab.kafka) as admin, GroupOffset(lab.kafka, f"g-{lab.topic}", lab.topic, 0) as group:
         assert group.read() is None
-        publish_offsets(admin, f"g-{topic_name}", topic_name, {0: 7}, {0: "said"})
+        publish_offsets(admin, f"g-{lab.topic}", lab.topic, {0: 7}, {0: "said"})
         assert group.read() == Committed(7, "said")
 
 

@@ -12,7 +12,7 @@ from kafka_s3_platform.kafka import admin as admin_module
 from kafka_s3_platform.kafka import offset_admin
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Untold
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.counting import counting_broker
 from kafka_s3_platform_tests.kafka.topics import delete_records
@@ -26,12 +26,12 @@ NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
 
 
 @pytest.fixture
-def topics(kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str) -> list[str]:
+def topics(lab: Lab) -> list[str]:
     """Six topics with two kafka partitions. Topic n has records of hours 10 + n and 20 + n in the first of them."""
-    made = [create_topic(f"{topic_name}-{n}", 2, retention_ms=-1) for n in range(6)]
+    made = [lab.create(f"{lab.topic}-{n}", 2, retention_ms=-1) for n in range(6)]
     for n, topic in enumerate(made):
         for hour in (10 + n, 20 + n):
-            produce_raw(kafka_settings.bootstrap_servers, topic, 0, [WireRecord(hour * HOUR_MS)])
+            produce_raw(lab.kafka.bootstrap_servers, topic, 0, [WireRecord(hour * HOUR_MS)])
     return made
 
 
@@ -55,20 +55,20 @@ def count_of_topics(kafka: KafkaSettings, topics: list[str]) -> list[Counter[str
     ]
 
 
-def test_requests_do_not_grow_with_the_topics(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+def test_requests_do_not_grow_with_the_topics(lab: Lab, topics: list[str]) -> None:
     # Where no ACLs are told, a broker is asked whether the cluster keeps any: that is the second DescribeConfigs.
     expected = [{"DescribeConfigs": 2, "DescribeAcls": 1}, {"ListOffsets": 3}, {"ListOffsets": 1}]
     for some in (topics[:1], topics[:2], topics):
-        counts = count_of_topics(kafka_settings, some)
+        counts = count_of_topics(lab.kafka, some)
         # librdkafka asks for metadata by itself too, when it has connected
         assert all(0 < count.pop("Metadata") <= 4 for count in counts)
         assert counts == expected
 
 
-def test_searches_of_many_topics_take_their_steps_together(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+def test_searches_of_many_topics_take_their_steps_together(lab: Lab, topics: list[str]) -> None:
     def look_up(some: list[str]) -> Counter[str]:
         wanted = {topic: ((0, 1), [hour * HOUR_MS for hour in range(40)]) for topic in some}
-        return count_requests(kafka_settings, lambda admin: admin.offsets_for_times_of(wanted))
+        return count_requests(lab.kafka, lambda admin: admin.offsets_for_times_of(wanted))
 
     alone, together = look_up(topics[:1]), look_up(topics)
     # Records of other topics lie in other hours: their searches have more steps, or fewer.
@@ -76,10 +76,10 @@ def test_searches_of_many_topics_take_their_steps_together(kafka_settings: Kafka
     assert together["Metadata"] <= 3
 
 
-def test_many_topics_are_answered_what_each_is_answered_alone(kafka_settings: KafkaSettings, topics: list[str]) -> None:
-    delete_records(kafka_settings, topics[3], 1)
+def test_many_topics_are_answered_what_each_is_answered_alone(lab: Lab, topics: list[str]) -> None:
+    delete_records(lab.kafka, topics[3], 1)
     times = {topic: [hour * HOUR_MS for hour in range(n, 40)] for n, topic in enumerate(topics)}
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         described = admin.describe_topics(topics).all_or_raise()
         looked = admin.frontiers_of(dict.fromkeys(topics, (0, 1))).all_or_raise()
         found = admin.offsets_for_times_of({topic: ((0, 1), times[topic]) for topic in topics}).all_or_raise()
@@ -96,11 +96,11 @@ def test_many_topics_are_answered_what_each_is_answered_alone(kafka_settings: Ka
     assert found[topics[3]].results[0][3 * HOUR_MS] in (1, Untold.UNTOLD)
 
 
-def test_a_topic_that_fails_leaves_the_others(kafka_settings: KafkaSettings, topics: list[str]) -> None:
+def test_a_topic_that_fails_leaves_the_others(lab: Lab, topics: list[str]) -> None:
     good, bad = topics[0], topics[1]
     wanted = dict.fromkeys((good, bad, "no-such-topic"), (0, 1))
     half = answering(lambda topic, p, _, true: NOTHING if (topic, p) == (bad, 1) else true)
-    with ClusterAdmin(kafka_settings) as admin, half:
+    with ClusterAdmin(lab.kafka) as admin, half:
         described = admin.describe_topics(wanted)
         looked = admin.frontiers_of(wanted)
         told = admin.offsets_for_times_of({topic: (each, [HOUR_MS]) for topic, each in wanted.items()})
@@ -116,7 +116,7 @@ def test_a_topic_that_fails_leaves_the_others(kafka_settings: KafkaSettings, top
 
 
 def test_more_topics_than_fit_into_a_request_are_asked_about_in_parts(
-    kafka_settings: KafkaSettings, topics: list[str], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, topics: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (offset_admin, admin_module):
         monkeypatch.setattr(module, "TOPICS_AT_ONCE", 4)
@@ -124,7 +124,7 @@ def test_more_topics_than_fit_into_a_request_are_asked_about_in_parts(
     monkeypatch.setattr(offset_admin, "ANSWERS_IN_FLIGHT", 6)
     times = [hour * HOUR_MS for hour in range(40)]
     wanted = dict.fromkeys(topics, (0, 1))
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         assert admin.describe_topics(topics).all_or_raise().keys() == set(topics)
         assert [set(look.all_or_raise()) for look in admin.frontiers_of(wanted).all_or_raise().values()] == [
             {0, 1}
@@ -133,7 +133,7 @@ def test_more_topics_than_fit_into_a_request_are_asked_about_in_parts(
     for n, topic in enumerate(topics):
         offsets = told[topic].all_or_raise()[0]
         assert [offsets[hour * HOUR_MS] for hour in (10 + n, 11 + n, 20 + n, 21 + n)] == [0, 1, 1, None]
-    asked = count_requests(kafka_settings, lambda admin: admin.frontiers_of(wanted))
+    asked = count_requests(lab.kafka, lambda admin: admin.frontiers_of(wanted))
     assert asked["ListOffsets"] == 9
 
 

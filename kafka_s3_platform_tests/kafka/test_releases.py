@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.faults.broker import start_broker
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.own import request
@@ -41,16 +41,12 @@ def kafka_3(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_a_topic_of_kafka_3_is_archived_and_restored_as_it_was(
-    kafka_3: KafkaSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    compression: str,
-    caplog: pytest.LogCaptureFixture,
+    kafka_3: KafkaSettings, lab: Lab, compression: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ClusterAdmin(kafka_3) as admin:
-        admin.create_topic(topic_name, 2)
-    produce(kafka_3, topic_name, RECORDS, **{"compression.type": compression})
-    config = connector(kafka_3, store_settings, topic_name)
+        admin.create_topic(lab.topic, 2)
+    produce(kafka_3, lab.topic, RECORDS, **{"compression.type": compression})
+    config = connector(kafka_3, lab.store, lab.topic)
 
     with caplog.at_level("INFO"):
         archived(config)
@@ -58,8 +54,8 @@ def test_a_topic_of_kafka_3_is_archived_and_restored_as_it_was(
 
     assert not handed_over(caplog), "our own client read it"
     assert report.verified
-    assert verify_archive(config, topic_name, deep=True, runner=InProcessRunner()).ok
+    assert verify_archive(config, lab.topic, deep=True, runner=InProcessRunner()).ok
     for kafka_partition in range(2):
-        was, now = (records_of(kafka_3, topic, kafka_partition) for topic in (topic_name, target_of(config)))
+        was, now = (records_of(kafka_3, topic, kafka_partition) for topic in (lab.topic, target_of(config)))
         kept = ["key", "value", "headers", "timestamp"]
         assert now.select(kept).equals(was.select(kept))

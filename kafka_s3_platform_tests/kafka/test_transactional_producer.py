@@ -11,7 +11,7 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import Committed, GroupOffset
 from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.waits import Waiting
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, until
 
 TEN = record_batch([{"value": b"%d" % n} for n in range(10)])
@@ -19,13 +19,13 @@ AFTER_TEN = Committed(19, "so far")
 
 
 @pytest.fixture
-def topic(create_topic: CreateTopic, topic_name: str) -> str:
-    return create_topic(topic_name, 2)
+def topic(lab: Lab) -> str:
+    return lab.create_topic(2)
 
 
 @pytest.fixture
-def group(kafka_settings: KafkaSettings, topic: str) -> Iterator[GroupOffset]:
-    with GroupOffset(kafka_settings, f"g-{topic}", topic, 0) as opened:
+def group(lab: Lab, topic: str) -> Iterator[GroupOffset]:
+    with GroupOffset(lab.kafka, f"g-{topic}", topic, 0) as opened:
         yield opened
 
 
@@ -50,70 +50,62 @@ def is_open(kafka: KafkaSettings, topic: str) -> bool:
     return log.last_stable_offset < log.high_watermark
 
 
-def test_records_and_progress_are_committed_as_one(
-    kafka_settings: KafkaSettings, topic: str, group: GroupOffset
-) -> None:
+def test_records_and_progress_are_committed_as_one(lab: Lab, topic: str, group: GroupOffset) -> None:
     assert group.read() is None
-    with producing(kafka_settings, topic) as producer:
+    with producing(lab.kafka, topic) as producer:
         producer.send(TEN, 0)
         producer.send(TEN.slice(0, 3), 1)
         producer.flush()
         assert group.read() is None
-        assert is_open(kafka_settings, topic)
+        assert is_open(lab.kafka, topic)
         producer.commit(group, AFTER_TEN)
         assert group.read() == AFTER_TEN
-    assert values(kafka_settings, topic) == [b"%d" % n for n in range(10)]
-    assert values(kafka_settings, topic, 1) == [b"0", b"1", b"2"]
+    assert values(lab.kafka, topic) == [b"%d" % n for n in range(10)]
+    assert values(lab.kafka, topic, 1) == [b"0", b"1", b"2"]
 
 
-def test_progress_is_committed_without_records_too(
-    kafka_settings: KafkaSettings, topic: str, group: GroupOffset
-) -> None:
-    with producing(kafka_settings, topic) as producer:
+def test_progress_is_committed_without_records_too(lab: Lab, topic: str, group: GroupOffset) -> None:
+    with producing(lab.kafka, topic) as producer:
         producer.commit(group, Committed(0, "begun"))
         assert group.read() == Committed(0, "begun")
         producer.send(TEN, 0)
         producer.commit(group, AFTER_TEN)
     assert group.read() == AFTER_TEN
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         # the marker of the transaction's end is written after the commit has returned
         until(lambda: admin.frontiers(topic, [0])[0].high_watermark == 11)
 
 
 @pytest.mark.parametrize("delivered", [False, True])
-def test_what_is_not_committed_is_aborted_at_the_end(
-    kafka_settings: KafkaSettings, topic: str, group: GroupOffset, delivered: bool
-) -> None:
-    with producing(kafka_settings, topic) as producer:
+def test_what_is_not_committed_is_aborted_at_the_end(lab: Lab, topic: str, group: GroupOffset, delivered: bool) -> None:
+    with producing(lab.kafka, topic) as producer:
         producer.send(TEN, 0)
         producer.commit(group, AFTER_TEN)
         producer.send(TEN, 0)
         if delivered:
             producer.flush()
-    until(lambda: not is_open(kafka_settings, topic))
-    assert len(values(kafka_settings, topic)) == 10
+    until(lambda: not is_open(lab.kafka, topic))
+    assert len(values(lab.kafka, topic)) == 10
     assert group.read() == AFTER_TEN
 
 
-def test_a_producer_closed_before_its_first_record_is_acknowledged_leaves_nothing(
-    kafka_settings: KafkaSettings, topic: str
-) -> None:
+def test_a_producer_closed_before_its_first_record_is_acknowledged_leaves_nothing(lab: Lab, topic: str) -> None:
     for _ in range(5):
-        with producing(kafka_settings, topic) as producer:
+        with producing(lab.kafka, topic) as producer:
             producer.send(TEN, 0)
-    until(lambda: not is_open(kafka_settings, topic))
-    with producing(kafka_settings, topic):
-        assert values(kafka_settings, topic) == []
+    until(lambda: not is_open(lab.kafka, topic))
+    with producing(lab.kafka, topic):
+        assert values(lab.kafka, topic) == []
 
 
 @pytest.mark.parametrize("sends", [False, True])
 def test_a_later_producer_ends_the_transaction_of_an_older_one_which_is_told(
-    kafka_settings: KafkaSettings, topic: str, group: GroupOffset, sends: bool
+    lab: Lab, topic: str, group: GroupOffset, sends: bool
 ) -> None:
-    with producing(kafka_settings, topic) as older:
+    with producing(lab.kafka, topic) as older:
         older.send(TEN, 0)
         older.flush()
-        with producing(kafka_settings, topic) as newer:
+        with producing(lab.kafka, topic) as newer:
             assert group.read() is None
             newer.send(TEN.slice(0, 5), 0)
             newer.commit(group, Committed(9))
@@ -122,14 +114,12 @@ def test_a_later_producer_ends_the_transaction_of_an_older_one_which_is_told(
         with pytest.raises(SupersededError, match=f"as tx-{topic}"):
             older.commit(group, AFTER_TEN)
         assert not older.timed_out
-    assert values(kafka_settings, topic) == [b"0", b"1", b"2", b"3", b"4"]
+    assert values(lab.kafka, topic) == [b"0", b"1", b"2", b"3", b"4"]
     assert group.read() == Committed(9)
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
-def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(
-    kafka_settings: KafkaSettings, topic: str, times: int
-) -> None:
+def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(lab: Lab, topic: str, times: int) -> None:
     """librdkafka keeps some of what was queued just then, and would wait for it without end: seen once in ten times."""
     many = record_batch([{"value": b"%05d" % n * 20} for n in range(20_000)])
 
@@ -138,60 +128,56 @@ def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(
             producer.send(many, n % 2)
 
     for _ in range(times):
-        older = TransactionalReplayProducer(kafka_settings, topic, f"tx-{topic}")
+        older = TransactionalReplayProducer(lab.kafka, topic, f"tx-{topic}")
         older.begin()
         older.send(TEN, 0)
         older.flush()
-        with producing(kafka_settings, topic), pytest.raises(SupersededError):
+        with producing(lab.kafka, topic), pytest.raises(SupersededError):
             send(older)
         assert Waiting(older.close, []).ended_within(20)
-    assert values(kafka_settings, topic) == []
+    assert values(lab.kafka, topic) == []
 
 
-def test_a_producer_that_learns_at_its_end_that_it_is_fenced_can_be_closed(
-    kafka_settings: KafkaSettings, topic: str
-) -> None:
+def test_a_producer_that_learns_at_its_end_that_it_is_fenced_can_be_closed(lab: Lab, topic: str) -> None:
     """The client logs much while it fails. What it raises must not be mixed up with that: its error would be lost."""
-    talkative = kafka_settings.model_copy(update={"producer": {"debug": SecretStr("all")}})
+    talkative = lab.kafka.model_copy(update={"producer": {"debug": SecretStr("all")}})
     with producing(talkative, topic) as older:
         older.send(TEN, 0)
         older.flush()
-        with producing(kafka_settings, topic):
+        with producing(lab.kafka, topic):
             older.send(TEN, 0)
             older.close()
-    assert values(kafka_settings, topic) == []
+    assert values(lab.kafka, topic) == []
 
 
-def test_a_transaction_whose_time_is_up_is_not_committed_silently(
-    kafka_settings: KafkaSettings, topic: str, group: GroupOffset
-) -> None:
-    hasty = kafka_settings.model_copy(update={"producer": {"transaction.timeout.ms": SecretStr("1000")}})
+def test_a_transaction_whose_time_is_up_is_not_committed_silently(lab: Lab, topic: str, group: GroupOffset) -> None:
+    hasty = lab.kafka.model_copy(update={"producer": {"transaction.timeout.ms": SecretStr("1000")}})
     with producing(hasty, topic) as producer:
         producer.send(TEN, 0)
         producer.flush()
-        until(lambda: not is_open(kafka_settings, topic))
+        until(lambda: not is_open(lab.kafka, topic))
         time.sleep(0.1)
         with pytest.raises(SupersededError):
             producer.commit(group, AFTER_TEN)
         assert producer.timed_out
-    assert values(kafka_settings, topic) == []
+    assert values(lab.kafka, topic) == []
     assert group.read() is None
 
 
 def test_a_record_the_broker_rejects_is_named_and_its_transaction_is_aborted(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic: str, group: GroupOffset
+    lab: Lab, topic: str, group: GroupOffset
 ) -> None:
-    narrow = create_topic(f"{topic}-narrow", max_message_bytes=3000)
+    narrow = lab.create(f"{topic}-narrow", max_message_bytes=3000)
     large = record_batch([{"value": b"x" * 1000, "offset": 1000 + i} for i in range(50)])
-    with producing(kafka_settings, narrow, max_message_bytes=100_000) as producer:
+    with producing(lab.kafka, narrow, max_message_bytes=100_000) as producer:
         producer.send(TEN, 0)
         producer.commit(group, AFTER_TEN)
         with pytest.raises(
             PreflightError, match=r"source offsets? 1000 .*committed are the records below source offset 19.*too large"
         ):
             send_and_commit(producer, large, group)
-    until(lambda: not is_open(kafka_settings, narrow))
-    assert len(values(kafka_settings, narrow)) == 10
+    until(lambda: not is_open(lab.kafka, narrow))
+    assert len(values(lab.kafka, narrow)) == 10
     assert group.read() == AFTER_TEN
 
 
@@ -200,29 +186,27 @@ def send_and_commit(producer: TransactionalReplayProducer, batch: object, group:
     producer.commit(group, Committed(5000))
 
 
-def test_a_kafka_partition_that_the_target_lacks_is_named(
-    kafka_settings: KafkaSettings, topic: str, group: GroupOffset
-) -> None:
+def test_a_kafka_partition_that_the_target_lacks_is_named(lab: Lab, topic: str, group: GroupOffset) -> None:
     def send_and_commit(producer: TransactionalReplayProducer) -> None:
         # the first of the two that hears of it raises
         producer.send(TEN, 5)
         producer.commit(group, AFTER_TEN)
 
     with (
-        producing(kafka_settings, topic) as producer,
+        producing(lab.kafka, topic) as producer,
         pytest.raises(MissingTopicError, match=r"source offset.*kafka partition 5"),
     ):
         send_and_commit(producer)
     assert group.read() is None
 
 
-def test_a_full_queue_is_waited_for(kafka_settings: KafkaSettings, topic: str, group: GroupOffset) -> None:
-    narrow = kafka_settings.model_copy(update={"producer": {"queue.buffering.max.messages": SecretStr("100")}})
+def test_a_full_queue_is_waited_for(lab: Lab, topic: str, group: GroupOffset) -> None:
+    narrow = lab.kafka.model_copy(update={"producer": {"queue.buffering.max.messages": SecretStr("100")}})
     many = record_batch([{"value": b"%d" % n} for n in range(3000)])
     with producing(narrow, topic) as producer:
         producer.send(many, 0)
         producer.commit(group, Committed(6000))
-    assert values(kafka_settings, topic) == [b"%d" % n for n in range(3000)]
+    assert values(lab.kafka, topic) == [b"%d" % n for n in range(3000)]
 
 
 def test_an_unreachable_broker_is_named_with_the_reason() -> None:

@@ -12,7 +12,7 @@ import pytest
 from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.restore.foreign import BUCKET, Load, Put
 from kafka_s3_platform_tests.restore.targets import Archive, once, own_restores
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
@@ -45,13 +45,13 @@ def shared_archive(archive_once: Archive) -> Archive:
 
 
 @pytest.fixture
-def copied_archive(store_settings: StoreSettings, s3_client: Any, shared_archive: Archive) -> Archive:
+def copied_archive(lab: Lab, shared_archive: Archive) -> Archive:
     """`Lab.archive` for a test that does not change the topic: of the archive, made once, it has a copy."""
 
     def archive(*given: Any, **settings: Any) -> ConnectorConfig:
         shared = shared_archive(*given, **settings)
-        copy_objects(s3_client, shared, store_settings)
-        return shared.model_copy(update={"store": store_settings})
+        copy_objects(lab.s3, shared, lab.store)
+        return shared.model_copy(update={"store": lab.store})
 
     return archive
 
@@ -67,34 +67,34 @@ def copy_objects(client: Any, shared: ConnectorConfig, to: StoreSettings) -> Non
 
 
 @pytest.fixture
-def load(kafka_settings: KafkaSettings, store_settings: StoreSettings, tmp_path: Path) -> Load:
+def load(lab: Lab, tmp_path: Path) -> Load:
     """A connector file as it stands, with the bucket, the store and the cluster of the test."""
 
     def loaded(text: str, more: str = "") -> ConnectorConfig:
         worker, path = tmp_path / "worker.properties", tmp_path / "source.properties"
-        worker.write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
-        assert store_settings.access_key_id is not None
-        assert store_settings.secret_access_key is not None
+        worker.write_text(f"bootstrap.servers={lab.kafka.bootstrap_servers}\n")
+        assert lab.store.access_key_id is not None
+        assert lab.store.secret_access_key is not None
         own = (
-            f"store.url={store_settings.endpoint_url}\ns3.region={store_settings.region}\n"
-            f"aws.access.key.id={store_settings.access_key_id.get_secret_value()}\n"
-            f"aws.secret.access.key={store_settings.secret_access_key.get_secret_value()}\n"
+            f"store.url={lab.store.endpoint_url}\ns3.region={lab.store.region}\n"
+            f"aws.access.key.id={lab.store.access_key_id.get_secret_value()}\n"
+            f"aws.secret.access.key={lab.store.secret_access_key.get_secret_value()}\n"
         )
-        path.write_text(text.replace(BUCKET, store_settings.bucket) + own + more)
+        path.write_text(text.replace(BUCKET, lab.store.bucket) + own + more)
         return load_connector(path, worker, {}).config
 
     return loaded
 
 
 @pytest.fixture
-def put(store_settings: StoreSettings, s3_client: Any) -> Put:
+def put(lab: Lab) -> Put:
     """Puts lines of JSON as Connect's sink names them, and tells the key."""
 
     def stored(topic: str, first: int, values: Sequence[Any], kafka_partition: int = 0) -> str:
         folder = f"topics/{topic}/partition={kafka_partition}"
         key = f"{folder}/{topic}+{kafka_partition}+{first:010d}.json"
         body = b"".join(json.dumps(v, separators=(",", ":")).encode() + b"\n" for v in values)
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
         return key
 
     return stored

@@ -40,7 +40,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.restore.own import (
@@ -84,10 +84,8 @@ def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, s
 # The target
 
 
-def test_a_target_keeps_all_once_it_is_set_as_the_refusal_says(
-    config: ConnectorConfig, create_topic: CreateTopic
-) -> None:
-    target = create_topic(
+def test_a_target_keeps_all_once_it_is_set_as_the_refusal_says(config: ConnectorConfig, lab: Lab) -> None:
+    target = lab.create(
         target_of(config),
         retention_ms=3_600_000,
         retention_bytes=10,
@@ -120,9 +118,9 @@ def test_a_target_that_takes_no_late_times_takes_them_once_it_is_set_so(lab: Lab
 
 
 def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
-    config: ConnectorConfig, create_topic: CreateTopic
+    config: ConnectorConfig, lab: Lab
 ) -> None:
-    target = create_topic(target_of(config), cleanup_policy="compact", retention_ms=3_600_000)
+    target = lab.create(target_of(config), cleanup_policy="compact", retention_ms=3_600_000)
     produce(config.kafka, target, [Sent(b"theirs", b"k")])
     with pytest.raises(PreflightError, match=r"\n1\. .*and all of them back after it$") as refused:
         restored(config)
@@ -135,10 +133,10 @@ def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
 
 
 def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out(
-    shared_archive: Archive, create_topic: CreateTopic
+    shared_archive: Archive, lab: Lab
 ) -> None:
     config = shared_archive([*THREE_HOURS, Sent(b"x" * 5000, timestamp=NOON + 4 * HOUR)])
-    target = create_topic(target_of(config), max_message_bytes=2000)
+    target = lab.create(target_of(config), max_message_bytes=2000)
     with pytest.raises(
         PreflightError, match=r"(max\.message\.bytes)=2000: object .* Raise it, or leave them out by time"
     ):
@@ -155,10 +153,8 @@ def wide(shared_archive: Archive) -> ConnectorConfig:
     return shared_archive([*numbered(5), *numbered(5, kafka_partition=1)], 2)
 
 
-def test_a_target_with_too_few_kafka_partitions_gets_more_or_fewer_or_others(
-    wide: ConnectorConfig, create_topic: CreateTopic
-) -> None:
-    target = create_topic(target_of(wide))
+def test_a_target_with_too_few_kafka_partitions_gets_more_or_fewer_or_others(wide: ConnectorConfig, lab: Lab) -> None:
+    target = lab.create(target_of(wide))
     with pytest.raises(PreflightError) as refused:
         restored(wide)
     said = str(refused.value)
@@ -177,15 +173,13 @@ def test_a_target_that_is_created_gets_as_many_kafka_partitions_as_are_asked_for
     assert restored(wide, target_kafka_partitions=2).record_count == 10
 
 
-def test_a_target_that_is_missing_is_created_by_hand_or_by_the_restore(
-    wide: ConnectorConfig, create_topic: CreateTopic
-) -> None:
+def test_a_target_that_is_missing_is_created_by_hand_or_by_the_restore(wide: ConnectorConfig, lab: Lab) -> None:
     asked = r"does not exist\..* Create it with (\d) kafka .*--create-topic"
     with pytest.raises(PreflightError, match=asked) as refused:
         restored(wide, create_topic=False)
     found = re.search(r"with (\d) kafka partitions", str(refused.value))
     assert found is not None
-    create_topic(target_of(wide), int(found[1]))
+    lab.create(target_of(wide), int(found[1]))
     with pytest.raises(PreflightError, match=rf"does not exist\. Did you mean {target_of(wide)}\?"):
         restored(wide, to_topic=target_of(wide)[:-1], create_topic=False)
     assert restored(wide, create_topic=False).verified
@@ -230,13 +224,13 @@ def test_a_restore_id_that_is_taken_resumes_what_it_was_for_and_another_begins_a
 
 
 def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
-    config: ConnectorConfig, s3_client: Any
+    config: ConnectorConfig, lab: Lab
 ) -> None:
     with pytest.raises(InterruptedError):
         restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
     key = request(config).documents.plan
     body = ObjectStore(config.restore_store).get(key).replace(b'"end_offset": 10', b'"end_offset": 11')
-    s3_client.put_object(Bucket=config.restore_store.bucket, Key=key, Body=body)
+    lab.s3.put_object(Bucket=config.restore_store.bucket, Key=key, Body=body)
     with pytest.raises(IntegrityError, match="Restore to another topic, under another restore id"):
         restored(config)
     another = restored(config, restore_id="r2", to_topic=f"{target_of(config)}-2")
@@ -248,9 +242,9 @@ def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
     [(Marker("feed", 7, 7).committed.metadata, "that of another plan, feed"), ("", "is no progress marker")],
 )
 def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id(
-    config: ConnectorConfig, create_topic: CreateTopic, metadata: str, said: str
+    config: ConnectorConfig, lab: Lab, metadata: str, said: str
 ) -> None:
-    create_topic(target_of(config))
+    lab.create(target_of(config))
     with ClusterAdmin(config.kafka) as admin:
         group = marker.make_marker_name(config.topics[0], 0, place=hash_place(config))
         publish_offsets(admin, group, target_of(config), {0: 7}, {0: metadata})
@@ -358,13 +352,13 @@ def changing(copied_archive: Archive) -> ConnectorConfig:
 
 
 @pytest.fixture
-def lost(changing: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def lost(changing: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """What was in the second object, which is gone since the first was sent."""
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 1)
     body = ObjectStore(changing.store).get(second_of(changing))
 
     def delete() -> None:
-        s3_client.delete_object(Bucket=changing.store.bucket, Key=second_of(changing))
+        lab.s3.delete_object(Bucket=changing.store.bucket, Key=second_of(changing))
 
     with pytest.raises(IntegrityError, match=r"(?s)another connector name.*How far restore r1 came: .*-0: ") as raised:
         restore(ArchiveSource(request(changing)), Between(before_replay=delete))
@@ -372,12 +366,10 @@ def lost(changing: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPa
     return body
 
 
-def test_a_restore_goes_on_when_the_object_is_brought_back(
-    changing: ConnectorConfig, s3_client: Any, lost: bytes
-) -> None:
+def test_a_restore_goes_on_when_the_object_is_brought_back(changing: ConnectorConfig, lab: Lab, lost: bytes) -> None:
     with pytest.raises(PreflightError, match=r"[Pp]ut an undamaged copy back"):
         restored(changing)
-    s3_client.put_object(Bucket=changing.store.bucket, Key=second_of(changing), Body=lost)
+    lab.s3.put_object(Bucket=changing.store.bucket, Key=second_of(changing), Body=lost)
     assert restored(changing).verified
     assert values(changing.kafka, target_of(changing)) == expected()
 

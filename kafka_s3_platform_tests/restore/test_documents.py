@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PermanentError, PlatformError, PreflightError, TopicRecreatedError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.documents import RestoreDocuments, StreamDocuments, parse_document, parse_table
@@ -25,7 +25,7 @@ from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.source.foreign_plan import SentObjects
 from kafka_s3_platform.restore.verify.read_back import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put
@@ -116,19 +116,19 @@ def of_module(archive: ConnectorConfig, create_topic: CreateTopic) -> tuple[Conn
 
 
 @pytest.fixture
-def config(of_module: tuple[ConnectorConfig, bytes], s3_client: Any) -> ConnectorConfig:
+def config(of_module: tuple[ConnectorConfig, bytes], lab: Lab) -> ConnectorConfig:
     """Of a restore that was begun, nothing but its plan is there. Nothing is sent by the tests that use this."""
     config, plan = of_module
     for item in list(ObjectStore(config.store).list(f"{config.archive.restore_dir}/r")):
-        s3_client.delete_object(Bucket=config.store.bucket, Key=item.key)
-    s3_client.put_object(Bucket=config.store.bucket, Key=documents(config).plan, Body=plan)
+        lab.s3.delete_object(Bucket=config.store.bucket, Key=item.key)
+    lab.s3.put_object(Bucket=config.store.bucket, Key=documents(config).plan, Body=plan)
     return config
 
 
 @pytest.fixture
-def sending(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+def sending(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """A restore of the test's own was begun."""
-    return begun(archive, create_topic)
+    return begun(archive, lab.create)
 
 
 def documents(config: ConnectorConfig) -> RestoreDocuments:
@@ -189,9 +189,9 @@ EDITS = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, s3_client: Any, name: str) -> None:
+def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, lab: Lab, name: str) -> None:
     edit, error, words = EDITS[name]
-    listed = s3_client.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/")["Contents"]
+    listed = lab.s3.list_objects_v2(Bucket=config.store.bucket, Prefix=f"{config.archive.index_dir}/")["Contents"]
     index = next(item["Key"] for item in listed if item["Key"].endswith(".parquet"))
 
     def made(plan: dict[str, Any]) -> None:
@@ -199,15 +199,15 @@ def test_an_edited_plan_is_refused_and_nothing_is_sent(config: ConnectorConfig, 
         if plan["objects"][0]["key"] == "INDEX":
             plan["objects"][0]["key"] = index
 
-    refused(config, s3_client, made, error, words)
+    refused(config, lab.s3, made, error, words)
     assert sent(config) == []
 
 
 def test_so_is_an_object_of_another_place_and_only_that_of_another_task_is_sent(
-    sending: ConnectorConfig, s3_client: Any
+    sending: ConnectorConfig, lab: Lab
 ) -> None:
     moved = at("objects", 0, "kafka_partition")(1)
-    refused(sending, s3_client, moved, IntegrityError, "holds records of kafka partitions 0")
+    refused(sending, lab.s3, moved, IntegrityError, "holds records of kafka partitions 0")
     assert sent(sending) == [b"%d" % n for n in range(3, 20, 2)]
 
 
@@ -221,36 +221,34 @@ def refused(config: ConnectorConfig, client: Any, edit: Edit, error: type[Platfo
     assert all(key.startswith(f"{config.archive.restore_dir}/") for key in written)
 
 
-def test_what_an_edited_plan_can_do_is_leave_out_objects(sending: ConnectorConfig, s3_client: Any) -> None:
+def test_what_an_edited_plan_can_do_is_leave_out_objects(sending: ConnectorConfig, lab: Lab) -> None:
     """Told in docs/security.md: who writes plans is believed about what of the topic's archive is sent."""
-    edited(sending, s3_client, lambda plan: plan["objects"].pop())
+    edited(sending, lab.s3, lambda plan: plan["objects"].pop())
     report = restored(sending)
     assert (report.to_topic, report.record_count) == (target_of(sending), 9)
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.report.json", "r/0.json"])
-def test_what_is_no_document_in_the_bucket_is_told_as_that(config: ConnectorConfig, s3_client: Any, name: str) -> None:
+def test_what_is_no_document_in_the_bucket_is_told_as_that(config: ConnectorConfig, lab: Lab, name: str) -> None:
     """`test_documents` has what is none."""
     key = f"{config.archive.restore_dir}/{name}"
-    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"a":' * 100_000)
+    lab.s3.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"a":' * 100_000)
     with pytest.raises(PlatformError, match=f"{key} is no document of a restore"):
         restored(config)
     assert sent(config) == []
 
 
-def test_the_report_of_a_restore_is_believed(sending: ConnectorConfig, s3_client: Any) -> None:
+def test_the_report_of_a_restore_is_believed(sending: ConnectorConfig, lab: Lab) -> None:
     """Nothing is sent for it: who writes there may say that a restore is finished."""
     report = restored(sending, restore_id="other")
-    s3_client.put_object(Bucket=sending.store.bucket, Key=documents(sending).report, Body=report.to_json())
+    lab.s3.put_object(Bucket=sending.store.bucket, Key=documents(sending).report, Body=report.to_json())
     assert restored(sending).already_finished
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 10, footer_of(1_000_000)])
-def test_tables_of_restores_are_read_as_those_of_strangers(
-    store_settings: StoreSettings, s3_client: Any, content: bytes
-) -> None:
-    s3_client.put_object(Bucket=store_settings.bucket, Key="m.parquet", Body=content)
-    store = ObjectStore(store_settings)
+def test_tables_of_restores_are_read_as_those_of_strangers(lab: Lab, content: bytes) -> None:
+    lab.s3.put_object(Bucket=lab.store.bucket, Key="m.parquet", Body=content)
+    store = ObjectStore(lab.store)
     for read in (
         lambda: read_runs(store, "m.parquet"),
         lambda: SentObjects.from_parquet(content, "m.parquet"),
@@ -260,9 +258,9 @@ def test_tables_of_restores_are_read_as_those_of_strangers(
             read()
 
 
-def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: ConnectorConfig, s3_client: Any) -> None:
+def test_checkpoints_that_are_none_are_told_to_those_who_watch(config: ConnectorConfig, lab: Lab) -> None:
     key = documents(config).stream(0).checkpoint
-    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"next_source_offset": "x"}')
+    lab.s3.put_object(Bucket=config.store.bucket, Key=key, Body=b'{"next_source_offset": "x"}')
     with pytest.raises(IntegrityError, match=rf"{key} is no document of a restore \(Position\)"):
         read_positions(ObjectStore(config.store), [key])
 
@@ -279,17 +277,15 @@ FOREIGN = {
 }
 
 
-def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
-    load: Load, put: Put, s3_client: Any, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(load: Load, put: Put, lab: Lab) -> None:
     """Its targets were taken from it: it led a restore to any topic of the cluster."""
-    other = create_topic(f"{topic_name}-other", 2)
-    create_topic(topic_name, 2)
-    put(topic_name, 0, [{"n": 1}])
+    other = lab.create(f"{lab.topic}-other", 2)
+    lab.create_topic(2)
+    put(lab.topic, 0, [{"n": 1}])
     config = load(LINES, JSON)
-    s3_client.put_object(Bucket=config.store.bucket, Key="secrets/x.json", Body=b'{"n": 2}\n')
+    lab.s3.put_object(Bucket=config.store.bucket, Key="secrets/x.json", Body=b'{"n": 2}\n')
     request = RestoreRequest(config, topic="", to_topic="", restore_id="r", run_id="x", allow_source_topic=True)
-    asked = ForeignSource(request, (topic_name,))
+    asked = ForeignSource(request, (lab.topic,))
     with pytest.raises(InterruptedError):
         restore(asked, StoppingRunner(replay_streams))
 
@@ -298,12 +294,12 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(
 
         def made(plan: dict[str, Any], edit: Edit = edit) -> None:
             edit(plan)
-            text = json.dumps(plan).replace("TOPIC", topic_name).replace("OTHER", other)
+            text = json.dumps(plan).replace("TOPIC", lab.topic).replace("OTHER", other)
             plan.clear()
             plan.update(json.loads(text))
 
-        s3_client.put_object(Bucket=config.store.bucket, Key=request.documents.plan, Body=begun_plan)
-        edited(config, s3_client, made)
+        lab.s3.put_object(Bucket=config.store.bucket, Key=request.documents.plan, Body=begun_plan)
+        edited(config, lab.s3, made)
         with pytest.raises(IntegrityError, match=words):
             restore(asked, InProcessRunner())
-        assert (sent(config, other), sent(config, topic_name)) == ([], [])
+        assert (sent(config, other), sent(config, lab.topic)) == ([], [])

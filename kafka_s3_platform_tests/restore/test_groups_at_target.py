@@ -157,9 +157,7 @@ def test_what_others_write_behind_the_restored_records_changes_no_place(source: 
         other.abort_transaction(10)
 
 
-def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice(
-    source: Archive,
-) -> None:
+def test_what_was_sent_once_more_behind_the_restored_records_would_be_read_twice(source: Archive) -> None:
     """As an older run does that wakes up late."""
     config = source({0: 4, 1: 5})
     asked = request(config, delivery="at_least_once")
@@ -220,9 +218,7 @@ def test_offsets_are_committed_read_back_and_set_back(source: Archive) -> None:
     assert lines[1] == f"{group}: had committed nothing of kafka partitions 1 before; their offsets are removed"
 
 
-def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
-    source: Archive,
-) -> None:
+def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(source: Archive) -> None:
     config = source({0: 4})
     group = group_of(config)
     restored(config)
@@ -239,9 +235,7 @@ def test_a_group_that_did_not_exist_has_nothing_committed_after_the_rollback(
         assert roll_back_groups(admin, rollback) == [done]
 
 
-def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told(
-    source: Archive,
-) -> None:
+def test_where_only_librdkafka_connects_the_command_that_removes_offsets_is_told(source: Archive) -> None:
     config = source({0: 4})
     group = group_of(config)
     target = restored(config).to_topic
@@ -302,12 +296,12 @@ def test_nothing_is_committed_when_the_rollback_cannot_be_written(source: Archiv
         assert read_committed_offsets(admin, group, target) == {}
 
 
-def test_a_target_that_was_created_again_is_refused(source: Archive, create_topic: CreateTopic) -> None:
+def test_a_target_that_was_created_again_is_refused(source: Archive, lab: Lab) -> None:
     config = source({0: 4})
     target = restored(config).to_topic
     found = translation(config)
     delete_topic(config.kafka, target)
-    create_topic(target, 3)
+    lab.create(target, 3)
 
     with pytest.raises(TopicRecreatedError, match="deleted and created again"):
         translation(config)
@@ -315,9 +309,7 @@ def test_a_target_that_was_created_again_is_refused(source: Archive, create_topi
         apply_translation(admin, found, lambda _: None)
 
 
-def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(
-    source: Archive,
-) -> None:
+def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_told(source: Archive) -> None:
     config = source({0: 4})
     group = group_of(config)
     assert read_finished_restore(config, "r1") is None
@@ -328,9 +320,7 @@ def test_a_group_that_is_not_archived_and_a_restore_that_is_not_finished_are_tol
     assert read_finished_restore(config.model_copy(update={"name": "other"}), "r1") is None
 
 
-def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
-    source: Archive,
-) -> None:
+def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(source: Archive) -> None:
     config = source({0: 4}, {1: 2})
     group = group_of(config)
     with ClusterAdmin(config.kafka) as admin:
@@ -341,9 +331,7 @@ def test_groups_without_an_exact_place_are_left_out_by_naming_the_others(
         assert read_committed_offsets(admin, group, target) == {0: 4}
 
 
-def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(
-    source: Archive,
-) -> None:
+def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(source: Archive) -> None:
     config = source({0: 4})
     with pytest.raises(InterruptedError):
         restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))

@@ -31,7 +31,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -51,11 +51,11 @@ def config(lab: Lab) -> ConnectorConfig:
 
 
 @pytest.fixture
-def source(config: ConnectorConfig, create_topic: CreateTopic) -> Callable[..., str]:
+def source(config: ConnectorConfig, lab: Lab) -> Callable[..., str]:
     """Creates the connector's topic with records and archives it."""
 
     def prepare(records: Iterable[Sent], kafka_partitions: int = 1, **configs: object) -> str:
-        topic = create_topic(config.topics[0], kafka_partitions, **configs)
+        topic = lab.create(config.topics[0], kafka_partitions, **configs)
         produce(config.kafka, topic, records)
         archived(config)
         return topic
@@ -112,9 +112,7 @@ def test_the_report_and_the_mapping_are_in_the_bucket(shared_archive: Archive) -
     assert any("is not empty: up to 12 records" in note for note in report.notes)
 
 
-def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(
-    shared_archive: Archive,
-) -> None:
+def test_an_hour_is_an_hour_to_the_millisecond_whatever_the_folders(shared_archive: Archive) -> None:
     half = NOON + 30 * MINUTE
     around = [half + timedelta(milliseconds=n) for n in (-1, 0, 1, 3_599_999, 3_600_000)]
     config = shared_archive([Sent(b"%d" % n, timestamp=t) for n, t in enumerate(around)])
@@ -159,9 +157,9 @@ def test_a_dry_run_of_part_of_an_object_gives_an_upper_bound(shared_archive: Arc
     assert (report.record_count, report.exact) == (10, False)
 
 
-def test_other_writers_records_are_counted_and_left_alone(shared_archive: Archive, create_topic: CreateTopic) -> None:
+def test_other_writers_records_are_counted_and_left_alone(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive(numbered(10))
-    target = create_topic(target_of(config))
+    target = lab.create(target_of(config))
     others = Producer(config.kafka.properties("producer") | {"linger.ms": 0})
 
     def meddle() -> None:
@@ -176,14 +174,11 @@ def test_other_writers_records_are_counted_and_left_alone(shared_archive: Archiv
 
 @pytest.mark.parametrize("checkpoint_records", [1_000_000, 200])
 def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
-    shared_archive: Archive,
-    create_topic: CreateTopic,
-    tmp_path: Path,
-    checkpoint_records: int,
+    shared_archive: Archive, lab: Lab, tmp_path: Path, checkpoint_records: int
 ) -> None:
     # Every record twice, so that only position and not content tells a repeated one.
     config = shared_archive([r for n in numbered(3000) for r in (n, n)])
-    target = create_topic(target_of(config))
+    target = lab.create(target_of(config))
     given = request(config, records_per_second=600, delivery="at_least_once")
     process = Child(tmp_path / "said", run_restore, given, checkpoint_records, 100)
     with ClusterAdmin(config.kafka) as admin:
@@ -202,11 +197,9 @@ def test_a_killed_restore_without_transactions_goes_on_where_it_ended(
     assert report.foreign_count == 1
 
 
-def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
-    shared_archive: Archive, create_topic: CreateTopic
-) -> None:
+def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive([*numbered(100), Sent(b"x" * 5000, timestamp=NOON), *numbered(50)])
-    target = create_topic(target_of(config), max_message_bytes=2000)
+    target = lab.create(target_of(config), max_message_bytes=2000)
 
     with pytest.raises(PreflightError, match=r"source offset 100 .*\nHow far restore r1 came: .*-0: "):
         restored(config)
@@ -218,11 +211,9 @@ def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(
     assert report.record_count == 151
 
 
-def test_a_record_that_came_compressed_fits_where_it_came_from(
-    config: ConnectorConfig, create_topic: CreateTopic
-) -> None:
+def test_a_record_that_came_compressed_fits_where_it_came_from(config: ConnectorConfig, lab: Lab) -> None:
     """The target is created as the source was, with a limit that the record meets only compressed."""
-    topic = create_topic(config.topics[0], max_message_bytes=100_000)
+    topic = lab.create(config.topics[0], max_message_bytes=100_000)
     compressed = {"compression.type": "zstd", "message.max.bytes": 10_000_000}
     produce(config.kafka, topic, [Sent(b"x" * 5_000_000, timestamp=NOON)], **compressed)
     archived(config)
@@ -230,9 +221,7 @@ def test_a_record_that_came_compressed_fits_where_it_came_from(
     assert values(config.kafka, target_of(config)) == [b"x" * 5_000_000]
 
 
-def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(
-    shared_archive: Archive,
-) -> None:
+def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
     admin = admin_client(config.kafka)
     name = "log.message.timestamp.before.max.ms"
@@ -285,7 +274,7 @@ def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
 
 
 def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
-    shared_archive: Archive, create_topic: CreateTopic, stack_settings: StackSettings
+    shared_archive: Archive, lab: Lab, stack_settings: StackSettings
 ) -> None:
     """Retention would delete the first of what was verified: records that come slowly have a batch each."""
     config = shared_archive(numbered(20))
@@ -300,7 +289,7 @@ def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transacti
         <= (bound_largest_log(request(config), make_archive_target(request(config), plan), {}) or 0)
     )
 
-    create_topic(f"{topic}-limited", retention_bytes=taken - 1)
+    lab.create(f"{topic}-limited", retention_bytes=taken - 1)
     limited = restored(config, restore_id="r2", to_topic=f"{topic}-limited", dry_run=True)
     assert "and the first of them may be deleted. Set retention.bytes=-1" in limited.refusals[0]
 
@@ -342,10 +331,8 @@ def test_the_source_topic_is_a_target_only_in_words(config: ConnectorConfig, sou
     assert report.kafka_partitions[0].first_target_offset == 5
 
 
-def test_timestamp_zero_is_counted_and_refused_unless_allowed(
-    config: ConnectorConfig, create_topic: CreateTopic
-) -> None:
-    topic = create_topic(config.topics[0])
+def test_timestamp_zero_is_counted_and_refused_unless_allowed(config: ConnectorConfig, lab: Lab) -> None:
+    topic = lab.create(config.topics[0])
     wire.produce(
         config.kafka.bootstrap_servers, topic, 0, [wire.WireRecord(t, value=b"%d" % t) for t in (0, -1, 5, 0, 7)]
     )
@@ -362,33 +349,33 @@ def test_timestamp_zero_is_counted_and_refused_unless_allowed(
     assert report.kafka_partitions[0].altered_timestamps == 2
 
 
-def test_a_deleted_object_is_named_before_the_first_record(copied_archive: Archive, s3_client: Any) -> None:
+def test_a_deleted_object_is_named_before_the_first_record(copied_archive: Archive, lab: Lab) -> None:
     config = copied_archive(numbered(10))
     (segment,) = live(config)
-    s3_client.delete_object(Bucket=config.store.bucket, Key=segment.key)
+    lab.s3.delete_object(Bucket=config.store.bucket, Key=segment.key)
 
     with pytest.raises(PreflightError, match=f"object {re.escape(segment.key)} does not exist"):
         restored(config)
     assert "does not exist" in restored(config, dry_run=True).refusals[0]
 
 
-def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(copied_archive: Archive, s3_client: Any) -> None:
+def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(copied_archive: Archive, lab: Lab) -> None:
     config = copied_archive(numbered(1000))
     (segment,) = live(config)
-    whole = s3_client.get_object(Bucket=config.store.bucket, Key=segment.key)["Body"].read()
+    whole = lab.s3.get_object(Bucket=config.store.bucket, Key=segment.key)["Body"].read()
     body = bytearray(whole)
     body[200] ^= 0xFF
-    s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
+    lab.s3.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
 
     with pytest.raises(PreflightError, match=f"object {re.escape(segment.key)} was replaced"):
         restored(config)
 
     # As if the bytes had changed below a store that still gives the planned entity tag.
     store, plan_key = ObjectStore(config.store), request(config).documents.plan
-    s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=whole)
+    lab.s3.put_object(Bucket=config.store.bucket, Key=segment.key, Body=whole)
     with pytest.raises(InterruptedError):
         restore(ArchiveSource(request(config)), StoppingRunner(replay_streams))
-    s3_client.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
+    lab.s3.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
     plan = ArchivePlan.from_json(store.get(plan_key), plan_key)
     found = store.head(segment.key)
     plan_now = store.head(plan_key)
@@ -421,8 +408,8 @@ def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: 
     assert restored(config, restore_id="r2", to_topic=f"{topic}-all").record_count == 15
 
 
-def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, create_topic: CreateTopic) -> None:
-    topic = create_topic(config.topics[0])
+def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, lab: Lab) -> None:
+    topic = lab.create(config.topics[0])
     produce(config.kafka, topic, numbered(10))
     admin = admin_client(config.kafka)
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
@@ -438,13 +425,13 @@ def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, 
     assert any("holds no record in the window" in note for note in today.notes)
 
 
-def test_a_topic_that_was_never_archived_is_a_clear_error(config: ConnectorConfig, create_topic: CreateTopic) -> None:
+def test_a_topic_that_was_never_archived_is_a_clear_error(config: ConnectorConfig, lab: Lab) -> None:
     topic = config.topics[0]
     with pytest.raises(
         MissingTopicError, match=f"connector c has archived nothing of topic {topic}: there is no index"
     ):
         restored(config)
-    create_topic(topic)
+    lab.create(topic)
     archived(config)
     with pytest.raises(MissingTopicError, match=rf"no index at .* that has it\. .* Did you mean {topic}\?"):
         restored(config.model_copy(update={"topics": (topic[:-1],)}))

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, SourceSettings
 from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.foreign_source import ForeignSource
@@ -21,7 +21,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target_topic import TopicMap
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, send
 
@@ -70,14 +70,14 @@ Filled = Callable[[Sequence[Batch]], str]
 
 
 @pytest.fixture
-def filled(kafka_settings: KafkaSettings, create_topic: CreateTopic) -> Filled:
+def filled(lab: Lab) -> Filled:
     """Creates a topic of two kafka partitions, and a copy of it that is empty."""
 
     def fill(batches: Sequence[Batch]) -> str:
-        topic = create_topic(f"topic-{uuid4().hex[:12]}", 2)
-        create_topic(f"{topic}-copy", 2)
-        plain = Producer(kafka_settings.properties("producer"))
-        in_transactions = Producer(kafka_settings.properties("producer") | {"transactional.id": topic})
+        topic = lab.create(f"topic-{uuid4().hex[:12]}", 2)
+        lab.create(f"{topic}-copy", 2)
+        plain = Producer(lab.kafka.properties("producer"))
+        in_transactions = Producer(lab.kafka.properties("producer") | {"transactional.id": topic})
         in_transactions.init_transactions(30)
         for batch in batches:
             _produce(plain if batch.ends == "plain" else in_transactions, topic, batch)
@@ -129,21 +129,15 @@ def check(kafka: KafkaSettings, topic: str, batches: Sequence[Batch], report: Re
     is_compacted=st.booleans(),
 )
 def test_an_archive_of_ours_gives_back_every_topic_byte_for_byte(
-    filled: Filled,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    batches: Sequence[Batch],
-    layout: dict[str, Any],
-    delivery: Delivery,
-    is_compacted: bool,
+    filled: Filled, lab: Lab, batches: Sequence[Batch], layout: dict[str, Any], delivery: Delivery, is_compacted: bool
 ) -> None:
     topic = filled(batches)
-    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    config = connector(lab.kafka, lab.store, topic, layout=layout)
     archived(config)
     if is_compacted:
         compact_day(CompactRequest(config, topic, DAY, "day"), InProcessRunner())
     report = restore(ArchiveSource(request(config, topic, delivery=delivery)), InProcessRunner())
-    check(kafka_settings, topic, batches, report)
+    check(lab.kafka, topic, batches, report)
 
 
 @ON_BROKERS
@@ -160,14 +154,10 @@ def test_an_archive_of_ours_gives_back_every_topic_byte_for_byte(
     ),
 )
 def test_envelopes_give_back_every_topic_byte_for_byte_by_their_keys_alone(
-    filled: Filled,
-    kafka_settings: KafkaSettings,
-    store_settings: StoreSettings,
-    batches: Sequence[Batch],
-    layout: dict[str, Any],
+    filled: Filled, lab: Lab, batches: Sequence[Batch], layout: dict[str, Any]
 ) -> None:
     topic = filled(batches)
-    config = connector(kafka_settings, store_settings, topic, layout=layout)
+    config = connector(lab.kafka, lab.store, topic, layout=layout)
     archived(config)
     source = config.model_copy(update={"source": SourceSettings()})
     asked = ForeignSource(request(source, topic), rename=TopicMap({topic: f"{topic}-copy"}))
@@ -175,4 +165,4 @@ def test_envelopes_give_back_every_topic_byte_for_byte_by_their_keys_alone(
         with pytest.raises(PreflightError, match=f"no object of topic {topic} is there"):
             restore(asked, InProcessRunner())
         return
-    check(kafka_settings, topic, batches, restore(asked, InProcessRunner()))
+    check(lab.kafka, topic, batches, restore(asked, InProcessRunner()))

@@ -41,7 +41,7 @@ from kafka_s3_platform.kafka import client
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus
-from kafka_s3_platform_tests.conftest import REPOSITORY
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.converters.refusing import gate
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.secrets.marks import all_found, found_in, mark
@@ -485,12 +485,12 @@ def test_no_file_is_left_that_holds_a_secret(written: Written) -> None:
     assert not hits, "\n".join(hits)
 
 
-def test_the_bucket_holds_no_secret(written: Written, s3_client: Any) -> None:
+def test_the_bucket_holds_no_secret(written: Written, lab: Lab) -> None:
     bucket = written.world.store.bucket
-    pages = s3_client.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+    pages = lab.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
     keys = [found["Key"] for page in pages for found in page.get("Contents", ())]
     assert {key.split("/")[0] for key in keys} >= {"_index", "_restore", "topics", "text"}
-    objects = ((key, s3_client.get_object(Bucket=bucket, Key=key)["Body"].read()) for key in keys)
+    objects = ((key, lab.s3.get_object(Bucket=bucket, Key=key)["Body"].read()) for key in keys)
     hits = all_found(objects)
     assert not hits, "\n".join(hits)
 

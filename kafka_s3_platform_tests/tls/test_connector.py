@@ -10,10 +10,11 @@ from click.testing import CliRunner
 
 from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.files import load_connector
-from kafka_s3_platform.config.settings import RegistrySettings, StoreSettings
+from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.archive.values import framed
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import PlainStore
@@ -55,12 +56,7 @@ archive.start.hour=2025-12-01T00:00
 
 @pytest.fixture
 def connector_file(
-    secured: SecuredKafka,
-    registry: RegistrySettings,
-    stack_settings: StackSettings,
-    store_settings: StoreSettings,
-    topic_name: str,
-    tmp_path: Path,
+    secured: SecuredKafka, registry: RegistrySettings, stack_settings: StackSettings, lab: Lab, tmp_path: Path
 ) -> Iterator[Path]:
     """`worker.properties` beside a connector file; S3 and the registry answer over TLS while it is there.
 
@@ -78,8 +74,8 @@ def connector_file(
         (tmp_path / "worker.properties").write_text(worker)
         assert registry.url.endswith(REGISTRY_PATH)
         text = CONNECTOR.format(
-            topic=topic_name,
-            bucket=store_settings.bucket,
+            topic=lab.topic,
+            bucket=lab.store.bucket,
             s3=s3,
             access_key=stack_settings.aws_access_key_id,
             secret_key=stack_settings.aws_secret_access_key,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import AuthorizationError, PlatformError, TransientError
 from kafka_s3_platform.kafka import client as admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
@@ -17,6 +17,7 @@ from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, UnsupportedError
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.own import numbered
 from kafka_s3_platform_tests.restore.rights import rights
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
@@ -216,10 +217,10 @@ def revoke(secured: SecuredKafka, bindings: list[AclBinding]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_rights_that_are_documented_are_enough_and_needed_however_one_authenticates(
-    secured: SecuredKafka, own_topic: str, way: str, store_settings: StoreSettings
+    secured: SecuredKafka, own_topic: str, way: str, lab: Lab
 ) -> None:
     settings = secured.as_user(way, LIMITED)
-    config = connector(settings, store_settings, own_topic)
+    config = connector(settings, lab.store, own_topic)
     with pytest.raises(PlatformError, match=own_topic) as raised:
         archived(config, [NOON])
     assert not isinstance(raised.value, TransientError)

@@ -11,6 +11,7 @@ from kafka_s3_platform.errors import ConfigError, StoreUnavailableError
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.terminator import tls_before
 
@@ -20,12 +21,10 @@ VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 @pytest.fixture
-def store(
-    store_settings: StoreSettings, stack_settings: StackSettings, authority: Authority
-) -> Iterator[StoreSettings]:
+def store(lab: Lab, stack_settings: StackSettings, authority: Authority) -> Iterator[StoreSettings]:
     """The store's settings, with its address over TLS."""
     with tls_before(stack_settings.s3_port, authority.server) as port:
-        yield store_settings.model_copy(update={"endpoint_url": f"https://127.0.0.1:{port}"})
+        yield lab.store.model_copy(update={"endpoint_url": f"https://127.0.0.1:{port}"})
 
 
 def test_objects_and_index_are_reached_where_both_variables_name_the_authority(
@@ -46,17 +45,12 @@ def test_objects_and_index_are_reached_where_both_variables_name_the_authority(
     ],
 )
 def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that_and_not_tried_again(
-    store_settings: StoreSettings,
-    stack_settings: StackSettings,
-    authority: Authority,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    said: str,
+    lab: Lab, stack_settings: StackSettings, authority: Authority, monkeypatch: pytest.MonkeyPatch, name: str, said: str
 ) -> None:
     for variable in VARIABLES:
         monkeypatch.setenv(variable, str(authority.ca))
     with tls_before(stack_settings.s3_port, getattr(authority, name)) as port:
-        settings = store_settings.model_copy(update={"endpoint_url": f"https://127.0.0.1:{port}"})
+        settings = lab.store.model_copy(update={"endpoint_url": f"https://127.0.0.1:{port}"})
         started = time.monotonic()
         with pytest.raises(ConfigError, match=said):
             ObjectStore(settings).get("key")
@@ -78,17 +72,17 @@ def test_no_variable_of_the_environment_turns_verification_off(
 
 
 def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_with_it(
-    store: StoreSettings, store_settings: StoreSettings
+    store: StoreSettings, lab: Lab
 ) -> None:
     for url, kind, advice in (
-        (str(store_settings.endpoint_url).replace("http:", "https:"), ConfigError, "does not speak TLS.*http://"),
+        (str(lab.store.endpoint_url).replace("http:", "https:"), ConfigError, "does not speak TLS.*http://"),
         (
             str(store.endpoint_url).replace("https:", "http:"),
             StoreUnavailableError,
             "If that port speaks TLS.*https://",
         ),
     ):
-        given = store_settings.model_copy(update={"endpoint_url": url, "max_retries": 0})
+        given = lab.store.model_copy(update={"endpoint_url": url, "max_retries": 0})
         for use in (partial(ObjectStore(given).get, "key"), ConnectorIndex(given, "index", "c").peek):
             with pytest.raises(kind, match=f"(?s){advice}"):
                 use()

@@ -14,6 +14,7 @@ from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import check_promises
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import PlainStore, forget_clients
 from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, KEY, LARGE, PART, SMALL, changed, written
@@ -24,20 +25,20 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def plain(store_settings: StoreSettings) -> Iterator[PlainStore]:
-    with running(PlainStore(store_settings.endpoint_url or "")) as server:
+def plain(lab: Lab) -> Iterator[PlainStore]:
+    with running(PlainStore(lab.store.endpoint_url or "")) as server:
         yield server
 
 
 @pytest.fixture
 def store(
-    plain: PlainStore, store_settings: StoreSettings, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    plain: PlainStore, lab: Lab, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StoreSettings]:
     """The settings of a store that takes bodies only whole, over TLS."""
     for variable in ("AWS_CA_BUNDLE", "SSL_CERT_FILE"):
         monkeypatch.setenv(variable, str(authority.ca))
     with tls_before(plain.server_port, authority.server) as port:
-        yield changed(store_settings, endpoint_url=f"https://127.0.0.1:{port}", part_size=PART, max_retries=0)
+        yield changed(lab.store, endpoint_url=f"https://127.0.0.1:{port}", part_size=PART, max_retries=0)
 
 
 def bodies(server: PlainStore) -> list[HttpRequest]:

@@ -17,7 +17,7 @@ from kafka_s3_platform.kafka.new_reader import new_reader
 from kafka_s3_platform.kafka.record_reader import RecordReader
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.offsets import OffsetRange
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.worlds import kafka as simulated_kafka
 from kafka_s3_platform_tests.worlds.kafka import BEGIN, Log, to_ms
@@ -129,17 +129,15 @@ def one_log_segment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(EACH), *(pytest.param(n, marks=pytest.mark.long) for n in range(EACH, LONG))])
-def test_a_real_broker_answers_the_same(
-    seed: int, kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str
-) -> None:
+def test_a_real_broker_answers_the_same(seed: int, lab: Lab) -> None:
     count, steps = draw_world(seed, POSSIBLE)
     world = World(count)
     # markers have the time of a broker's clock, which is later than every record here
     world.now = int((time.time() - BEGIN.timestamp()) / 60)
     STAGE.world = world
-    with ClusterAdmin(kafka_settings) as admin:
-        real = RealTopic(kafka_settings, admin, create_topic, topic_name, count)
-        create_topic(topic_name, count, **CONFIGS)
+    with ClusterAdmin(lab.kafka) as admin:
+        real = RealTopic(lab.kafka, admin, lab.create, lab.topic, count)
+        lab.create(lab.topic, count, **CONFIGS)
         for n, step in enumerate(_list_possible(steps)):
             place = getattr(step, "kafka_partition", 0)
             if place < len(world.topic.logs):
@@ -152,8 +150,8 @@ def test_a_real_broker_answers_the_same(
                 elif not isinstance(step, AddKafkaPartition) or len(world.topic.logs) > before:
                     real.do(step, world.topic.logs[place])
             if n % 5 == 4:
-                _compare(world, admin, kafka_settings, topic_name)
-        _compare(world, admin, kafka_settings, topic_name)
+                _compare(world, admin, lab.kafka, lab.topic)
+        _compare(world, admin, lab.kafka, lab.topic)
         for client in real.writers.values():
             client.abort_transaction(30)
 

@@ -12,12 +12,11 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform import read
-from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_servers
-from kafka_s3_platform_tests.conftest import CreateTopic, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook
 from kafka_s3_platform_tests.support import Sent, produce
@@ -39,19 +38,12 @@ def store(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def topics(
-    store: SeaweedFS,
-    kafka_settings: KafkaSettings,
-    create_topic: CreateTopic,
-    topic_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> list[str]:
+def topics(store: SeaweedFS, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two connectors with these topics each."""
-    names = [create_topic(f"{topic_name}-{n}") for n in range(TOPICS)]
+    names = [lab.create(f"{lab.topic}-{n}") for n in range(TOPICS)]
     folder = tmp_path / "connectors"
     folder.mkdir()
-    (folder / "worker.properties").write_text(f"bootstrap.servers={kafka_settings.bootstrap_servers}\n")
+    (folder / "worker.properties").write_text(f"bootstrap.servers={lab.kafka.bootstrap_servers}\n")
     keys = {
         "topics": ",".join(names),
         "s3.bucket.name": store.settings.bucket,
@@ -75,18 +67,13 @@ def topics(
 
 
 def test_an_outage_of_the_store_is_one_alert_and_one_message_that_it_is_over(
-    store: SeaweedFS,
-    topics: list[str],
-    kafka_settings: KafkaSettings,
-    instance: dg.DagsterInstance,
-    hook: Webhook,
-    mailed: Mailbox,
+    store: SeaweedFS, topics: list[str], lab: Lab, instance: dg.DagsterInstance, hook: Webhook, mailed: Mailbox
 ) -> None:
     deployment = Deployment(instance)
 
     def send() -> None:
         for topic in topics:
-            produce(kafka_settings, topic, [Sent(timestamp=datetime.now(timezone.utc))])
+            produce(lab.kafka, topic, [Sent(timestamp=datetime.now(timezone.utc))])
 
     def ask() -> list[dg.RunRequest]:
         """What the lag sensors ask for."""

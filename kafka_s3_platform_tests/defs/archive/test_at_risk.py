@@ -20,7 +20,7 @@ from kafka_s3_platform.status.backlogs import Backlogs
 from kafka_s3_platform.status.deadline import Deadline
 from kafka_s3_platform.status.risk import find_risk
 from kafka_s3_platform.status.topic import ArchivedTopic
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
     connector_of_this_hour,
@@ -232,8 +232,8 @@ def test_a_record_of_a_far_future_time_hides_no_hour_that_is_late(lab: Lab) -> N
             assert find_risk(found).level is Level.FAIL
 
 
-def test_a_damaged_index_is_not_taken_for_a_silent_store(config: ConnectorConfig, create_topic: CreateTopic) -> None:
-    both = [topic_of(config), TopicAssets(config, create_topic(f"{config.topics[0]}-other"))]
+def test_a_damaged_index_is_not_taken_for_a_silent_store(config: ConnectorConfig, lab: Lab) -> None:
+    both = [topic_of(config), TopicAssets(config, lab.create(f"{config.topics[0]}-other"))]
     failures: dict[str, PlatformError] = {}
 
     def read(topic: ArchivedTopic) -> Archived:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.status.backlog import UnansweredError
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, observed, pass_minutes, tick
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, archived, produce
@@ -198,10 +198,8 @@ def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_again_in_the_next_
     assert ticks.observe() == []
 
 
-def test_each_topic_has_an_interval_of_its_own(
-    config: ConnectorConfig, instance: dg.DagsterInstance, create_topic: CreateTopic
-) -> None:
-    other = create_topic(f"{config.topics[0]}-other", 1)
+def test_each_topic_has_an_interval_of_its_own(config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab) -> None:
+    other = lab.create(f"{config.topics[0]}-other", 1)
     produce(config.kafka, other, [Sent(timestamp=ago(config, 0))])
     first = Ticks(config, instance)
     first.observe()

@@ -24,7 +24,7 @@ from kafka_s3_platform.status.deadline import Deadline
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_rows import IndexRow
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import (
     ago,
     asked_keys,
@@ -242,14 +242,10 @@ def test_hours_that_retention_has_cut_into_are_told_and_what_is_left_of_them_is_
 
 @pytest.mark.parametrize("is_led", [True, False], ids=["no answer to times", "no leader"])
 def test_a_kafka_partition_that_does_not_answer_hides_no_other(
-    config: ConnectorConfig,
-    instance: dg.DagsterInstance,
-    create_topic: CreateTopic,
-    monkeypatch: pytest.MonkeyPatch,
-    is_led: bool,
+    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab, monkeypatch: pytest.MonkeyPatch, is_led: bool
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
-    topic = create_topic(f"{config.topics[0]}-of-two", 2)
+    topic = lab.create(f"{config.topics[0]}-of-two", 2)
     config = config.model_copy(update={"topics": (topic,)})
     records = [Sent(timestamp=ago(config, 2), kafka_partition=p) for p in (0, 1)]
     produce(config.kafka, topic, records)
@@ -272,10 +268,10 @@ def test_a_kafka_partition_that_does_not_answer_hides_no_other(
 
 
 def test_more_lost_hours_than_are_looked_at_at_once_hide_none_that_can_be_archived(
-    config: ConnectorConfig, instance: dg.DagsterInstance, create_topic: CreateTopic
+    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
 ) -> None:
     """A quiet kafka partition keeps what is old, while size takes from a busy one what was not archived."""
-    config = config.model_copy(update={"topics": (create_topic(f"{config.topics[0]}-of-two", 2),)})
+    config = config.model_copy(update={"topics": (lab.create(f"{config.topics[0]}-of-two", 2),)})
     send_hours(config, [350])
     archive_in_time(config, 350, 1, 0)
     produce(config.kafka, config.topics[0], [Sent(timestamp=ago(config, 300), kafka_partition=1)])

@@ -18,7 +18,7 @@ from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.store.index import ConnectorIndex
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, events, launch, tick
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
@@ -140,9 +140,9 @@ def rows_of(config: ConnectorConfig, topics: Sequence[str]) -> dict[str, int]:
 
 
 def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
-    config: ConnectorConfig, create_topic: CreateTopic, instance: dg.DagsterInstance
+    config: ConnectorConfig, lab: Lab, instance: dg.DagsterInstance
 ) -> None:
-    names = tuple(create_topic(f"{config.topics[0]}.{n}") for n in range(10))
+    names = tuple(lab.create(f"{config.topics[0]}.{n}") for n in range(10))
     # a topic of a pattern may be gone: the sensor goes on
     config = config.model_copy(update={"topics": names, "topics_regex": ".*"})
     bad, sound = names[4], [*names[:4], *names[5:]]
@@ -161,7 +161,7 @@ def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
     version = ConnectorIndex.of(config).open().version
     assert version == 2, "one commit of the plans and one of the results"
     assert not tick(config, "lag__c", instance).run_requests
-    create_topic(bad)
+    lab.create(bad)
     produce(config.kafka, bad, [Sent(timestamp=ago(config, 1) + timedelta(minutes=1))])
     [again] = tick(config, "lag__c", instance).run_requests or ()
     assert again.asset_selection == [TopicAssets(config, bad).key("hourly")]

@@ -1,6 +1,5 @@
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,7 +14,7 @@ from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.upkeep.compact.days import find_day
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tick, topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -61,11 +60,11 @@ def test_picked_days_are_merged_in_one_run_and_each_shows_its_own_numbers(
 
 
 def test_a_day_that_cannot_be_merged_keeps_no_other_from_being_merged_and_shown(
-    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
 ) -> None:
     key = topic_of(config).key("daily")
     bad = next(s for s in snapshot(config).segments if find_day(s) == NOON.date())
-    s3_client.delete_object(Bucket=config.store.bucket, Key=bad.key)
+    lab.s3.delete_object(Bucket=config.store.bucket, Key=bad.key)
     [asked] = tick(config, "folders__c", instance).run_requests or ()
     found = launch(config, asked, instance)
     assert not found.success
@@ -112,11 +111,11 @@ def test_a_day_that_holds_other_counts_than_its_hours_is_an_error(
 
 
 @pytest.fixture
-def fleet(config: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+def fleet(config: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """The connector with two more topics, `<topic>-1` with a record on each day, and `<topic>-2` without any."""
     topics = (*config.topics, *(f"{config.topics[0]}-{n}" for n in (1, 2)))
     for topic in topics[1:]:
-        create_topic(topic)
+        lab.create(topic)
     produce(config.kafka, topics[1], [Sent(timestamp=NOON + d * timedelta(days=1)) for d in range(2)])
     archived(config.model_copy(update={"topics": topics[1:2]}))
     return config.model_copy(update={"topics": topics})
@@ -154,10 +153,10 @@ def test_days_of_picked_topics_are_merged_and_shown_by_one_run(
 
 
 def test_a_topic_that_fails_leaves_the_others_merged_and_shown_and_is_named(
-    fleet: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+    fleet: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
 ) -> None:
     bad = next(s for s in snapshot(fleet).segments if find_day(s) == NOON.date())
-    s3_client.delete_object(Bucket=fleet.store.bucket, Key=bad.key)
+    lab.s3.delete_object(Bucket=fleet.store.bucket, Key=bad.key)
     found = pick(fleet, instance, fleet.topics, DAYS)
     assert not found.success
     [told] = [e.step_failure_data.user_failure_data for e in found.all_events if e.is_step_failure and e.step_key]

@@ -18,6 +18,7 @@ from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import NOON, SETTINGS, connector
 
@@ -84,10 +85,8 @@ def test_the_hourly_schedule_asks_for_all_topics_at_once(instance: dg.DagsterIns
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_daily_schedule_asks_for_all_topics_at_once(
-    store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
-) -> None:
-    config = fleet(NOWHERE, store_settings, count)
+def test_the_daily_schedule_asks_for_all_topics_at_once(lab: Lab, instance: dg.DagsterInstance, count: int) -> None:
+    config = fleet(NOWHERE, lab.store, count)
     index_hours(config, config.topics[:count], YESTERDAY)
     assert all_in_one(config, "daily", count, asked_by_schedule(config, "daily__c", instance))
 
@@ -99,23 +98,21 @@ def test_the_verify_schedule_asks_for_one_run_of_all_topics(instance: dg.Dagster
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_folder_sensor_asks_for_all_topics_at_once(
-    store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
-) -> None:
-    config = fleet(NOWHERE, store_settings, count)
+def test_the_folder_sensor_asks_for_all_topics_at_once(lab: Lab, instance: dg.DagsterInstance, count: int) -> None:
+    config = fleet(NOWHERE, lab.store, count)
     index_hours(config, config.topics[:count], YESTERDAY)
     assert all_in_one(config, "daily", count, asked_by_sensor(config, "folders__c", instance))
 
 
 @pytest.mark.parametrize("later", [0, 1, 2])
 def test_a_sensor_goes_by_an_index_that_was_put_back_from_a_backup(
-    store_settings: StoreSettings, instance: dg.DagsterInstance, later: int
+    lab: Lab, instance: dg.DagsterInstance, later: int
 ) -> None:
     """The index's newest version is then an earlier one, or one of the same number or a higher, and another."""
-    config = fleet(NOWHERE, store_settings, 2)
+    config = fleet(NOWHERE, lab.store, 2)
     lost, kept = config.topics
     ConnectorIndex.of(config).open()
-    store, folder = ObjectStore(store_settings), f"{config.archive.index_dir}/"
+    store, folder = ObjectStore(lab.store), f"{config.archive.index_dir}/"
     backup = {info.key: store.get(info.key) for info in store.list(folder)}
     index_hours(config, [lost], YESTERDAY)
     assert [key.path[-1] for key in asked_keys(config, instance)] == [lost]
@@ -128,13 +125,11 @@ def test_a_sensor_goes_by_an_index_that_was_put_back_from_a_backup(
     assert [key.path[-1] for key in asked_keys(config, instance)] == [kept][:later]
 
 
-def test_a_sensor_goes_by_an_index_that_was_removed(
-    store_settings: StoreSettings, instance: dg.DagsterInstance
-) -> None:
-    config = fleet(NOWHERE, store_settings, 1)
+def test_a_sensor_goes_by_an_index_that_was_removed(lab: Lab, instance: dg.DagsterInstance) -> None:
+    config = fleet(NOWHERE, lab.store, 1)
     index_hours(config, config.topics, YESTERDAY)
     assert asked_keys(config, instance)
-    store = ObjectStore(store_settings)
+    store = ObjectStore(lab.store)
     for info in store.list(f"{config.archive.index_dir}/"):
         store.delete(info.key, info.etag)
     assert not asked_keys(config, instance)
@@ -145,11 +140,9 @@ def asked_keys(config: ConnectorConfig, instance: dg.DagsterInstance) -> list[dg
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_lag_sensor_asks_for_all_topics_at_once(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
-) -> None:
-    config = fleet(kafka_settings, store_settings, count)
-    with ClusterAdmin(kafka_settings) as admin:
+def test_the_lag_sensor_asks_for_all_topics_at_once(lab: Lab, instance: dg.DagsterInstance, count: int) -> None:
+    config = fleet(lab.kafka, lab.store, count)
+    with ClusterAdmin(lab.kafka) as admin:
         for topic in config.topics:
             admin.create_topic(topic, 1)
     if not count:
@@ -160,13 +153,11 @@ def test_the_lag_sensor_asks_for_all_topics_at_once(
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_poll_sensor_asks_for_one_run_of_all_topics(
-    store_settings: StoreSettings, instance: dg.DagsterInstance, count: int
-) -> None:
-    config = fleet(NOWHERE, store_settings, count).model_copy(update={"source": SourceSettings()})
+def test_the_poll_sensor_asks_for_one_run_of_all_topics(lab: Lab, instance: dg.DagsterInstance, count: int) -> None:
+    config = fleet(NOWHERE, lab.store, count).model_copy(update={"source": SourceSettings()})
     for topic in config.topics[:count]:
         hour = f"year={NOON:%Y}/month={NOON:%m}/day={NOON:%d}/hour={NOON:%H}"
-        ObjectStore(store_settings).put_new(f"topics/{topic}/{hour}/{topic}+0+0000000000.parquet", b"x")
+        ObjectStore(lab.store).put_new(f"topics/{topic}/{hour}/{topic}+0+0000000000.parquet", b"x")
     if not count:
         with pytest.raises(PreflightError, match=f"no object of topic {config.topics[0]} is there"):
             asked_by_sensor(config, "poll__c", instance)
@@ -176,11 +167,11 @@ def test_the_poll_sensor_asks_for_one_run_of_all_topics(
 
 
 def test_a_request_that_failed_for_a_while_is_made_again_under_another_run_key(
-    store_settings: StoreSettings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dagster never launches a second run with the run key of a sensor's earlier one."""
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
-    config = fleet(NOWHERE, store_settings, 1)
+    config = fleet(NOWHERE, lab.store, 1)
     index_hours(config, config.topics, YESTERDAY)
     known: set[str] = set()
     for _ in range(3):

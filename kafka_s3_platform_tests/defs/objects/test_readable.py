@@ -12,8 +12,8 @@ from kafka_s3_platform.config.settings import (
     ConverterSettings,
     KafkaSettings,
     SourceSettings,
-    StoreSettings,
 )
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import connector
 
@@ -23,11 +23,11 @@ NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 
 
 @pytest.fixture
-def config(store_settings: StoreSettings) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     kafka = KafkaSettings(bootstrap_servers="none:9092")
     made = connector(
         kafka,
-        store_settings,
+        lab.store,
         "orders",
         layout={"format": "json", "partitioner": "Default"},
         records={"value": ConverterSettings(format="JSON")},
@@ -57,19 +57,19 @@ def numbers(found: dg.AssetCheckEvaluation) -> dict[str, Any]:
 
 
 def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
-    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = "orders/partition=0"
     for first in (0, 2, 4):
-        put(s3_client, config, folder, first, ['{"n":1}', '{"n":2}'])
+        put(lab.s3, config, folder, first, ['{"n":1}', '{"n":2}'])
     found = check(config, instance)
     assert found["orders"].passed
     assert numbers(found["orders"]) == {"objects": 3, "records": 6, "bad": 0, "gaps": 0}
     assert not found["clicks"].passed, "that nothing was read is not fine"
     assert "There is no object to read: clicks was looked for below" in (found["clicks"].description or "")
 
-    put(s3_client, config, folder, 9, ['{"n":1}', '{"n":2'])
-    put(s3_client, config, "orders/partition=7", 11, ["{}"])
+    put(lab.s3, config, folder, 9, ['{"n":1}', '{"n":2'])
+    put(lab.s3, config, "orders/partition=7", 11, ["{}"])
     damaged = check(config, instance)["orders"]
     assert (damaged.passed, damaged.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert numbers(damaged) == {"objects": 4, "records": 7, "bad": 2, "gaps": 1}
@@ -85,12 +85,12 @@ def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
 
 
 def test_of_time_folders_those_of_the_look_back_are_read_unless_others_are_asked_for(
-    config: ConnectorConfig, instance: dg.DagsterInstance, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
 ) -> None:
     config = config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})})
     old = NOW - timedelta(days=30)
     for first, hour in enumerate((old, NOW - timedelta(days=1), NOW)):
-        put(s3_client, config, f"orders/{hour:year=%Y/month=%m/day=%d/hour=%H}", first, ["{}"])
+        put(lab.s3, config, f"orders/{hour:year=%Y/month=%m/day=%d/hour=%H}", first, ["{}"])
 
     def read(**given: Any) -> int:
         return int(numbers(check(config, instance, given)["orders"])["records"])

@@ -19,6 +19,7 @@ from kafka_s3_platform.config.settings import (
 from kafka_s3_platform.definitions import defs
 from kafka_s3_platform.store import objects
 from kafka_s3_platform.store.client import new_s3_client
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import observed, tick
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import HOUR, connector
@@ -34,11 +35,11 @@ Seen = dict[str, tuple[int, int]]
 
 
 @pytest.fixture
-def config(store_settings: StoreSettings) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """A source of lines of JSON in hourly folders. It names no topic."""
     kafka = KafkaSettings(bootstrap_servers="none:9092")
     layout = {"format": "json", "partitioner": "Hourly"}
-    made = connector(kafka, store_settings, "none", layout=layout, records={"value": ConverterSettings(format="JSON")})
+    made = connector(kafka, lab.store, "none", layout=layout, records={"value": ConverterSettings(format="JSON")})
     return made.model_copy(update={"topics": (), "source": SourceSettings()})
 
 
@@ -49,14 +50,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def put(store_settings: StoreSettings, s3_client: Any) -> Put:
+def put(lab: Lab) -> Put:
     """Put an object of one line where Connect's sink would; returns its key."""
 
     def stored(topic: str, folder: str | datetime, first: int = 0, body: bytes = b"{}\n") -> str:
         if isinstance(folder, datetime):
             folder = f"{folder:year=%Y/month=%m/day=%d/hour=%H}"
         key = f"topics/{topic}/{folder}/{topic}+0+{first:010d}.json"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
         return key
 
     return stored
@@ -164,7 +165,7 @@ def test_a_tick_lists_only_folders_of_the_look_back_however_many_older_ones_ther
 
 
 def test_what_no_tick_can_see_is_found_by_the_next_count(
-    look: Look, put: Put, config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch
+    look: Look, put: Put, config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = [NOW - timedelta(days=40 + n) for n in range(3)]
     keys = [put("orders", hour) for hour in old]
@@ -175,7 +176,7 @@ def test_what_no_tick_can_see_is_found_by_the_next_count(
     assert "missing_objects" not in look.events[0].metadata
 
     for key in keys[1:]:
-        s3_client.delete_object(Bucket=config.store.bucket, Key=key)
+        lab.s3.delete_object(Bucket=config.store.bucket, Key=key)
     assert look() == {}
     assert look.count_again(monkeypatch) == {"orders": (2, 6)}
     [event] = look.events

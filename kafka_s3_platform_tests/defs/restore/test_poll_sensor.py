@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,7 +13,6 @@ from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,
     SourceSettings,
-    StoreSettings,
     TransformSettings,
 )
 from kafka_s3_platform.defs.restore.config import ForeignRestoreConfig
@@ -50,11 +48,11 @@ def config(lab: Lab) -> ConnectorConfig:
 
 
 @pytest.fixture
-def put(store_settings: StoreSettings, s3_client: Any, topic_name: str) -> Put:
+def put(lab: Lab) -> Put:
     def stored(first: int, values: Sequence[int]) -> str:
-        key = f"topics/{topic_name}/partition=0/{topic_name}+0+{first:010d}.json"
+        key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+{first:010d}.json"
         body = b"".join(b'{"n":%d}\n' % v for v in values)
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
         return key
 
     return stored
@@ -156,12 +154,12 @@ def test_while_a_run_is_queued_none_is_asked_for(
 
 
 def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_mended(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
 ) -> None:
     put(0, range(2))
     run_asked(config, poll(config, instance))
     bad = put(2, [2])
-    s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":2}\n{"n')
+    lab.s3.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":2}\n{"n')
     [second] = poll(config, instance).run_requests or ()
     assert not launch(config, second, instance).success
     put(5, [5])
@@ -177,9 +175,9 @@ def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_men
     # It finishes its restore id and fails, since its only object is left out: the chain goes on.
     failed = launch(tolerant, again, instance)
     assert not failed.success
-    assert judged(failed) == ("ERROR", f"copy_of_{topic_name}: nothing was restored: 1 object or record skipped")
+    assert judged(failed) == ("ERROR", f"copy_of_{lab.topic}: nothing was restored: 1 object or record skipped")
     run_asked(tolerant, poll(tolerant, instance))
-    assert sent(config, topic_name) == [0, 1, 5]
+    assert sent(config, lab.topic) == [0, 1, 5]
 
 
 def test_one_whose_broker_was_down_is_asked_for_again_a_while_later(
@@ -199,26 +197,26 @@ def test_one_whose_broker_was_down_is_asked_for_again_a_while_later(
 
 
 def test_a_restore_that_was_begun_and_that_dagster_knows_no_run_of_goes_on_under_its_own_id(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
 ) -> None:
     put(0, range(2))
     run_asked(config, poll(config, instance))
     # As a killed run leaves it: all was sent, nothing says that it is finished.
-    s3_client.delete_object(Bucket=config.store.bucket, Key="_restore/poll.c.1.report.json")
+    lab.s3.delete_object(Bucket=config.store.bucket, Key="_restore/poll.c.1.report.json")
     put(2, [2])
     for wanted in (("poll.c.1", None), ("poll.c.2", "poll.c.1")):
         found = poll(config, instance)
         assert asked(found) == [wanted]
         run_asked(config, found)
-    assert sent(config, topic_name) == [0, 1, 2]
+    assert sent(config, lab.topic) == [0, 1, 2]
 
 
 def test_a_bad_name_in_the_bucket_fails_the_tick_with_what_to_do(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, s3_client: Any
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
 ) -> None:
     put(0, [0])
-    key = f"topics/{topic_name}/partition=0/nonsense.json"
-    s3_client.put_object(Bucket=config.store.bucket, Key=key, Body=b"x")
+    key = f"topics/{lab.topic}/partition=0/nonsense.json"
+    lab.s3.put_object(Bucket=config.store.bucket, Key=key, Body=b"x")
     with pytest.raises(Exception, match=r"nonsense\.json.*behavior\.on\.error"):
         poll(config, instance)
 
@@ -244,17 +242,17 @@ def test_a_listing_may_take_longer_where_dagster_gives_ticks_more_time(
 
 
 def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_changed(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, s3_client: Any, topic_name: str
+    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
 ) -> None:
     assert config.source is not None
     ignoring = config.model_copy(update={"source": config.source.model_copy(update={"behavior_on_error": "ignore"})})
     put(0, [0])
     bad = put(1, [1])
-    s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n{"n')
+    lab.s3.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n{"n')
     [first] = poll(ignoring, instance).run_requests or ()
     assert judged(launch(ignoring, first, instance)) == (
         "WARN",
-        f"copy_of_{topic_name}: verified, but not everything could be restored: 1 object or record skipped",
+        f"copy_of_{lab.topic}: verified, but not everything could be restored: 1 object or record skipped",
     )
     for _ in range(2):
         idle = poll(ignoring, instance)
@@ -266,7 +264,7 @@ def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_chan
 
     read_otherwise = ignoring.model_copy(update={"layout": ignoring.layout.model_copy(update={"codec": "gzip"})})
     assert asked(poll(read_otherwise, instance)) == [("poll.c.3", "poll.c.2")]
-    s3_client.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n')
+    lab.s3.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n')
     run_asked(ignoring, poll(ignoring, instance))
-    assert sent(config, topic_name) == [0, 2, 1]
+    assert sent(config, lab.topic) == [0, 2, 1]
     assert not poll(ignoring, instance).run_requests

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.keys.transforms import parse_transforms
-from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError, PermanentError, RecordError
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Outcome, Payload
 from kafka_s3_platform.restore.outgoing.partitioning import hash_crc32, hash_murmur2
@@ -25,7 +24,7 @@ from kafka_s3_platform.restore.outgoing.stream import PROVENANCE_HEADERS, Outgoi
 from kafka_s3_platform.restore.outgoing.values import Rewritten
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.target_topic import Regex, Rename, Template, TopicMap, apply_routers, name_target_topic
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.records import STREAMS, batch_of, rows_of, stream_of
 
@@ -347,18 +346,16 @@ def test_routers_of_the_topic_alone_name_the_target_beforehand() -> None:
     ("partitioner", "partitioning"),
     [("murmur2_random", "murmur2"), ("consistent_random", "crc32"), ("murmur2", "murmur2"), ("consistent", "crc32")],
 )
-def test_keys_go_where_a_producer_would_have_sent_them(
-    kafka_settings: KafkaSettings, create_topic: CreateTopic, topic_name: str, partitioner: str, partitioning: str
-) -> None:
+def test_keys_go_where_a_producer_would_have_sent_them(lab: Lab, partitioner: str, partitioning: str) -> None:
     keys = [random.Random(n).randbytes(1 + n % 40) for n in range(500)]
-    create_topic(topic_name, KAFKA_PARTITIONS)
-    producer = Producer(kafka_settings.properties("producer") | {"partitioner": partitioner})
+    lab.create_topic(KAFKA_PARTITIONS)
+    producer = Producer(lab.kafka.properties("producer") | {"partitioner": partitioner})
     for key in keys:
-        producer.produce(topic_name, b"v", key)
+        producer.produce(lab.topic, b"v", key)
     assert producer.flush(30) == 0
 
     stream = OutgoingStream(Outgoing(partitioning=partitioning), "t", 3, KAFKA_PARTITIONS, "u")
     chosen = {p: part.column("key").to_pylist() for p, part in stream.apply(batch_of([{"key": k} for k in keys]))}
 
     for p in range(KAFKA_PARTITIONS):
-        assert chosen.get(p, []) == records_of(kafka_settings, topic_name, p).column("key").to_pylist()
+        assert chosen.get(p, []) == records_of(lab.kafka, lab.topic, p).column("key").to_pylist()

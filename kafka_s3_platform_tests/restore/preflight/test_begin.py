@@ -14,7 +14,7 @@ from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.restore.own import keys, numbered, request, restored
 from kafka_s3_platform_tests.restore.targets import own_restores, target_of
@@ -34,10 +34,10 @@ def archive(kafka_settings: KafkaSettings, module_store: StoreSettings, create_t
 
 
 @pytest.fixture
-def config(archive: ConnectorConfig, create_topic: CreateTopic) -> ConnectorConfig:
+def config(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """The target holds three records of others."""
     config = own_restores(archive)
-    produce(config.kafka, create_topic(target_of(config)), [Sent(b"foreign")] * 3)
+    produce(config.kafka, lab.create(target_of(config)), [Sent(b"foreign")] * 3)
     return config
 
 

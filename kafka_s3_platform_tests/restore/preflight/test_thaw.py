@@ -76,11 +76,11 @@ def move(client: Any, bucket: str, key: str, storage_class: str) -> None:
 
 
 @pytest.fixture
-def lines(put: Put, s3_client: Any, topic_name: str) -> list[str]:
+def lines(put: Put, lab: Lab) -> list[str]:
     """The keys of another sink's objects: the first and the last in cold storage."""
-    keys = [put(topic_name, first, numbered(first, 3)) for first in (0, 3, 6)]
-    move(s3_client, topic_name, keys[0], "GLACIER")
-    move(s3_client, topic_name, keys[2], "DEEP_ARCHIVE")
+    keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
+    move(lab.s3, lab.topic, keys[0], "GLACIER")
+    move(lab.s3, lab.topic, keys[2], "DEEP_ARCHIVE")
     return keys
 
 
@@ -98,13 +98,13 @@ def archive(
 
 
 @pytest.fixture
-def config(archive: ConnectorConfig, store_settings: StoreSettings, s3_client: Any) -> ConnectorConfig:
+def config(archive: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     """A copy of that archive, of which a lifecycle rule has moved the first hour to cold storage."""
-    copy_objects(s3_client, archive, store_settings)
-    config = archive.model_copy(update={"store": store_settings})
+    copy_objects(lab.s3, archive, lab.store)
+    config = archive.model_copy(update={"store": lab.store})
     for segment in snapshot(config).segments:
         if segment.chunk_start == NOON:
-            move(s3_client, store_settings.bucket, segment.key, "GLACIER")
+            move(lab.s3, lab.store.bucket, segment.key, "GLACIER")
     return config
 
 
@@ -145,25 +145,23 @@ def test_cold_objects_are_asked_for_by_the_first_run_and_restored_by_one_that_fi
 
 
 def test_an_archive_whose_hours_a_lifecycle_rule_moved_is_restored_like_any_other(
-    config: ConnectorConfig, kafka_settings: KafkaSettings, topic_name: str
+    config: ConnectorConfig, lab: Lab
 ) -> None:
     said, report = run_until_it_is_there(partial(restored_own, config, thaw=Thaw(3, "Bulk")))
     assert "restore r1: 1 objects lie in cold storage" in said[0]
     assert (report.record_count, report.sent_count, report.verified) == (6, 6, True)
-    assert values(kafka_settings, f"{topic_name}-restored") == [b"%d" % n for n in range(6)]
+    assert values(lab.kafka, f"{lab.topic}-restored") == [b"%d" % n for n in range(6)]
 
 
-def test_of_an_archive_only_the_objects_of_the_window_have_to_be_thawed(
-    config: ConnectorConfig, s3_client: Any
-) -> None:
+def test_of_an_archive_only_the_objects_of_the_window_have_to_be_thawed(config: ConnectorConfig, lab: Lab) -> None:
     report = restored_own(config, from_time=NOON + HOUR)
     assert (report.record_count, report.verified) == (3, True)
     assert not any("cold storage" in note for note in report.notes)
-    assert states(s3_client, config.store.bucket) == []
+    assert states(lab.s3, config.store.bucket) == []
 
 
 def test_a_run_waits_for_them_as_long_as_it_is_told_and_says_so(
-    config: ConnectorConfig, s3_client: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(thawing, "POLL_SECONDS", 0.05)
     with caplog.at_level("INFO", logger="kafka_s3_platform"):
@@ -171,24 +169,22 @@ def test_a_run_waits_for_them_as_long_as_it_is_told_and_says_so(
     waiting = [line for line in caplog.messages if line == "restore r1: waiting for 1 objects from cold storage"]
     assert len(waiting) in range(1, LOOKS + 2)
     assert (report.record_count, report.verified) == (6, True)
-    [state] = states(s3_client, config.store.bucket)
+    [state] = states(lab.s3, config.store.bucket)
     expiry = datetime.strptime(state.split('"')[3], "%a, %d %b %Y %H:%M:%S %Z").replace(tzinfo=timezone.utc)
     assert abs(expiry - datetime.now(timezone.utc) - timedelta(days=3)) < timedelta(days=1)
 
 
-def test_a_dry_run_tells_of_them_and_asks_for_none(config: ConnectorConfig, s3_client: Any) -> None:
+def test_a_dry_run_tells_of_them_and_asks_for_none(config: ConnectorConfig, lab: Lab) -> None:
     report = restored_own(config, dry_run=True, thaw=Thaw(3))
     assert any(note.startswith("1 objects lie in cold storage, such as topics/") for note in report.notes)
-    assert states(s3_client, config.store.bucket) == []
+    assert states(lab.s3, config.store.bucket) == []
 
 
-def test_nothing_is_asked_for_and_nothing_sent_unless_the_request_says_so(
-    config: ConnectorConfig, s3_client: Any, kafka_settings: KafkaSettings, topic_name: str
-) -> None:
+def test_nothing_is_asked_for_and_nothing_sent_unless_the_request_says_so(config: ConnectorConfig, lab: Lab) -> None:
     with pytest.raises(BusyError, match=r"1 objects lie in cold storage, such as .*: say for how many days"):
         restored_own(config)
-    assert states(s3_client, topic_name) == []
-    assert values(kafka_settings, f"{topic_name}-restored") == []
+    assert states(lab.s3, lab.topic) == []
+    assert values(lab.kafka, f"{lab.topic}-restored") == []
 
 
 def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfig, cold_server: str) -> None:
@@ -202,9 +198,7 @@ def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfi
     assert {resource for _, resource in unused(done, policy("thaw"))} == {"arn:aws:s3:::BUCKET/topics_daily/*"}
 
 
-def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
-    load: Load, s3_client: Any, lines: list[str], lab: Lab
-) -> None:
+def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(load: Load, lines: list[str], lab: Lab) -> None:
     report = restored(load(LINES, JSON), (), "{topic}-copy", restore_id=lab.topic, behavior_on_error="ignore")
     assert report.record_count == 3
     assert [any(key in line and "was not thawed" in line for line in report.skipped) for key in lines] == [
@@ -213,16 +207,14 @@ def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(
         True,
     ]
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [3, 4, 5]
-    assert states(s3_client, lab.topic) == []
+    assert states(lab.s3, lab.topic) == []
     later = partial(restored, load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=lab.topic, thaw=Thaw(1))
     assert run_until_it_is_there(later)[1].sent_count == 6
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [3, 4, 5, 0, 1, 2, 6, 7, 8]
 
 
-def test_an_object_may_be_asked_for_twice_and_is_named_when_it_is_read_too_early(
-    store_settings: StoreSettings, lines: list[str]
-) -> None:
-    store = ObjectStore(store_settings)
+def test_an_object_may_be_asked_for_twice_and_is_named_when_it_is_read_too_early(lab: Lab, lines: list[str]) -> None:
+    store = ObjectStore(lab.store)
     for _ in range(2):
         store.request_thaw(lines[0], 1, "Standard")
     with pytest.raises(IntegrityError, match=r"\+0000000000\.json .*It lies in a cold storage class"):

@@ -32,7 +32,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
 from kafka_s3_platform_tests.restore.runners import Between, InterruptedRunner, StoppingRunner
@@ -43,10 +43,10 @@ RECORDS = 40_000
 
 
 @pytest.fixture
-def config(shared_archive: Archive, create_topic: CreateTopic) -> ConnectorConfig:
+def config(shared_archive: Archive, lab: Lab) -> ConnectorConfig:
     """An archive in four objects, which is sent in three batches; every record twice, so that only its place tells."""
     config = shared_archive([Sent(b"%d" % (n // 2)) for n in range(RECORDS)], layout={"flush_size": 10_000})
-    create_topic(target_of(config))
+    lab.create(target_of(config))
     return config
 
 
@@ -90,12 +90,12 @@ def delete_marker(config: ConnectorConfig) -> None:
 
 
 @pytest.fixture
-def interrupted(config: ConnectorConfig, s3_client: Any) -> Callable[..., None]:
+def interrupted(config: ConnectorConfig, lab: Lab) -> Callable[..., None]:
     """Runs a restore that ends in the middle."""
 
     def run(**changes: Any) -> None:
         with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
-            restore(ArchiveSource(request(config, **changes)), InterruptedRunner(config, s3_client))
+            restore(ArchiveSource(request(config, **changes)), InterruptedRunner(config, lab.s3))
 
     return run
 
@@ -115,9 +115,9 @@ def test_progress_is_committed_with_the_records_under_the_plan_s_digest(config: 
 
 
 def test_restores_of_one_id_whose_documents_lie_apart_do_not_fence_each_other(
-    config: ConnectorConfig, create_topic: CreateTopic
+    config: ConnectorConfig, lab: Lab
 ) -> None:
-    targets = target_of(config), create_topic(f"{target_of(config)}-other")
+    targets = target_of(config), lab.create(f"{target_of(config)}-other")
     archive = config.archive.model_copy(update={"restore_dir": "_other"})
     other = config.model_copy(update={"archive": archive})
     with ThreadPoolExecutor() as pool:
@@ -328,20 +328,18 @@ def commit_later(client: Producer) -> None:
     Timer(1.0, client.commit_transaction, [10]).start()
 
 
-def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(
-    kafka_settings: KafkaSettings, topic_name: str, create_topic: CreateTopic
-) -> None:
+def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(lab: Lab) -> None:
     """There is always a transaction open: each of theirs begins when the last one ends."""
-    create_topic(topic_name)
-    produce(kafka_settings, topic_name, [Sent(b"ours")] * 5)
+    lab.create_topic()
+    lab.produce([Sent(b"ours")] * 5)
     ended = Event()
 
     def write() -> None:
-        client = Producer(kafka_settings.properties("producer") | {"transactional.id": topic_name, "linger.ms": 0})
+        client = Producer(lab.kafka.properties("producer") | {"transactional.id": lab.topic, "linger.ms": 0})
         client.init_transactions(30)
         while not ended.is_set():
             client.begin_transaction()
-            client.produce(topic_name, b"theirs")
+            client.produce(lab.topic, b"theirs")
             client.flush(30)
             ended.wait(0.3)
             client.commit_transaction(30)
@@ -349,9 +347,9 @@ def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(
     writer = Thread(target=write)
     writer.start()
     try:
-        with ClusterAdmin(kafka_settings) as admin:
-            until(lambda: admin.frontiers(topic_name, [0])[0].high_watermark > 8)
-        found = [v for b in read_target(kafka_settings, topic_name, 0, 0) for v in b.column("value").to_pylist()]
+        with ClusterAdmin(lab.kafka) as admin:
+            until(lambda: admin.frontiers(lab.topic, [0])[0].high_watermark > 8)
+        found = [v for b in read_target(lab.kafka, lab.topic, 0, 0) for v in b.column("value").to_pylist()]
     finally:
         ended.set()
         writer.join()
@@ -359,7 +357,7 @@ def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(
 
 
 def test_without_transactions_a_restore_goes_on_where_the_broker_never_told_where_records_lie(
-    config: ConnectorConfig, s3_client: Any
+    config: ConnectorConfig, lab: Lab
 ) -> None:
     with lying_broker(config.kafka.bootstrap_servers, KafkaLies(1)) as broker:
         through = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
@@ -369,7 +367,7 @@ def test_without_transactions_a_restore_goes_on_where_the_broker_never_told_wher
         # once, more than a second passes before that: some of it has arrived then.
         slow = request(lied_to, delivery="at_least_once", records_per_second=RECORDS / 4)
         with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
-            restore(ArchiveSource(slow), InterruptedRunner(config, s3_client))
+            restore(ArchiveSource(slow), InterruptedRunner(config, lab.s3))
         report = restored(lied_to, delivery="at_least_once")
         assert broker.liar.told["duplicate"] > 1
     assert report.verified

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import AuthorizationError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
@@ -33,8 +33,8 @@ def sts() -> Sts:
 
 
 @pytest.fixture
-def gate(store_settings: StoreSettings, sts: Sts) -> Iterator[Recorder]:
-    with session_gate(store_settings, sts) as server:
+def gate(lab: Lab, sts: Sts) -> Iterator[Recorder]:
+    with session_gate(lab.store, sts) as server:
         yield server
 
 

@@ -17,7 +17,7 @@ from kafka_s3_platform.kafka.transactional_producer import FIRST_BYTES, MOST_BYT
 from kafka_s3_platform.model.batches import read_offset_column
 from kafka_s3_platform.restore.outgoing.stream import SentBatch
 from kafka_s3_platform.restore.replay.transactions import USUAL_OVERHEAD, split_to_room
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
 from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
@@ -36,14 +36,12 @@ def config(lab: Lab) -> Iterator[ConnectorConfig]:
 
 
 @pytest.fixture
-def source(
-    config: ConnectorConfig, kafka_settings: KafkaSettings, create_topic: CreateTopic
-) -> Callable[[list[Sent]], None]:
+def source(config: ConnectorConfig, lab: Lab) -> Callable[[list[Sent]], None]:
     """Archives records that were produced without a quota."""
 
     def prepare(records: list[Sent]) -> None:
-        topic = create_topic(config.topics[0], max_message_bytes=5_000_000)
-        produce(kafka_settings, topic, records, **{"message.max.bytes": 5_000_000})
+        topic = lab.create(config.topics[0], max_message_bytes=5_000_000)
+        produce(lab.kafka, topic, records, **{"message.max.bytes": 5_000_000})
         archived(config)
 
     return prepare

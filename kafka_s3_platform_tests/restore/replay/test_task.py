@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import PreflightError, SupersededError
 from kafka_s3_platform.kafka.groups import Committed
 from kafka_s3_platform.restore.execution import share_out_limit
@@ -17,6 +16,7 @@ from kafka_s3_platform.restore.replay.checkpoint import Checkpoint, Position, re
 from kafka_s3_platform.restore.replay.task import ReadAhead
 from kafka_s3_platform.restore.replay.transactions import METADATA_BYTES, Marker, make_marker_name
 from kafka_s3_platform.store.objects import ObjectStore
+from kafka_s3_platform_tests.conftest import Lab
 
 OFFSETS = st.integers(0, 2**62)
 
@@ -178,8 +178,8 @@ def test_no_limit_is_no_share() -> None:
     assert share_out_limit(None, [1, 2], 2) == [None, None]
 
 
-def test_a_position_comes_back_and_none_before_the_first(store_settings: StoreSettings) -> None:
-    store = ObjectStore(store_settings)
+def test_a_position_comes_back_and_none_before_the_first(lab: Lab) -> None:
+    store = ObjectStore(lab.store)
     checkpoint = Checkpoint(store, KEY, "one")
 
     assert checkpoint.load() is None
@@ -190,8 +190,8 @@ def test_a_position_comes_back_and_none_before_the_first(store_settings: StoreSe
     assert read_positions(store, [KEY, "_restore/r/1.json"]) == [Position(5, 9, 4), None]
 
 
-def test_a_run_that_another_one_has_overtaken_is_told_at_its_next_checkpoint(store_settings: StoreSettings) -> None:
-    store = ObjectStore(store_settings)
+def test_a_run_that_another_one_has_overtaken_is_told_at_its_next_checkpoint(lab: Lab) -> None:
+    store = ObjectStore(lab.store)
     older, newer = Checkpoint(store, KEY, "older"), Checkpoint(store, KEY, "newer")
     older.save(Position(0, 0))
 
@@ -203,8 +203,8 @@ def test_a_run_that_another_one_has_overtaken_is_told_at_its_next_checkpoint(sto
     assert newer.load() == Position(0, 0)
 
 
-def test_two_runs_that_begin_at_once_are_told_apart(store_settings: StoreSettings) -> None:
-    store = ObjectStore(store_settings)
+def test_two_runs_that_begin_at_once_are_told_apart(lab: Lab) -> None:
+    store = ObjectStore(lab.store)
     first, second = Checkpoint(store, KEY, "first"), Checkpoint(store, KEY, "second")
     assert first.load() is second.load() is None
     first.save(Position(0, 0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.documents import read_left_out, save_left_out
@@ -20,7 +20,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, make_archive_stream
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.runners import Between
@@ -60,10 +60,10 @@ MEANWHILE = [(flipped, False), (flipped, True), (cut_off, True), (gone, False)]
 
 
 @pytest.fixture
-def config(copied_archive: Archive, create_topic: CreateTopic) -> ConnectorConfig:
+def config(copied_archive: Archive, lab: Lab) -> ConnectorConfig:
     """Three hours in an object each, and an empty target."""
     config = copied_archive([Sent(v, None, NOON + int(v[:1]) * HOUR) for v in ALL])
-    create_topic(target_of(config))
+    lab.create(target_of(config))
     return config
 
 
@@ -113,8 +113,8 @@ class HarmingRunner(InProcessRunner):
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_fail_refuses_before_the_first_record(config: ConnectorConfig, s3_client: Any, harm: Harm) -> None:
-    key = harm_second(config, s3_client, harm)
+def test_fail_refuses_before_the_first_record(config: ConnectorConfig, lab: Lab, harm: Harm) -> None:
+    key = harm_second(config, lab.s3, harm)
     with pytest.raises(PreflightError, match=rf"object {re.escape(key)} (was replaced|does not exist)"):
         restored_topic(config)
     assert sent(config) == []
@@ -122,9 +122,9 @@ def test_fail_refuses_before_the_first_record(config: ConnectorConfig, s3_client
 
 @pytest.mark.parametrize(("harm", "unseen"), MEANWHILE)
 def test_fail_ends_at_an_object_that_is_harmed_meanwhile(
-    config: ConnectorConfig, s3_client: Any, harm: Harm, unseen: bool
+    config: ConnectorConfig, lab: Lab, harm: Harm, unseen: bool
 ) -> None:
-    runner = HarmingRunner(config, s3_client, harm, unseen=unseen)
+    runner = HarmingRunner(config, lab.s3, harm, unseen=unseen)
     with pytest.raises(IntegrityError, match=r"object .*hour=13.* cannot be (read|opened)"):
         restored_topic(config, runner)
     assert set(sent(config)) <= set(ALL[:1000])
@@ -132,9 +132,9 @@ def test_fail_ends_at_an_object_that_is_harmed_meanwhile(
 
 @pytest.mark.parametrize(("harm", "behavior"), [(flipped, "ignore"), (cut_off, "log"), (gone, "log")])
 def test_otherwise_it_is_left_out_whole_and_named(
-    config: ConnectorConfig, s3_client: Any, harm: Harm, behavior: str, caplog: pytest.LogCaptureFixture
+    config: ConnectorConfig, lab: Lab, harm: Harm, behavior: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = harm_second(config, s3_client, harm)
+    key = harm_second(config, lab.s3, harm)
     counted = restored_topic(config, behavior_on_error=behavior, dry_run=True, exact=True)
     report = restored_topic(config, behavior_on_error=behavior)
 
@@ -152,26 +152,26 @@ def test_otherwise_it_is_left_out_whole_and_named(
 
 @pytest.mark.parametrize(("harm", "unseen"), MEANWHILE)
 def test_no_record_of_an_object_that_is_harmed_meanwhile_goes_out(
-    config: ConnectorConfig, s3_client: Any, harm: Harm, unseen: bool
+    config: ConnectorConfig, lab: Lab, harm: Harm, unseen: bool
 ) -> None:
-    runner = HarmingRunner(config, s3_client, harm, unseen=unseen)
+    runner = HarmingRunner(config, lab.s3, harm, unseen=unseen)
     report = restored_topic(config, runner, behavior_on_error="ignore")
     assert sent(config) == WITHOUT_SECOND
     assert [("hour=13" in line) for line in report.skipped] == [True]
 
 
-def test_a_window_within_an_object_leaves_it_out_too(config: ConnectorConfig, s3_client: Any) -> None:
-    harm_second(config, s3_client, gone)
+def test_a_window_within_an_object_leaves_it_out_too(config: ConnectorConfig, lab: Lab) -> None:
+    harm_second(config, lab.s3, gone)
     report = restored_topic(config, behavior_on_error="ignore", from_offset=500, to_offset=2500)
     assert sent(config) == [*ALL[500:1000], *ALL[2000:2500]]
     assert len(report.skipped) == 1
 
 
-def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: ConnectorConfig, s3_client: Any) -> None:
+def test_an_object_that_may_have_been_sent_in_part_is_never_left_out(config: ConnectorConfig, lab: Lab) -> None:
     topic = config.topics[0]
     asked = RestoreRequest(config, topic, topic, restore_id="r", run_id="x", behavior_on_error="ignore")
     task = make_archive_stream(asked, make_plan(asked), 0)
-    harm_second(config, s3_client, gone)
+    harm_second(config, lab.s3, gone)
     store, key = ObjectStore(config.store), "_restore/r/0.left-out.json"
     bad = list(ArchivedStream(task, store).bad_objects())
     with pytest.raises(IntegrityError, match=r"object .*hour=13.*An earlier run may have sent a part of it"):
@@ -199,9 +199,9 @@ def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: Con
     assert bad.start_offset == 1000
 
 
-def test_what_failed_goes_on_without_the_object_when_asked_to(config: ConnectorConfig, s3_client: Any) -> None:
+def test_what_failed_goes_on_without_the_object_when_asked_to(config: ConnectorConfig, lab: Lab) -> None:
     with pytest.raises(IntegrityError):
-        restored_topic(config, HarmingRunner(config, s3_client, gone))
+        restored_topic(config, HarmingRunner(config, lab.s3, gone))
     report = restored_topic(config, behavior_on_error="log")
     assert sent(config) == WITHOUT_SECOND
     assert report.verified
@@ -230,15 +230,15 @@ def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(lo
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("records", [RecordFilter(), RecordFilter(sql="value <> 'never'")])
 def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_restore_sends_it(
-    load: Load, put: Put, lab: Lab, s3_client: Any, stops: bool, records: RecordFilter
+    load: Load, put: Put, lab: Lab, stops: bool, records: RecordFilter
 ) -> None:
     config, run = load(LINES, IGNORE), {"restore_id": lab.topic, "records": records}
     keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
-    good = s3_client.get_object(Bucket=lab.store.bucket, Key=keys[1])["Body"].read()
-    s3_client.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=CUT_OFF)
+    good = lab.s3.get_object(Bucket=lab.store.bucket, Key=keys[1])["Body"].read()
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=CUT_OFF)
 
     def mend() -> None:
-        s3_client.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=good)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=good)
         if stops:
             fail()
 
@@ -262,11 +262,9 @@ def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_res
     assert not any("was replaced after it was sent" in note for note in after.notes)
 
 
-def test_a_run_that_goes_on_reads_as_the_first_one_did(
-    load: Load, put: Put, store_settings: StoreSettings, topic_name: str
-) -> None:
-    config, run = load(LINES, JSON), {"restore_id": topic_name}
-    put(topic_name, 0, numbered(0, 3))
+def test_a_run_that_goes_on_reads_as_the_first_one_did(load: Load, put: Put, lab: Lab) -> None:
+    config, run = load(LINES, JSON), {"restore_id": lab.topic}
+    put(lab.topic, 0, numbered(0, 3))
     with pytest.raises(TransientError):
         restore(asked(config, (), "{topic}-copy", **run), Between(before_verify=fail))
     layouts = [config.layout.model_copy(update=one) for one in ({"codec": "gzip"}, {"tombstone_partition": "x"})]
@@ -275,19 +273,17 @@ def test_a_run_that_goes_on_reads_as_the_first_one_did(
             restored(config.model_copy(update={"layout": layout}), (), "{topic}-copy", **run)
 
 
-def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(
-    load: Load, lab: Lab, s3_client: Any
-) -> None:
+def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(load: Load, lab: Lab) -> None:
     def put_file(name: str, body: bytes) -> str:
         key = f"topics/{lab.topic}/{name}.json"
-        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
         return key
 
     lines = [b"".join(b'{"n":%d}\n' % n for n in range(first, first + 3)) for first in (0, 3, 6)]
     keys = [put_file(name, body) for name, body in zip("abc", lines, strict=True)]
 
     def delete(key: str) -> None:
-        s3_client.delete_object(Bucket=lab.store.bucket, Key=key)
+        lab.s3.delete_object(Bucket=lab.store.bucket, Key=key)
 
     config, run = load(LINES, BY_FILE), {"restore_id": lab.topic}
     with pytest.raises(TransientError):

@@ -25,9 +25,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
     ConverterSettings,
-    KafkaSettings,
     RegistrySettings,
-    StoreSettings,
     TransformSettings,
 )
 from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
@@ -39,7 +37,7 @@ from kafka_s3_platform.restore.target_topic import Regex
 from kafka_s3_platform_tests.archive.event_types import BY_ID, FEED, UNION, Event, events
 from kafka_s3_platform_tests.archive.values import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.formats.test_compression import xerial
 from kafka_s3_platform_tests.kafka.topics import records_of
@@ -60,37 +58,35 @@ TOPIC = [event for event in (*events("customers", "orders"), *FEED, *UNION) if e
 
 
 @pytest.fixture
-def s3_topic(
-    kafka_settings: KafkaSettings, store_settings: StoreSettings, registry: RegistrySettings, create_topic: CreateTopic
-) -> Iterator[str]:
+def s3_topic(lab: Lab, registry: RegistrySettings) -> Iterator[str]:
     """The topic of the quickstarts, archived by that of the sink: value1 to value9, twice."""
-    with ClusterAdmin(kafka_settings) as admin:
+    with ClusterAdmin(lab.kafka) as admin:
         if "s3_topic" in admin.topics():
-            delete_topic(kafka_settings, "s3_topic")
+            delete_topic(lab.kafka, "s3_topic")
             time.sleep(1)
-    topic = create_topic("s3_topic")
+    topic = lab.create("s3_topic")
     nine = framed(registry, topic, F1, [{"f1": f"value{n}"} for n in range(1, 10)])
-    produce(kafka_settings, topic, [Sent(v) for v in nine * 2])
+    produce(lab.kafka, topic, [Sent(v) for v in nine * 2])
     layout = {"format": "avro", "codec": "null", "partitioner": "Default", "flush_size": 3}
-    archived(connector(kafka_settings, store_settings, topic, layout=layout, records=avro(registry)))
+    archived(connector(lab.kafka, lab.store, topic, layout=layout, records=avro(registry)))
     yield topic
     for name in ("s3_topic", "copy_of_s3_topic", "json_of_s3_topic", "schema_of_s3_topic"):
-        with ClusterAdmin(kafka_settings) as admin:
+        with ClusterAdmin(lab.kafka) as admin:
             found = name in admin.topics()
         if found:
-            delete_topic(kafka_settings, name)
+            delete_topic(lab.kafka, name)
 
 
 @pytest.mark.usefixtures("s3_topic")
 def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_object_for_object(
-    load: Load, kafka_settings: KafkaSettings, registry: RegistrySettings
+    load: Load, lab: Lab, registry: RegistrySettings
 ) -> None:
     converter = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
     config = load(SOURCE, f"{converter}{registry.url}\n")
     report = restored(config, restore_id="quickstart")
     assert (report.topic, report.to_topic, report.record_count) == ("s3_topic", "copy_of_s3_topic", 18)
     assert (report.sent_count, report.object_count, report.verified) == (18, 6, True)
-    rows = values(kafka_settings, "copy_of_s3_topic")
+    rows = values(lab.kafka, "copy_of_s3_topic")
     with SchemaRegistryClient({"url": registry.url}) as client:
         there = client.get_latest_version("copy_of_s3_topic-value")
     assert there.schema is not None
@@ -105,21 +101,19 @@ def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_o
 
     again = restored(config, restore_id="quickstart")
     assert (again.already_finished, again.record_count) == (True, 18)
-    assert len(values(kafka_settings, "copy_of_s3_topic")) == 18
+    assert len(values(lab.kafka, "copy_of_s3_topic")) == 18
 
 
 @pytest.mark.usefixtures("s3_topic")
-def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(
-    load: Load, kafka_settings: KafkaSettings
-) -> None:
+def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(load: Load, lab: Lab) -> None:
     report = restored(load(SOURCE.replace("copy_of_$0", "json_of_$0"), JSON))
     assert (report.record_count, report.to_topic) == (18, "json_of_s3_topic")
     nine = [b'{"f1":"value%d"}' % n for n in range(1, 10)]
-    assert values(kafka_settings, "json_of_s3_topic") == nine * 2
+    assert values(lab.kafka, "json_of_s3_topic") == nine * 2
 
     with_schemas = restored(load(SOURCE.replace("copy_of_$0", "schema_of_$0"), JSON.partition("\n")[0] + "\n"))
     assert with_schemas.verified
-    found = [json.loads(v) for v in values(kafka_settings, "schema_of_s3_topic")]
+    found = [json.loads(v) for v in values(lab.kafka, "schema_of_s3_topic")]
     schema = {"type": "struct", "fields": [{"type": "string", "optional": False, "field": "f1"}], "optional": False}
     assert found == [{"schema": schema | {"name": F1["name"]}, "payload": json.loads(v)} for v in nine * 2]
 
@@ -192,13 +186,13 @@ def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
 
 
 def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
-    load: Load, put: Put, lab: Lab, s3_client: Any
+    load: Load, put: Put, lab: Lab
 ) -> None:
     put(lab.topic, 0, numbered(0, 3))
     bad = put(lab.topic, 3, numbered(3, 3))
     put(lab.topic, 6, numbered(6, 3))
-    body = s3_client.get_object(Bucket=lab.store.bucket, Key=bad)["Body"].read()
-    s3_client.put_object(Bucket=lab.store.bucket, Key=bad, Body=body[:-4])
+    body = lab.s3.get_object(Bucket=lab.store.bucket, Key=bad)["Body"].read()
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=body[:-4])
     with pytest.raises(
         IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
     ):
@@ -216,10 +210,10 @@ def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_
 
 
 def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_without_the_bad_object(
-    load: Load, put: Put, lab: Lab, s3_client: Any
+    load: Load, put: Put, lab: Lab
 ) -> None:
     keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
-    s3_client.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
     file = load(LINES, JSON + "behavior.on.error=ignore\n")
     same: dict[str, Any] = {"restore_id": lab.topic, "records_per_second": 1}
     with pytest.raises(IntegrityError, match=r"\+0\+0000000003\.json"):
@@ -245,13 +239,11 @@ def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_it
     assert [found.text[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
 
 
-def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(
-    load: Load, lab: Lab, s3_client: Any
-) -> None:
+def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(load: Load, lab: Lab) -> None:
     for hour, first in ((12, 0), (13, 5)):
         key = f"topics/{lab.topic}/year=2026/month=01/day=01/hour={hour}/{lab.topic}+0+{first}.json"
         body = b"".join(b'{"n":%d}\n' % n for n in range(first, first + 10))
-        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
     config = load(LINES, JSON + "partitioner.class=io.confluent.connect.storage.partitioner.HourlyPartitioner\n")
     with pytest.raises(PreflightError, match="a window of offsets would choose others"):
         restored(config, (), "{topic}-copy", from_offset=2, to_offset=12)
@@ -264,13 +256,11 @@ def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_not
     assert (verdict.kind, "order differs from the source's: records of 1 objects" in verdict.text) == ("part", True)
 
 
-def test_objects_of_another_format_are_missing_and_counted_in_the_verdict(
-    load: Load, put: Put, lab: Lab, s3_client: Any
-) -> None:
+def test_objects_of_another_format_are_missing_and_counted_in_the_verdict(load: Load, put: Put, lab: Lab) -> None:
     key = put(lab.topic, 40, numbered(40, 3))
     for first in (43, 46):
         other = key.replace("40.json", f"{first}.avro")
-        s3_client.put_object(Bucket=lab.store.bucket, Key=other, Body=b"x")
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=other, Body=b"x")
     report = restored(load(LINES, JSON), (), "{topic}-copy")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [40, 41, 42]
     verdict = judge_report(report)
@@ -278,12 +268,12 @@ def test_objects_of_another_format_are_missing_and_counted_in_the_verdict(
 
 
 def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
-    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
-    put(topic_name, 0, numbered(0, 3))
+    put(lab.topic, 0, numbered(0, 3))
     for name in ("nonsense.json", "readme.txt"):
-        key = f"topics/{topic_name}/partition=0/{name}"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=b"x")
+        key = f"topics/{lab.topic}/partition=0/{name}"
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=b"x")
     with pytest.raises(IntegrityError, match=r"nonsense\.json"):
         restored(load(LINES, JSON), (), "{topic}-copy")
     report = restored(load(LINES, JSON), (), "{topic}-copy", behavior_on_error="log")
@@ -328,11 +318,11 @@ def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_whe
 
 
 def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad(
-    load: Load, put: Put, lab: Lab, s3_client: Any
+    load: Load, put: Put, lab: Lab
 ) -> None:
     put(lab.topic, 0, numbered(0, 30))
     config = load(LINES, JSON)
-    before = s3_client.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"]
+    before = lab.s3.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"]
     planned = restored(config, (), "{topic}-copy", dry_run=True)
     assert (planned.object_count, planned.exact, planned.refusals) == (1, False, ())
     for window, count in (({}, 30), ({"to_offset": 12}, 12), ({"from_offset": 5, "to_offset": {0: 12}}, 7)):
@@ -345,7 +335,7 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
         admin.create_topic(f"{lab.topic}-limited", 1, configs={"retention.bytes": "1000000000000"})
     [unsure] = restored(config, (), "{topic}-limited", dry_run=True).refusals
     assert "the bytes of restored records in a kafka partition's log are unknown" in unsure
-    assert s3_client.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"] == before
+    assert lab.s3.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"] == before
 
 
 @pytest.mark.parametrize(
@@ -466,12 +456,12 @@ def test_what_no_object_tells_cannot_be_asked_for(load: Load) -> None:
 
 
 @pytest.fixture
-def put_body(store_settings: StoreSettings, s3_client: Any) -> PutBody:
+def put_body(lab: Lab) -> PutBody:
     """Puts any bytes as Connect's sink names objects."""
 
     def stored(topic: str, first: int, extension: str, body: bytes) -> str:
         key = f"topics/{topic}/partition=0/{topic}+0+{first:010d}.{extension}"
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=body)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
         return key
 
     return stored

@@ -148,13 +148,13 @@ def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_it
 
 @pytest.mark.parametrize("schema", [ORDER, ["null", ORDER]], ids=["record", "union"])
 def test_avro_data_are_sent_as_they_are_behind_the_schemas_id_and_the_null_of_a_union_as_null(
-    load: Load, lab: Lab, registry: RegistrySettings, s3_client: Any, schema: Any
+    load: Load, lab: Lab, registry: RegistrySettings, schema: Any
 ) -> None:
     wanted = [o if isinstance(schema, dict) or n % 7 else None for n, o in enumerate(ORDERS)]
     body = io.BytesIO()
     fastavro.writer(body, fastavro.parse_schema(schema), wanted, codec="deflate")
     key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000000.avro"
-    s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=body.getvalue())
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body.getvalue())
     text = sink_file(lab.topic, f"{AVRO}{registry.url}").replace(SINK_CLASS, SOURCE_CLASS)
     assert restored(load(text), (), "{topic}-copy").verified
     found = values(lab.kafka, f"{lab.topic}-copy")
@@ -265,7 +265,7 @@ def aiven_csv(sent: Sequence[tuple[int, Sent]]) -> bytes:
 
 
 def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_their_own_offsets(
-    load: Load, lab: Lab, s3_client: Any
+    load: Load, lab: Lab
 ) -> None:
     # Every other offset: what lies between was compacted away.
     sent = [
@@ -274,7 +274,7 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
     ]
     for some in (sent[:8], sent[8:]):
         key = f"aiven/{lab.topic}/0-{some[0][0]}.gz"
-        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=aiven_csv(some))
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=aiven_csv(some))
     report = restored(load(AIVEN), (), "{topic}-copy")
     found = records_of(lab.kafka, f"{lab.topic}-copy", 0)
     assert rows(lab.kafka, f"{lab.topic}-copy") == [(s.key, s.value, list(s.headers)) for _, s in sent]
@@ -285,7 +285,7 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
 
     forgotten = AIVEN.replace("=csv", "=jsonl").replace("key,value,offset,timestamp,headers", "value")
     bare = gzip.compress(b'{"n":1}\n{"n":2}')
-    s3_client.put_object(Bucket=lab.store.bucket, Key=f"aiven/{lab.topic}.bare/0-0.gz", Body=bare)
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=f"aiven/{lab.topic}.bare/0-0.gz", Body=bare)
     with pytest.raises(IntegrityError, match=r"format\.output\.envelope as the sink had them"):
         restored(load(forgotten), (f"{lab.topic}.bare",), "{topic}-copy")
     assert rows(lab.kafka, f"{lab.topic}.bare-copy") == []
@@ -309,7 +309,7 @@ key.converter=org.apache.kafka.connect.storage.StringConverter
 
 
 def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_of_the_kcql(
-    load: Load, lab: Lab, s3_client: Any
+    load: Load, lab: Lab
 ) -> None:
     # Every other offset; two folders of PARTITIONBY, so that records of one lay between those of the other.
     sent = [(2 * n, Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * MINUTE, (("h", b"x%d" % n),))) for n in range(20)]
@@ -321,7 +321,7 @@ def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_o
             for at, s in some
         ]
         key = f"backups/{folder}/{lab.topic}(0_{some[-1][0]:012d}).json"
-        s3_client.put_object(Bucket=lab.store.bucket, Key=key, Body=b"".join(lines))
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=b"".join(lines))
     source, copy = load(LENSES.format(target=f"{lab.topic}-copy"), JSON), f"{lab.topic}-copy"
     report = restored(source)
     assert rows(lab.kafka, copy) == [(s.key, s.value, list(s.headers)) for _, s in sent]
@@ -340,13 +340,11 @@ archive.start.hour=2013-01-01T00:00
 """
 
 
-def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(
-    load: Load, lab: Lab, s3_client: Any
-) -> None:
+def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(load: Load, lab: Lab) -> None:
     lab.create_topic()
     lab.produce([Sent(b'{"n":%d}' % n) for n in range(7)])
     archived(load(LENSES_SINK.replace("s3_topic", lab.topic), JSON))
-    listed = s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix=f"backups/{lab.topic}/")["Contents"]
+    listed = lab.s3.list_objects_v2(Bucket=lab.store.bucket, Prefix=f"backups/{lab.topic}/")["Contents"]
     assert [o["Key"] for o in listed] == [f"backups/{lab.topic}/0/{n:020d}.json" for n in (0, 5)]
 
 
@@ -381,20 +379,20 @@ def block_index(s3_client: Any, bucket: str, key: str) -> list[dict[str, int]]:
 
 
 def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_others(
-    load: Load, lab: Lab, s3_client: Any, requests: Requests
+    load: Load, lab: Lab, requests: Requests
 ) -> None:
     lab.create_topic()
     sent = lines(range(90))
     lab.produce([Sent(v, None, NOON + n * 2 * MINUTE) for n, v in enumerate(sent)])
     text = BLOCK_GZIP.replace("system-test", lab.topic).replace("67108864", "100")
     archived(load(text))
-    found = s3_client.list_objects_v2(Bucket=lab.store.bucket, Prefix="systest/")["Contents"]
+    found = lab.s3.list_objects_v2(Bucket=lab.store.bucket, Prefix="systest/")["Contents"]
     keys = [o["Key"] for o in found if o["Key"].endswith(".gz")]
     assert len(keys) == 3
     blocks = {
         (key, f"bytes={b['byte_offset']}-{b['byte_offset'] + b['byte_length'] - 1}"): b["first_record_offset"]
         for key in keys
-        for b in block_index(s3_client, lab.store.bucket, key)
+        for b in block_index(lab.s3, lab.store.bucket, key)
     }
     source = load(text.replace(DEVIANT_CLASS, SOURCE_CLASS))
     for start, end in ((0, 90), (25, 43), (30, 40), (77, 90)):

@@ -18,7 +18,7 @@ from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest,
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
@@ -125,9 +125,9 @@ def test_a_merged_mixed_archive_is_verified_shown_and_left_alone_by_the_vacuum(c
     assert (swept.removed, swept.foreign, swept.finished) == ((), (), True)
 
 
-def test_the_hours_of_any_timezone_find_the_objects_that_hold_them(config: ConnectorConfig, s3_client: Any) -> None:
+def test_the_hours_of_any_timezone_find_the_objects_that_hold_them(config: ConnectorConfig, lab: Lab) -> None:
     victim = next(s for s in snapshot(config).segments if s.zone.key == "UTC" and s.chunk_start == NOON + 10 * HOUR)
-    s3_client.delete_object(Bucket=config.store.bucket, Key=victim.key)
+    lab.s3.delete_object(Bucket=config.store.bucket, Key=victim.key)
     half_past = NOON + 9 * HOUR + timedelta(minutes=30)
     store = ObjectStore(config.store)
     for hours, is_found in (([half_past], True), ([NOON + 10 * HOUR], True), ([NOON + 11 * HOUR], False)):
@@ -172,9 +172,7 @@ def test_a_window_of_time_takes_a_part_of_an_avro_envelope(config: ConnectorConf
     assert values_of(config) == VALUES[2 * EACH + 1 : 3 * EACH]
 
 
-def test_a_file_of_another_format_compacts_nothing_and_says_why(
-    config: ConnectorConfig,
-) -> None:
+def test_a_file_of_another_format_compacts_nothing_and_says_why(config: ConnectorConfig) -> None:
     of_json = edited(config.kafka, config.store, config.topics[0], 1)
     with pytest.raises(ConfigError, match="writes objects of format json, which holds values only"):
         compact_day(CompactRequest(of_json, config.topics[0], NOON.date(), "merge"), InProcessRunner())

@@ -92,12 +92,12 @@ input.format=jsonl
 @pytest.mark.integration
 @pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
 def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
-    load: Load, lab: Lab, s3_client: Any, template: str
+    load: Load, lab: Lab, template: str
 ) -> None:
     config, sent = load(ROOT, f"{JSON}{template}topics={lab.topic}\n"), []
     for n, (restore_id, after) in enumerate((("one", None), ("two", None), ("three", "one"))):
         name = f"dump/{n}.json" if template else f"{lab.topic}-0-{n}"
-        s3_client.put_object(Bucket=lab.store.bucket, Key=name, Body=b'{"n":%d}\n' % n)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=name, Body=b'{"n":%d}\n' % n)
         terms = {"restore_id": restore_id, "after": after}
         sent.append(restored(config, (), f"{{topic}}-{after or restore_id}", **terms).sent_count)
     assert sent == [1, 2, 2]
@@ -131,14 +131,14 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
 
 @pytest.mark.integration
 def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_left_out(
-    load: Load, put: Put, lab: Lab, s3_client: Any
+    load: Load, put: Put, lab: Lab
 ) -> None:
     config = load(LINES, JSON + "behavior.on.error=ignore\n")
     sent = put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
     same = sent.replace("+0000000000", "+0")
     assert same < sent
-    s3_client.put_object(Bucket=lab.store.bucket, Key=same, Body=b'{"n":0}\n')
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=same, Body=b'{"n":0}\n')
     report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2]
     assert (report.object_count, len(report.skipped)) == (0, 1)
@@ -147,16 +147,16 @@ def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_l
 
 @pytest.mark.integration
 def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_null(
-    load: Load, put: Put, lab: Lab, s3_client: Any
+    load: Load, put: Put, lab: Lab
 ) -> None:
     config = load(LINES, JSON + KEYS)
     value = put(lab.topic, 0, numbered(0, 2))
     with pytest.raises(IntegrityError, match=r"0000000000\.json: its keys are not there beside it"):
         restored(config, (), "{topic}-copy", restore_id="one")
     keys = value.replace(".json", ".keys.json")
-    s3_client.put_object(Bucket=lab.store.bucket, Key=keys, Body=b'"a"\n"b"\n')
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys, Body=b'"a"\n"b"\n')
     # A lost object of values makes no tombstones of its keys.
-    s3_client.put_object(Bucket=lab.store.bucket, Key=keys.replace("+0000000000", "+0000000002"), Body=b'"a"\n')
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys.replace("+0000000000", "+0000000002"), Body=b'"a"\n')
     report = restored(config, (), "{topic}-copy", restore_id="one", behavior_on_error="ignore")
     found = records_of(lab.kafka, f"{lab.topic}-copy", 0)
     assert found.column("key").to_pylist() == [b"a", b"b"]
@@ -191,11 +191,11 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
 
 @pytest.mark.integration
 def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_whole_has_one_after_it(
-    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
     config = load(LINES, JSON)
-    bad = put(topic_name, 0, numbered(0, 3))
-    s3_client.put_object(Bucket=store_settings.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    bad = put(lab.topic, 0, numbered(0, 3))
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=b'{"n":0}\n{"n')
     with pytest.raises(IntegrityError):
         restored(config, (), "{topic}-copy", restore_id="failed")
     with pytest.raises(PreflightError, match=r"restore failed is not finished: .*failed\.report\.json\. Run it again"):
@@ -205,7 +205,7 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
     with pytest.raises(ConfigError, match="cannot come after itself"):
         restored(config, (), "{topic}-copy", restore_id="same", after="same")
 
-    put(topic_name, 0, numbered(0, 3))
+    put(lab.topic, 0, numbered(0, 3))
     with pytest.raises(IntegrityError, match=r"was replaced or damaged.*--behavior-on-error ignore.*to another topic"):
         restored(config, (), "{topic}-copy", restore_id="failed")
     assert restored(config, (), "{topic}-corrected", restore_id="corrected").record_count == 3
@@ -223,15 +223,13 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
 
 
 @pytest.mark.integration
-def test_one_restore_comes_after_another_and_a_second_one_is_told_which(
-    load: Load, put: Put, lab: Lab, s3_client: Any
-) -> None:
+def test_one_restore_comes_after_another_and_a_second_one_is_told_which(load: Load, put: Put, lab: Lab) -> None:
     config, first = load(LINES, JSON), Polls(load(LINES, JSON)).restore_id(1)
     put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id=first)
     bad = put(lab.topic, 3, numbered(3, 3))
     good = ObjectStore(lab.store).get(bad)
-    s3_client.put_object(Bucket=lab.store.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=b'{"n":0}\n{"n')
     assert restored(config, (), "{topic}-copy", restore_id="looked", after=first, dry_run=True).object_count == 1
     with pytest.raises(IntegrityError):
         restored(config, (), "{topic}-copy", restore_id="by-hand", after=first)
@@ -243,7 +241,7 @@ def test_one_restore_comes_after_another_and_a_second_one_is_told_which(
             restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after=first, dry_run=dry_run)
     with pytest.raises(PreflightError, match=told):
         Polls(config).new_objects(1)
-    s3_client.put_object(Bucket=lab.store.bucket, Key=bad, Body=good)
+    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=good)
     ignoring = {"restore_id": "by-hand", "after": first, "behavior_on_error": "ignore"}
     assert restored(config, (), "{topic}-copy", **ignoring).sent_count == 0
     assert restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after="by-hand").sent_count == 3
@@ -288,21 +286,17 @@ def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(
 
 
 @pytest.mark.integration
-def test_no_restore_takes_a_document_of_another_for_its_own(
-    load: Load, put: Put, s3_client: Any, store_settings: StoreSettings, topic_name: str
-) -> None:
-    config, store = load(LINES, JSON), ObjectStore(store_settings)
-    put(topic_name, 0, numbered(0, 3))
+def test_no_restore_takes_a_document_of_another_for_its_own(load: Load, put: Put, lab: Lab) -> None:
+    config, store = load(LINES, JSON), ObjectStore(lab.store)
+    put(lab.topic, 0, numbered(0, 3))
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match=r"one\.report: its plan would be the object _restore/one\.report\.json"):
             restored(config, (), "{topic}-copy", restore_id="one.report", dry_run=dry_run)
     restored(config, (), "{topic}-copy", restore_id="one")
     # A plan where the report of another id is to be.
-    s3_client.put_object(
-        Bucket=store_settings.bucket, Key="_restore/two.report.json", Body=store.get("_restore/one.json")
-    )
+    lab.s3.put_object(Bucket=lab.store.bucket, Key="_restore/two.report.json", Body=store.get("_restore/one.json"))
     # A report whose plan was deleted says that all was sent.
-    s3_client.delete_object(Bucket=store_settings.bucket, Key="_restore/one.json")
+    lab.s3.delete_object(Bucket=lab.store.bucket, Key="_restore/one.json")
     for restore_id in ("one", "two"):
         told = rf"{restore_id}: it has no plan, and .* _restore/{restore_id}\.report\.json, something lies"
         with pytest.raises(PreflightError, match=told):
@@ -311,20 +305,20 @@ def test_no_restore_takes_a_document_of_another_for_its_own(
 
 @pytest.mark.integration
 def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_document(
-    load: Load, put: Put, store_settings: StoreSettings, s3_client: Any, topic_name: str
+    load: Load, put: Put, lab: Lab
 ) -> None:
     config, key = load(LINES, JSON), "_restore/two.known.parquet"
-    put(topic_name, 0, numbered(0, 3))
+    put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
     restored(config, (), "{topic}-copy", restore_id="two", after="one")
-    body = ObjectStore(store_settings).get(key)
+    body = ObjectStore(lab.store).get(key)
     column = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0)
     last = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1
     for damaged in (body[:last] + bytes([body[last] ^ 1]) + body[last + 1 :], body[:-20]):
-        s3_client.put_object(Bucket=store_settings.bucket, Key=key, Body=damaged)
+        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=damaged)
         with pytest.raises(IntegrityError, match=r"two\.known\.parquet"):
             restored(config, (), "{topic}-copy", after="two")
-    s3_client.delete_object(Bucket=store_settings.bucket, Key=key)
+    lab.s3.delete_object(Bucket=lab.store.bucket, Key=key)
     with pytest.raises(IntegrityError, match="sent before restore two is missing"):
         restored(config, (), "{topic}-copy", after="two")
 

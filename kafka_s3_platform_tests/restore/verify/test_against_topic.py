@@ -7,7 +7,7 @@ import pytest
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import MissingTopicError
 from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_with_topic
-from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
 from kafka_s3_platform_tests.restore.own import numbered, request, restored
@@ -33,11 +33,9 @@ def test_a_restored_topic_is_the_same(shared_archive: Archive) -> None:
     assert all(p.archived_digest == p.found_digest for p in found.kafka_partitions)
 
 
-def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
-    shared_archive: Archive, create_topic: CreateTopic
-) -> None:
+def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive(numbered(10))
-    target = create_topic(f"other-{target_of(config)}")
+    target = lab.create(f"other-{target_of(config)}")
     records = numbered(10)
     produce(config.kafka, target, [*records[:4], Sent(b"foreign"), *records[5:]])
 
@@ -49,9 +47,9 @@ def test_what_is_missing_is_named_by_its_first_offset_and_all_is_counted(
     assert part.archived_digest != part.found_digest
 
 
-def test_the_order_counts(shared_archive: Archive, create_topic: CreateTopic) -> None:
+def test_the_order_counts(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive(numbered(3))
-    target = create_topic(f"other-{target_of(config)}")
+    target = lab.create(f"other-{target_of(config)}")
     first, second, third = numbered(3)
     produce(config.kafka, target, [first, third, second])
 
@@ -82,11 +80,9 @@ def test_the_source_topic_is_compared_as_far_as_it_still_goes_back(lab: Lab) -> 
     assert f"{topic}-0 begins at offset 3: what was before is not compared" in found.notes
 
 
-def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
-    shared_archive: Archive, create_topic: CreateTopic
-) -> None:
+def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
-    target = create_topic(f"other-{target_of(config)}")
+    target = lab.create(f"other-{target_of(config)}")
     produce(config.kafka, target, numbered(3))
 
     found = compared(config, to_topic=target)
@@ -94,9 +90,9 @@ def test_a_kafka_partition_that_the_topic_lacks_holds_nothing(
     assert [(p.ok, p.found_count, p.first_missing) for p in found.kafka_partitions] == [(True, 3, None), (False, 0, 0)]
 
 
-def test_records_where_nothing_is_archived_are_told(shared_archive: Archive, create_topic: CreateTopic) -> None:
+def test_records_where_nothing_is_archived_are_told(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive(numbered(3))
-    target = create_topic(f"other-{target_of(config)}", 2)
+    target = lab.create(f"other-{target_of(config)}", 2)
     produce(config.kafka, target, [*numbered(3), Sent(b"v", kafka_partition=1)])
 
     found = compared(config, to_topic=target)
@@ -105,11 +101,11 @@ def test_records_where_nothing_is_archived_are_told(shared_archive: Archive, cre
     assert f"{target}-1 holds records, and nothing is archived of it in the window: it is not compared" in found.notes
 
 
-def test_a_damaged_object_is_named_and_others_are_compared(copied_archive: Archive, s3_client: Any) -> None:
+def test_a_damaged_object_is_named_and_others_are_compared(copied_archive: Archive, lab: Lab) -> None:
     config = copied_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     restored(config)
     key = next(s.key for s in snapshot(config).segments if s.kafka_partition == 0)
-    s3_client.delete_object(Bucket=config.store.bucket, Key=key)
+    lab.s3.delete_object(Bucket=config.store.bucket, Key=key)
 
     found = compared(config)
 
@@ -117,11 +113,9 @@ def test_a_damaged_object_is_named_and_others_are_compared(copied_archive: Archi
     assert key in found.kafka_partitions[0].fault
 
 
-def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(
-    shared_archive: Archive, create_topic: CreateTopic
-) -> None:
+def test_a_topic_with_a_batch_that_cannot_be_read_is_not_the_same(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
-    target = create_topic(f"other-{target_of(config)}", 2)
+    target = lab.create(f"other-{target_of(config)}", 2)
     produce(config.kafka, target, [*numbered(3), *numbered(2, kafka_partition=1)])
     lying = record_batch([WireRecord(1)] * 2, offset_deltas=[1, 0])
     produce_batch(config.kafka.bootstrap_servers, target, 0, lying)
@@ -140,10 +134,10 @@ def test_a_topic_that_does_not_exist_is_an_error(shared_archive: Archive) -> Non
 
 
 def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
-    shared_archive: Archive, create_topic: CreateTopic
+    shared_archive: Archive, lab: Lab
 ) -> None:
     config = shared_archive(numbered(10))
-    target = create_topic(f"other-{target_of(config)}")
+    target = lab.create(f"other-{target_of(config)}")
     records = numbered(10)
     produce(config.kafka, target, [*records[5:], *records, Sent(b"theirs")])
 
@@ -156,10 +150,10 @@ def test_records_that_are_there_once_more_are_told_apart_from_those_of_others(
 
 @pytest.mark.parametrize("more", ["nothing", "twice", "theirs", "elsewhere"])
 def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
-    shared_archive: Archive, create_topic: CreateTopic, more: str
+    shared_archive: Archive, lab: Lab, more: str
 ) -> None:
     config = shared_archive(numbered(3))
-    target = create_topic(f"other-{target_of(config)}", 2)
+    target = lab.create(f"other-{target_of(config)}", 2)
     extra = {
         "nothing": [],
         "twice": numbered(1),
@@ -173,9 +167,7 @@ def test_exactly_the_same_is_said_of_those_records_and_nothing_else(
     assert (found.ok, found.exact) == (True, more == "nothing")
 
 
-def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(
-    shared_archive: Archive,
-) -> None:
+def test_of_kafka_partitions_that_are_not_asked_for_nothing_is_said(shared_archive: Archive) -> None:
     config = shared_archive([*numbered(3), *numbered(2, kafka_partition=1)], 2)
     restored(config)
 
@@ -200,11 +192,9 @@ def test_exactly_the_same_is_not_said_of_objects_that_hold_values_only(lab: Lab)
     assert f"{lab.topic}-0: 1 objects (1 records within offsets [0, 1)) are of format json" in note
 
 
-def test_where_nothing_is_archived_in_the_window_nothing_is_exactly_the_same(
-    shared_archive: Archive, create_topic: CreateTopic
-) -> None:
+def test_where_nothing_is_archived_in_the_window_nothing_is_exactly_the_same(shared_archive: Archive, lab: Lab) -> None:
     config = shared_archive(numbered(3))
-    target = create_topic(f"empty-{target_of(config)}")
+    target = lab.create(f"empty-{target_of(config)}")
 
     found = compared(config, to_topic=target, from_offset=2**40)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings, TransformSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.archive_source import ArchiveSource, SelectedCount, count_exactly
@@ -90,15 +90,13 @@ def test_going_on_by_content_is_refused_where_two_topics_go_to_one(load: Load, p
 
 
 @pytest.fixture
-def envelopes(
-    load: Load, store_settings: StoreSettings, s3_client: Any, topic_name: str
-) -> Callable[..., RestoreReport]:
+def envelopes(load: Load, lab: Lab) -> Callable[..., RestoreReport]:
     """Restores four equal records of each of two topics, which tell their timestamps."""
 
     def run(runner: InProcessRunner, partitioning: str) -> RestoreReport:
-        for topic in (f"{topic_name}-1", f"{topic_name}-2"):
+        for topic in (f"{lab.topic}-1", f"{lab.topic}-2"):
             body = "".join(f"a2V5,dmFsdWU=,{n},{NOON:%Y-%m-%dT%H:%M:%SZ}\n" for n in range(4)).encode()
-            s3_client.put_object(Bucket=store_settings.bucket, Key=f"{topic}/0-0", Body=body)
+            lab.s3.put_object(Bucket=lab.store.bucket, Key=f"{topic}/0-0", Body=body)
         sent = Outgoing(partitioning=partitioning)
         return restore(asked(load(ENVELOPES), (), MERGED, outgoing=sent), runner)
 
@@ -107,19 +105,17 @@ def envelopes(
 
 @pytest.mark.parametrize("partitioning", ["source", "murmur2"])
 def test_as_many_equal_records_as_all_topics_have_are_wanted_with_their_own_timestamp(
-    envelopes: Callable[..., RestoreReport], kafka_settings: KafkaSettings, topic_name: str, partitioning: str
+    envelopes: Callable[..., RestoreReport], lab: Lab, partitioning: str
 ) -> None:
     report = envelopes(InProcessRunner(), partitioning)
     assert (report.record_count, report.verified) == (8, True)
 
 
 def test_an_equal_record_of_another_moment_is_no_replacement_of_a_lost_one(
-    envelopes: Callable[..., RestoreReport], kafka_settings: KafkaSettings, topic_name: str
+    envelopes: Callable[..., RestoreReport], lab: Lab
 ) -> None:
     late = Sent(b"value", b"key", NOON.replace(hour=13))
-    runner = losing(
-        f"{topic_name}-2", '"offset" > 0', lambda: produce(kafka_settings, f"{topic_name}-copy", [late] * 2)
-    )
+    runner = losing(f"{lab.topic}-2", '"offset" > 0', lambda: produce(lab.kafka, f"{lab.topic}-copy", [late] * 2))
     with pytest.raises(IntegrityError, match=r"-copy-0 holds a record of source offset .* 1 times less often"):
         envelopes(runner, "source")
 

@@ -47,7 +47,7 @@ from kafka_s3_platform_tests.chaos.kafka_liar import Asked, KafkaLies, lying_bro
 from kafka_s3_platform_tests.chaos.kafka_lies import EARLIEST
 from kafka_s3_platform_tests.chaos.lies import Lie
 from kafka_s3_platform_tests.chaos.protocol import LIST_OFFSETS
-from kafka_s3_platform_tests.conftest import CreateTopic
+from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until
 from kafka_s3_platform_tests.restore.own import delete_topic
 from kafka_s3_platform_tests.restore.runners import Between, ReadingBack, StoppingRunner
@@ -291,13 +291,13 @@ def test_as_many_as_were_sent_have_to_be_found(config: ConnectorConfig) -> None:
 
 
 def test_a_target_that_is_made_anew_meanwhile_is_told_and_not_that_records_are_missing(
-    config: ConnectorConfig, create_topic: CreateTopic
+    config: ConnectorConfig, lab: Lab
 ) -> None:
     request = asked(config)
 
     def anew() -> None:
         delete_topic(config.kafka, request.to_topic)
-        create_topic(request.to_topic, 2)
+        lab.create(request.to_topic, 2)
 
     with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
         restore(ArchiveSource(request), Between(after_replay=anew))
@@ -327,11 +327,9 @@ def test_an_open_transaction_behind_all_records_hides_none_of_them(config: Conne
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_open_transaction_before_a_record_leaves_the_restore_unverified(
-    config: ConnectorConfig, create_topic: CreateTopic
-) -> None:
+def test_an_open_transaction_before_a_record_leaves_the_restore_unverified(config: ConnectorConfig, lab: Lab) -> None:
     request = asked(config)
-    create_topic(request.to_topic, 2)
+    lab.create(request.to_topic, 2)
     theirs = open_transaction(config.kafka, request.to_topic, [b"theirs"])
     with pytest.raises(OpenTransactionError, match="a transaction is open at offset 0"):
         restore(ArchiveSource(request), InProcessRunner())
@@ -344,9 +342,7 @@ def finished(config: ConnectorConfig, **terms: Any) -> RestoreReport:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_finished_restore_tells_what_became_of_its_target(
-    config: ConnectorConfig, create_topic: CreateTopic, dry_run: bool
-) -> None:
+def test_a_finished_restore_tells_what_became_of_its_target(config: ConnectorConfig, lab: Lab, dry_run: bool) -> None:
     target = finished(config).to_topic
     again = finished(config, dry_run=dry_run)
     assert (again.already_finished, again.dry_run) == (True, dry_run)
@@ -361,6 +357,6 @@ def test_a_finished_restore_tells_what_became_of_its_target(
     delete_topic(config.kafka, target)
     with pytest.raises(MissingTopicError, match="was deleted since it began"):
         finished(config, dry_run=dry_run)
-    create_topic(target, 2)
+    lab.create(target, 2)
     with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
         finished(config, dry_run=dry_run)
