@@ -300,6 +300,10 @@ class Lab:
         """A boto3 client of the store."""
         return self.fixture("s3_client")
 
+    def put_object(self, key: str, body: bytes) -> None:
+        """Put an object into the bucket, also where there is one."""
+        self.s3.put_object(Bucket=self.store.bucket, Key=key, Body=body)
+
     def create_topic(self, kafka_partitions: int = 1, **configs: object) -> str:
         return self.create(self.topic, kafka_partitions, **configs)
 

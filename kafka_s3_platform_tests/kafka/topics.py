@@ -116,15 +116,7 @@ def records_of(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> pa
 
 def record_batch(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     """Records as they come from an archive; what a row does not give has a default, offsets are even numbers."""
-    default = {
-        "key": None,
-        "value": b"v",
-        "headers": None,
-        "topic": "source",
-        "partition": 0,
-        "timestamp": 1_000,
-        "timestampType": 0,
-    }
+    default = {"value": b"v", "topic": "source", "partition": 0, "timestamp": 1_000, "timestampType": 0}
     complete = [{**default, "offset": 2 * i, **row} for i, row in enumerate(rows)]
     return pa.RecordBatch.from_pylist(complete, schema=RECORD_SCHEMA)
 

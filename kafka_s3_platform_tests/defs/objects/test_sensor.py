@@ -14,15 +14,12 @@ from kafka_s3_platform.config.settings import (
     ConverterSettings,
     KafkaSettings,
     SourceSettings,
-    StoreSettings,
 )
 from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.store import objects
-from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import observed, tick
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.support import HOUR, connector
+from kafka_s3_platform_tests.support import HOUR, connector, watch_s3
 
 pytestmark = pytest.mark.integration
 
@@ -68,17 +65,12 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The prefixes of all listings from now on. A page has two entries."""
     made: list[str] = []
 
-    def note(params: dict[str, Any], model: Any, **_: Any) -> None:
-        assert model.name == "ListObjectsV2"
-        params["MaxKeys"] = 2
-        made.append(params["Prefix"])
+    def note(name: str, asked: dict[str, Any]) -> None:
+        assert name == "ListObjectsV2"
+        asked["MaxKeys"] = 2
+        made.append(asked["Prefix"])
 
-    def recorded(settings: StoreSettings) -> Any:
-        client = new_s3_client(settings)
-        client.meta.events.register("provide-client-params.s3", note)
-        return client
-
-    monkeypatch.setattr(objects, "get_s3_client", recorded)
+    watch_s3(monkeypatch, note)
     return made
 
 

@@ -7,15 +7,13 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.restore.targets import Archive, put_in_parts, target_of
+from kafka_s3_platform_tests.restore.own import restored
+from kafka_s3_platform_tests.restore.targets import Archive, put_in_parts
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
 pytestmark = pytest.mark.integration
@@ -46,11 +44,6 @@ def tamper(config: ConnectorConfig, client: Any) -> str:
     return key
 
 
-def restored(config: ConnectorConfig) -> int:
-    asked = RestoreRequest(config, config.topics[0], target_of(config), restore_id="r", run_id="x", create_topic=True)
-    return restore(ArchiveSource(asked), InProcessRunner()).record_count
-
-
 @pytest.mark.parametrize("deep", [False, True])
 def test_it_is_verified_and_a_tampered_copy_is_found(copied: ConnectorConfig, lab: Lab, deep: bool) -> None:
     store = ObjectStore(copied.store)
@@ -63,7 +56,7 @@ def test_it_is_verified_and_a_tampered_copy_is_found(copied: ConnectorConfig, la
 
 
 def test_it_is_merged_and_restored(copied: ConnectorConfig) -> None:
-    assert restored(copied) == 20
+    assert restored(copied).record_count == 20
     compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())
     assert verify_archive(copied, copied.topics[0], True, InProcessRunner()).ok
 

@@ -10,16 +10,13 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError, PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
@@ -77,17 +74,6 @@ def due(config: ConnectorConfig) -> list[date]:
 def merged(config: ConnectorConfig) -> list[CompactReport]:
     topic = config.topics[0]
     return [compact_day(CompactRequest(config, topic, day, "merge"), InProcessRunner()) for day in due(config)]
-
-
-def restored(config: ConnectorConfig, **terms: Any) -> RestoreReport:
-    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
-    asked = RestoreRequest(config=config, topic=config.topics[0], to_topic=target_of(config), **given)
-    return restore(ArchiveSource(asked), InProcessRunner())
-
-
-def values_of(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, target_of(config)).column("value").to_pylist()
-    return found
 
 
 IN_ENVELOPES = [v for v in VALUES if b'"edit":1,' not in v]
@@ -157,19 +143,19 @@ def test_what_it_advises_brings_all_else_back(config: ConnectorConfig, is_merged
     report = restored(config, behavior_on_error="log")
     assert (report.sent_count, report.verified, report.record_count) == (KEPT, True, KEPT)
     assert any("of format json" in doubt and "they are left out" in doubt for doubt in report.doubts)
-    assert values_of(config) == IN_ENVELOPES
+    assert values(config.kafka, target_of(config)) == IN_ENVELOPES
 
 
 def test_windows_of_offsets_around_them_are_no_matter_of_other_formats(config: ConnectorConfig) -> None:
     assert restored(config, to_offset=EACH).sent_count == EACH
-    assert values_of(config) == VALUES[:EACH]
+    assert values(config.kafka, target_of(config)) == VALUES[:EACH]
 
 
 def test_a_window_of_time_takes_a_part_of_an_avro_envelope(config: ConnectorConfig) -> None:
     start = NOON + timedelta(hours=10, minutes=45)
     report = restored(config, from_offset=2 * EACH, to_offset=3 * EACH, from_time=start)
     assert report.sent_count == EACH - 1
-    assert values_of(config) == VALUES[2 * EACH + 1 : 3 * EACH]
+    assert values(config.kafka, target_of(config)) == VALUES[2 * EACH + 1 : 3 * EACH]
 
 
 def test_a_file_of_another_format_compacts_nothing_and_says_why(config: ConnectorConfig) -> None:
