@@ -89,7 +89,7 @@ TOGETHER = {
     "Spark and what is killed": (
         *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation", "undecided")),
         "defs/archive/test_hourly",
-        "defs/test_killed_command",
+        "defs/test_daemon",
         "hostile/test_restores",
         "upkeep/test_verify",
     ),

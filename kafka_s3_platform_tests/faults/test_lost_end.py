@@ -27,10 +27,16 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end, start_broker
-from kafka_s3_platform_tests.faults.hanging import end_as_the_error_says, kafka_jvm
+from kafka_s3_platform_tests.faults.broker import (
+    cut_log,
+    end_as_the_error_says,
+    kafka_jvm,
+    kill_broker,
+    lose_end,
+    start_broker,
+)
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
-from kafka_s3_platform_tests.restore.runners import InterruptedRunner, StoppingRunner
+from kafka_s3_platform_tests.restore.own import InterruptedRunner, StoppingRunner
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration

@@ -10,8 +10,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.hostile.archiving import archived_apart
-from kafka_s3_platform_tests.hostile.containers import long
+from kafka_s3_platform_tests.hostile.containers import archived_apart, long
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import Sent, connector, produce
 

@@ -1,5 +1,9 @@
+"""ACLs and rights, on a broker that keeps them."""
+
+import dataclasses
 import socketserver
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,13 +17,19 @@ from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, Missin
 from kafka_s3_platform.kafka import client as admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Untold
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.broker import Broker
+from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform.restore.preflight.target import check_rights
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
+from kafka_s3_platform_tests.local.test_processes import eventually
+from kafka_s3_platform_tests.restore.plans import request
 from kafka_s3_platform_tests.store.http_proxy import running
 
 HOUR_MS = 3_600_000
@@ -411,3 +421,58 @@ def test_the_newest_record_is_one_that_is_there(lab: Lab) -> None:
         assert told.results[lab.topic].all_or_raise() == {0: (0, 12 * HOUR_MS)}
         with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"newest record of .*-1001"):
             admin.newest_records({lab.topic: (0, 1)}).all_or_raise()[lab.topic].all_or_raise()
+
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+ACLS = (
+    TopicAcl("User:alice", "*", "READ", "ALLOW"),
+    TopicAcl("User:bob", "10.0.0.1", "ALL", "ALLOW"),
+    TopicAcl("User:mallory", "*", "WRITE", "DENY"),
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
+    """A cluster with an authorizer, which allows everyone what has no ACL."""
+    settings = dataclasses.replace(
+        stack_settings, data_dir=tmp_path_factory.mktemp("guarded"), kafka_properties=AUTHORIZER, **free_port_settings()
+    )
+    with stopped_at_exit(settings):
+        embedded.start_servers((Broker(settings),))
+        yield KafkaSettings(bootstrap_servers=settings.bootstrap_servers)
+
+
+def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: KafkaSettings, topic_name: str) -> None:
+    with ClusterAdmin(guarded) as admin:
+        admin.create_topic(topic_name, 1)
+        assert admin.topic_acls(topic_name) == ()
+        assert admin.topic_acls("no-such-topic") == ()
+        before = admin.describe_topic(topic_name)
+        assert before.operations is not None
+        assert list(check_rights(request(), before.operations, None)) == []
+
+        admin.create_topic_acls(topic_name, ACLS)
+        admin.create_topic_acls(topic_name, ACLS[:1])
+
+        eventually(lambda: admin.topic_acls(topic_name) == ACLS)
+        assert admin.topic_acls(topic_name[:-1]) == ()
+
+
+def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings, topic_name: str) -> None:
+    with ClusterAdmin(guarded) as admin:
+        admin.create_topic(topic_name, 1)
+        before = admin.describe_topic(topic_name)
+        everyone = [TopicAcl("User:ANONYMOUS", "*", name, "ALLOW") for name in ("READ", "DESCRIBE_CONFIGS")]
+        admin.create_topic_acls(topic_name, everyone)
+        # the controller has taken them, and the broker learns of it some time later
+        eventually(lambda: admin.describe_topic(topic_name).operations != before.operations)
+
+        found = admin.describe_topic(topic_name)
+
+        assert found.operations is not None
+        [finding] = check_rights(request(), found.operations, None)
+        assert (finding.refuses, "lack WRITE on" in finding.text) == (True, True)
+        assert found.generation.acls == tuple(sorted(everyone))

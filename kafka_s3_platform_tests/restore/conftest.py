@@ -11,7 +11,7 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, St
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.restore.foreign import SourceLab
-from kafka_s3_platform_tests.restore.targets import Archive, once, own_restores
+from kafka_s3_platform_tests.restore.own import Archive, once, own_restores
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
 
 

@@ -38,16 +38,18 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    StoppingRunner,
     add_kafka_partitions,
     delete_topic,
     numbered,
     request,
     restored,
     set_configs,
+    target_of,
     values,
 )
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 pytestmark = pytest.mark.integration

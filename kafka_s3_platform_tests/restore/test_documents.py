@@ -29,9 +29,8 @@ from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.containers import footer_of
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab
+from kafka_s3_platform_tests.restore.own import Archive, StoppingRunner, own_restores, target_of
 from kafka_s3_platform_tests.restore.plans import report
-from kafka_s3_platform_tests.restore.runners import StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, own_restores, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']

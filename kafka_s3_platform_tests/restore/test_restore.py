@@ -28,19 +28,21 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.killed import run_restore
 from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    StoppingRunner,
     admin_client,
     keys,
     numbered,
     request,
     restored,
+    run_restore,
     set_configs,
+    target_of,
     topics,
     values,
 )
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import NOON, NoSpark, Sent, archived, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]

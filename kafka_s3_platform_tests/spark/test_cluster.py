@@ -29,8 +29,7 @@ from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of, until
-from kafka_s3_platform_tests.restore.own import request
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.restore.own import request, target_of
 from kafka_s3_platform_tests.spark.standalone import StandaloneCluster, Worker, opened_driver
 from kafka_s3_platform_tests.support import (
     HOUR,

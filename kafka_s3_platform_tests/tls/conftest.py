@@ -9,9 +9,8 @@ from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.broker import Broker
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
-from kafka_s3_platform_tests.tls.authority import Authority, new_authority
+from kafka_s3_platform_tests.tls.authority import Authority, new_authority, token_endpoint
 from kafka_s3_platform_tests.tls.broker import Ports, SecuredKafka, add_scram_users, secured_properties
-from kafka_s3_platform_tests.tls.tokens import token_endpoint
 
 
 @pytest.fixture(scope="session")

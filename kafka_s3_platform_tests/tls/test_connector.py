@@ -19,8 +19,8 @@ from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import PlainStore
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
+from kafka_s3_platform_tests.tls.authority import tls_before
 from kafka_s3_platform_tests.tls.broker import PASSWORD, USER, SecuredKafka, java_quoted
-from kafka_s3_platform_tests.tls.terminator import tls_before
 
 pytestmark = pytest.mark.integration
 

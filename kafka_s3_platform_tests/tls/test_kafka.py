@@ -18,8 +18,8 @@ from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, Unsupport
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.kafka.guarded import rights
 from kafka_s3_platform_tests.restore.own import numbered
-from kafka_s3_platform_tests.restore.rights import rights
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.broker import LIMITED, SecuredKafka

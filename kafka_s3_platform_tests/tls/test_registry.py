@@ -7,8 +7,7 @@ from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
-from kafka_s3_platform_tests.tls.authority import Authority
-from kafka_s3_platform_tests.tls.terminator import tls_before
+from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,7 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.tls.authority import Authority
-from kafka_s3_platform_tests.tls.terminator import tls_before
+from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
 pytestmark = pytest.mark.integration
 

@@ -33,8 +33,7 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.converters.header_records import Confluent, Record
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.own import restored
-from kafka_s3_platform_tests.restore.targets import Archive
+from kafka_s3_platform_tests.restore.own import Archive, restored
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
 

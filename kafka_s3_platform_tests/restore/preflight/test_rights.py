@@ -29,10 +29,9 @@ from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
-from kafka_s3_platform_tests.kafka.guarded import Guarded, Right, guarded_properties
+from kafka_s3_platform_tests.kafka.guarded import TABLE, Guarded, Right, guarded_properties, rights
 from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.restore.own import numbered, request, restored, values
-from kafka_s3_platform_tests.restore.rights import TABLE, rights
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration

@@ -33,9 +33,16 @@ from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, until
-from kafka_s3_platform_tests.restore.own import request, restored, values
-from kafka_s3_platform_tests.restore.runners import Between, InterruptedRunner, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    InterruptedRunner,
+    StoppingRunner,
+    request,
+    restored,
+    target_of,
+    values,
+)
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
 RECORDS = 40_000

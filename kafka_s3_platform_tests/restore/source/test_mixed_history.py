@@ -1,4 +1,7 @@
-"""A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it."""
+"""A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it.
+
+An archive copied to another bucket with its index: ETags are others there, the bytes are the same.
+"""
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
@@ -9,15 +12,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import ConfigError, PreflightError
+from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.restore.own import restored, values
-from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
+from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of, values
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 pytestmark = pytest.mark.integration
@@ -163,3 +165,56 @@ def test_a_file_of_another_format_compacts_nothing_and_says_why(config: Connecto
     with pytest.raises(ConfigError, match="writes objects of format json, which holds values only"):
         compact_day(CompactRequest(of_json, config.topics[0], NOON.date(), "merge"), InProcessRunner())
     assert verify_archive(of_json, config.topics[0], True, InProcessRunner()).ok
+
+
+DAY = date(2026, 1, 1)
+
+
+@pytest.fixture
+def copied(module_store: StoreSettings, lab: Lab) -> ConnectorConfig:
+    """Two hours, archived, and copied object by object."""
+    original = connector(lab.kafka, module_store, lab.create_topic(), index_dir=f"_index-{lab.topic}")
+    lab.produce([Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
+    archived(original)
+    for item in list(ObjectStore(original.store).list("")):
+        found = lab.s3.get_object(Bucket=original.store.bucket, Key=item.key)
+        if item.key.startswith("topics/"):
+            put_in_parts(lab.s3, lab.store.bucket, item.key, found["Body"].read(), found["Metadata"])
+        else:
+            lab.s3.put_object(Bucket=lab.store.bucket, Key=item.key, Body=found["Body"].read())
+    return original.model_copy(update={"store": lab.store})
+
+
+def tamper(config: ConnectorConfig, client: Any) -> str:
+    """Other bytes, as many as before."""
+    key = snapshot(config).segments[0].key
+    found = client.get_object(Bucket=config.store.bucket, Key=key)
+    body = bytearray(found["Body"].read())
+    body[len(body) // 2] ^= 1
+    put_in_parts(client, config.store.bucket, key, bytes(body), found["Metadata"])
+    return key
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_it_is_verified_and_a_tampered_copy_is_found(copied: ConnectorConfig, lab: Lab, deep: bool) -> None:
+    store = ObjectStore(copied.store)
+    assert all(store.head(s.key).etag != s.etag for s in snapshot(copied).segments)  # type: ignore[union-attr]
+    assert verify_archive(copied, copied.topics[0], deep, InProcessRunner()).ok
+    key = tamper(copied, lab.s3)
+    [damage] = verify_archive(copied, copied.topics[0], deep, InProcessRunner()).damages
+    assert damage.key == key
+    assert "and other bytes: it was replaced" in damage.message
+
+
+def test_it_is_merged_and_restored(copied: ConnectorConfig) -> None:
+    assert restored(copied).record_count == 20
+    compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())
+    assert verify_archive(copied, copied.topics[0], True, InProcessRunner()).ok
+
+
+def test_a_tampered_copy_is_neither_merged_nor_restored(copied: ConnectorConfig, lab: Lab) -> None:
+    tamper(copied, lab.s3)
+    with pytest.raises(PreflightError, match="was replaced"):
+        restored(copied)
+    with pytest.raises(IntegrityError, match="and other bytes"):
+        compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())

@@ -28,9 +28,8 @@ from kafka_s3_platform.restore.verify.target_count import ExpectedRecords, Targe
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.own import Archive, Between, Step
 from kafka_s3_platform_tests.restore.records import batch_of, offsets_of
-from kafka_s3_platform_tests.restore.runners import Between, Step
-from kafka_s3_platform_tests.restore.targets import Archive
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, produce
 
 MERGED = Regex("(.*)-[12]", "$1-copy")

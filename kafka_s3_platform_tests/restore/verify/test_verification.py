@@ -33,13 +33,21 @@ from kafka_s3_platform.restore.verify.verification import is_as_it_was
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import Asked, KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import EARLIEST
-from kafka_s3_platform_tests.chaos.lies import Lie
-from kafka_s3_platform_tests.chaos.protocol import LIST_OFFSETS
+from kafka_s3_platform_tests.chaos.lies import LIST_OFFSETS, Lie
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
-from kafka_s3_platform_tests.restore.own import add_kafka_partitions, delete_topic, request, restored, set_configs
-from kafka_s3_platform_tests.restore.runners import Between, ReadingBack, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    ReadingBack,
+    StoppingRunner,
+    add_kafka_partitions,
+    delete_topic,
+    request,
+    restored,
+    set_configs,
+    target_of,
+)
 from kafka_s3_platform_tests.support import Sent, produce
 
 RECORDS = [Sent(b"v%d" % n, b"k%d" % (n % 8), kafka_partition=n % 2) for n in range(40)]
