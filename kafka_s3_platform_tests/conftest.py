@@ -399,7 +399,7 @@ def module_store(stack: embedded.StackStatus, s3_client: Any) -> Iterator[StoreS
         yield store_of(stack, name)
 
 
-def store_of(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
+def store_of(stack: embedded.StackStatus | StackSettings, bucket: str) -> StoreSettings:
     return StoreSettings(
         bucket=bucket,
         region="us-east-1",

@@ -36,7 +36,7 @@ from kafka_s3_platform_tests.faults.broker import (
     start_broker,
 )
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
-from kafka_s3_platform_tests.restore.own import InterruptedRunner, StoppingRunner
+from kafka_s3_platform_tests.restore.own import InterruptedRunner, StoppingRunner, check_restored_once
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 pytestmark = pytest.mark.integration
@@ -66,11 +66,6 @@ def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReques
 
 def restored(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReport:
     return restore(ArchiveSource(request(config, case, **changes)), InProcessRunner())
-
-
-def check_restored_once(config: ConnectorConfig, to_topic: str) -> None:
-    was, now = (records_of(config.kafka, t)["value"].to_pylist() for t in (config.topics[0], to_topic))
-    assert now == was
 
 
 def sent_in_part(config: ConnectorConfig, case: str, s3_client: Any) -> None:

@@ -1,6 +1,5 @@
 """Vacuums that are suspended, killed, doubled or slow, by real signals: nothing live goes, and nobody has to wait."""
 
-import os
 import signal
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,7 +16,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.faults.children import Child
+from kafka_s3_platform_tests.faults.children import Child, signal_on_call
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -64,22 +63,9 @@ def vacuumed(config: ConnectorConfig) -> VacuumReport:
     return vacuum_topic(config, config.topics[0], "vacuum", NOW, dry_run=False)
 
 
-def vacuum_with_signal(
-    config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool = False
-) -> None:
-    """A vacuum that is sent a signal before, or after, the nth call of `method`."""
-    calls, original = [0], getattr(owner, method)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == nth and not after:
-            os.kill(os.getpid(), sent)
-        result = original(*args, **kwargs)
-        if calls[0] == nth and after:
-            os.kill(os.getpid(), sent)
-        return result
-
-    setattr(owner, method, wrapped)
+def vacuum_with_signal(config: ConnectorConfig, *of_call: Any) -> None:
+    """A vacuum that is sent a signal on a call, as `signal_on_call` is told."""
+    signal_on_call(*of_call)
     vacuumed(config)
 
 

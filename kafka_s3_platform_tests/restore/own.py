@@ -236,3 +236,11 @@ def run_restore(asked: RestoreRequest | ForeignSource, checkpoint_records: int, 
         restore(asked, InProcessRunner())
     else:
         restore(ArchiveSource(asked), InProcessRunner())
+
+
+def check_restored_once(config: ConnectorConfig, to_topic: str = "", kafka_partitions: int = 1) -> None:
+    """The target's values are the source's, in order and each once."""
+    topics = (config.topics[0], to_topic or target_of(config))
+    for kafka_partition in range(kafka_partitions):
+        was, now = (values(config.kafka, topic, kafka_partition) for topic in topics)
+        assert now == was

@@ -28,8 +28,8 @@ from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of, until
-from kafka_s3_platform_tests.restore.own import request, target_of
+from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.restore.own import check_restored_once, request, target_of
 from kafka_s3_platform_tests.spark.standalone import StandaloneCluster, Worker, opened_driver
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -137,12 +137,6 @@ def check_archived_once(config: ConnectorConfig) -> None:
     assert verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner()).ok
 
 
-def check_restored_once(config: ConnectorConfig) -> None:
-    for kafka_partition in range(KAFKA_PARTITIONS):
-        was, now = (records_of(config.kafka, t, kafka_partition) for t in (config.topics[0], target_of(config)))
-        assert now["value"].equals(was["value"])
-
-
 def look_there(path: Path) -> list[tuple[str, str, bool]]:
     """Where tasks find the package, what their host calls itself, and whether they see a file of the driver."""
 
@@ -181,7 +175,7 @@ def test_workers_that_share_nothing_die_and_join_while_a_topic_is_archived_and_r
         wait_for(restoring, lambda: has_restored(config))
         joined.kill()
         assert restoring.result(180), "it was not verified"
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=KAFKA_PARTITIONS)
 
 
 @pytest.mark.long
@@ -215,7 +209,7 @@ def test_a_worker_that_was_cut_off_and_comes_back_does_no_harm(
             workers[0].resume()
             until(lambda: not workers[0].has_tasks())
     check_archived_once(config)
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=KAFKA_PARTITIONS)
 
 
 @pytest.mark.long

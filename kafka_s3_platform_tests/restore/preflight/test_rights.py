@@ -28,7 +28,7 @@ from kafka_s3_platform.restore.group_offsets import read_finished_restore, trans
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
+from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit, store_of
 from kafka_s3_platform_tests.kafka.guarded import TABLE, Guarded, Right, guarded_properties, rights
 from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.restore.own import numbered, request, restored, values
@@ -69,13 +69,7 @@ def guarded(settings: StackSettings) -> Guarded:
 
 @pytest.fixture(scope="module")
 def store(settings: StackSettings) -> StoreSettings:
-    return StoreSettings(
-        bucket=settings.bucket,
-        region="us-east-1",
-        endpoint_url=settings.s3_endpoint,
-        access_key_id=SecretStr(settings.aws_access_key_id),
-        secret_access_key=SecretStr(settings.aws_secret_access_key),
-    )
+    return store_of(settings, settings.bucket)
 
 
 @pytest.fixture(scope="module")
