@@ -25,7 +25,6 @@ from dagster._scheduler.scheduler import launch_scheduled_runs
 from kafka_s3_platform.config.files import load_connectors
 from kafka_s3_platform.defs.file_checks import FILES_KEY, name_file_check
 from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life
-from kafka_s3_platform.defs.topic import list_topic_assets
 from kafka_s3_platform_tests.cli.conftest import (
     REPOSITORY,
     KafkaS3,
@@ -34,8 +33,7 @@ from kafka_s3_platform_tests.cli.conftest import (
     write_reachable_connector,
 )
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.compact.test_due_topics import index_an_hour
-from kafka_s3_platform_tests.defs.running import daemon_context
+from kafka_s3_platform_tests.defs.running import daemon_context, index_hours
 from kafka_s3_platform_tests.support import Sent
 
 pytestmark = pytest.mark.integration
@@ -54,8 +52,8 @@ def daemon(
     write_reachable_connector(kafka_s3_without_spark, lab.kafka, lab.store, ",".join(topics), **late)
     folder = kafka_s3_without_spark.folder / "connectors"
     (folder / "bad.json").write_text('{"name": "bad"')
-    for topic in list_topic_assets(load_connectors(folder, {}).connectors):
-        index_an_hour(topic, MIDNIGHT - timedelta(hours=12))
+    for config in load_connectors(folder, {}).connectors:
+        index_hours(config, config.topics)
     with daemon_context(kafka_s3_without_spark.folder, dagster_yaml, monkeypatch) as context:
         yield context
 

@@ -81,10 +81,7 @@ def look(kafka_s3: KafkaS3, status: int) -> dict[str, dict[str, Any]]:
 
 
 def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
-    config: ConnectorConfig,
-    kafka_s3_without_spark: KafkaS3,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    config: ConnectorConfig, kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = look(kafka_s3_without_spark, 1)
     kept = told.pop(KEPT_LOG)
@@ -104,7 +101,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
 
     # The look of `health` asked the logs in this process. Until their leaders change, no tick asks them again.
     monkeypatch.setattr(observation, "new_reader", refuse)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     monkeypatch.undo()
     checks = {fate_of(check.asset_key.path[2]): check for check in evaluated(first)}
     assert {fate: check.passed for fate, check in checks.items()} == dict.fromkeys(FATES, False) | {KEPT_LOG: True}
@@ -138,7 +135,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
 
 
 def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_archived(
-    mortal: StackSettings, lab: Lab, instance: dg.DagsterInstance
+    mortal: StackSettings, lab: Lab
 ) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
@@ -150,7 +147,7 @@ def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_arch
     cut_log(mortal, lab.topic, KEPT)
     start_broker(mortal)
     produce(kafka, lab.topic, [Sent(timestamp=ago(config, 2), kafka_partition=1)] * 4)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     [check] = evaluated(first)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert f"{lab.topic}-0: the archive reaches offset 10, the log is readable up to 5" in str(check.description)
@@ -159,7 +156,7 @@ def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_arch
     with pytest.raises(LogTruncatedError):
         reports(config)
     assert snapshot(config).state.coverage(1) == make_span(0, 4)
-    later = tick(config, "lag__c", instance, first.cursor)
+    later = tick(config, "lag__c", first.cursor)
     assert all(not each.passed for each in evaluated(later))
     assert topic_of(config).topic == lab.topic
 

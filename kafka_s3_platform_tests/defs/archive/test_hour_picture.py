@@ -69,7 +69,7 @@ def test_hours_that_the_check_at_risk_has_found_are_marked(lab: Lab, instance: d
     config = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic(retention_ms=10 * 86_400_000))
     lab.produce([Sent(timestamp=ago(config, h) + timedelta(minutes=1)) for h in (144, 2)])
     assert read_hours_at_risk(instance, [topic_of(config)]) == {}
-    [told] = evaluated(tick(config, "lag__c", instance))
+    [told] = evaluated(tick(config, "lag__c"))
     instance.report_runless_asset_event(told)
     at_risk = read_hours_at_risk(instance, [topic_of(config)])[lab.topic]
     assert at_risk[0] <= ago(config, 143) < at_risk[1] < ago(config, 100)

@@ -29,15 +29,14 @@ def config(lab: Lab) -> ConnectorConfig:
 class Ticks:
     """Ticks one after the other, each with the cursor of the one before, as Dagster's daemon has them."""
 
-    def __init__(self, config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str | None = None) -> None:
+    def __init__(self, config: ConnectorConfig, cursor: str | None = None) -> None:
         self.config = config
-        self.instance = instance
         self.cursor = cursor
         self.last = dg.SensorResult()
 
     def observe(self) -> list[dict[str, object]]:
         """The metadata of what one tick observes."""
-        self.last = tick(self.config, "lag__c", self.instance, self.cursor)
+        self.last = tick(self.config, "lag__c", self.cursor)
         self.cursor = self.last.cursor
         return [{name: told.value for name, told in event.metadata.items()} for event in observed(self.last)]
 
@@ -55,8 +54,8 @@ def lags(observed: Sequence[dict[str, object]]) -> list[object]:
 
 
 @pytest.fixture
-def ticks(config: ConnectorConfig, instance: dg.DagsterInstance) -> Ticks:
-    return Ticks(config, instance)
+def ticks(config: ConnectorConfig) -> Ticks:
+    return Ticks(config)
 
 
 def test_a_topic_of_which_nothing_is_new_is_observed_once(ticks: Ticks) -> None:
@@ -171,10 +170,8 @@ def test_a_hole_is_observed_at_once_when_it_appears_and_when_it_goes(ticks: Tick
 
 
 @pytest.mark.parametrize("kept", ["0123456789abcdef", "a b c d e", "", {"a": 1}, None])
-def test_a_cursor_of_another_version_costs_one_more_observation(
-    config: ConnectorConfig, instance: dg.DagsterInstance, kept: object
-) -> None:
-    ticks = Ticks(config, instance, json.dumps({config.topics[0]: kept, "gone": "0123456789abcdef"}))
+def test_a_cursor_of_another_version_costs_one_more_observation(config: ConnectorConfig, kept: object) -> None:
+    ticks = Ticks(config, json.dumps({config.topics[0]: kept, "gone": "0123456789abcdef"}))
     assert lags(ticks.observe()) == [1]
     send(config)
     assert ticks.observe() == []
@@ -198,13 +195,13 @@ def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_again_in_the_next_
     assert ticks.observe() == []
 
 
-def test_each_topic_has_an_interval_of_its_own(config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab) -> None:
+def test_each_topic_has_an_interval_of_its_own(config: ConnectorConfig, lab: Lab) -> None:
     other = lab.create(f"{config.topics[0]}-other", 1)
     produce(config.kafka, other, [Sent(timestamp=ago(config, 0))])
-    first = Ticks(config, instance)
+    first = Ticks(config)
     first.observe()
     first.pass_minutes(10)
-    both = Ticks(config.model_copy(update={"topics": (config.topics[0], other)}), instance, first.cursor)
+    both = Ticks(config.model_copy(update={"topics": (config.topics[0], other)}), first.cursor)
     both.observe()
     assert [event.asset_key.path[-1] for event in observed(both.last)] == [other]
     send(config)

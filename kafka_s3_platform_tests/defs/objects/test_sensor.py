@@ -77,13 +77,12 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Look:
     """Ticks of the sensor, each with the cursor of the one before it."""
 
-    def __init__(self, config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    def __init__(self, config: ConnectorConfig) -> None:
         self.config = config
-        self.instance = instance
         self.result = dg.SensorResult(cursor=None)
 
     def __call__(self) -> Seen:
-        self.result = tick(self.config, "folders__c", self.instance, self.result.cursor)
+        self.result = tick(self.config, "folders__c", self.result.cursor)
         return {e.asset_key.path[-1]: (self.number(e, "objects"), self.number(e, "object_bytes")) for e in self.events}
 
     @property
@@ -108,8 +107,8 @@ class Look:
 
 
 @pytest.fixture
-def look(config: ConnectorConfig, instance: dg.DagsterInstance) -> Look:
-    return Look(config, instance)
+def look(config: ConnectorConfig) -> Look:
+    return Look(config)
 
 
 def test_each_topic_is_observed_with_its_objects_and_then_when_there_are_more(look: Look, put: Put) -> None:
@@ -178,10 +177,10 @@ def test_what_no_tick_can_see_is_found_by_the_next_count(
 
 
 def test_in_folders_that_tell_no_time_a_tick_lists_what_follows_the_last_name(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, listed: list[str]
+    config: ConnectorConfig, put: Put, listed: list[str]
 ) -> None:
     layout = config.layout.model_copy(update={"partitioner": "Default"})
-    look = Look(config.model_copy(update={"layout": layout}), instance)
+    look = Look(config.model_copy(update={"layout": layout}))
     for n in range(40):
         put("orders", f"partition={n % 2}".replace("1", "0"), first=n)
     while not look():

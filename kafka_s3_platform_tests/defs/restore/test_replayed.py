@@ -27,11 +27,11 @@ BACKFILL, OTHER = "abcdefgh", "ijklmnop"
 
 
 @pytest.fixture
-def config(lab: Lab, instance: dg.DagsterInstance) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """An archived topic: two records in each of the hours 0, 1 and 3 from noon on, none in hour 2."""
     sent = [Sent(b"%d-%d" % (h, i), timestamp=NOON + h * HOUR + i * HOUR / 2) for h in (0, 1, 3) for i in range(2)]
     made = lab.fill(sent)
-    assert run(made, "archive__c", topic_of(made).key("hourly"), instance=instance).success
+    assert run(made, "archive__c", topic_of(made).key("hourly")).success
     return made
 
 
