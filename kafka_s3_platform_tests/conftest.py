@@ -143,7 +143,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "stack" in getattr(item, "fixturenames", ()):
+        if "stack_settings" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
     # Files with servers take long. Last come those that take seconds, so that all processes end at the same time.
     with_servers = {item.path for item in items if item.get_closest_marker("integration")}

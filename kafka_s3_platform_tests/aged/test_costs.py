@@ -6,8 +6,6 @@ What the generator of aged indexes writes is what the code would have written: i
 from datetime import datetime, timedelta, timezone
 from threading import Lock
 
-import pytest
-
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.model.offsets import make_span
 from kafka_s3_platform.store.index import TopicIndex
@@ -19,8 +17,6 @@ from kafka_s3_platform_tests.aged.rows import HOUR, RECORDS, Age, write_aged_ind
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, Proxy, running
 from kafka_s3_platform_tests.support import connector
-
-pytestmark = pytest.mark.integration
 
 END = datetime(2026, 1, 1, tzinfo=timezone.utc)
 KAFKA_PARTITIONS = 2

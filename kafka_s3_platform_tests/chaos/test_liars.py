@@ -19,8 +19,6 @@ from kafka_s3_platform_tests.chaos.store_liar import STORE_LIES, StoreLiar, Stor
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import produce, read, records_of
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def broker(lab: Lab) -> Iterator[KafkaLiar]:

@@ -142,7 +142,6 @@ def archive(
         yield made
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "case",
     [

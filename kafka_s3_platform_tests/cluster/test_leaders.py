@@ -16,8 +16,6 @@ from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.restore.own import ReadingBack, numbered
 from kafka_s3_platform_tests.support import archived, connector, produce
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 150
 FIRST, SECOND = 2, 3
 """The brokers that hold the target. The first one leads it while it may."""

@@ -143,7 +143,6 @@ def launch_restore(daemon: WorkspaceProcessContext, topic: str) -> None:
     assert answer.data["launchRun"]["__typename"] == "LaunchRunSuccess", answer.data
 
 
-@pytest.mark.integration
 def test_live_hours_that_the_lag_sensor_asks_for_do_not_wait_for_backfills(
     kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon, lab: Lab
 ) -> None:

@@ -21,8 +21,6 @@ from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, damage_topic, produce
 
-pytestmark = pytest.mark.integration
-
 FIFTH = 0.2
 """The clock of these tests: a tick of 40 s takes 8 s, and a store that needs 20 s for an answer needs 4 s."""
 

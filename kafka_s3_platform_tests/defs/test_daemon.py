@@ -36,8 +36,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import daemon_context, index_hours
 from kafka_s3_platform_tests.support import Sent
 
-pytestmark = pytest.mark.integration
-
 MIDNIGHT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 LOG = logging.getLogger(__name__)
 

@@ -22,8 +22,6 @@ from kafka_s3_platform_tests.defs.running import (
 )
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

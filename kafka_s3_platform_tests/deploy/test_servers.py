@@ -27,7 +27,7 @@ from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
 # Five runs with a JVM each: minutes on a small machine.
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 SECONDS = 420
 

@@ -38,8 +38,6 @@ from kafka_s3_platform_tests.support import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 400
 
 

@@ -39,8 +39,6 @@ from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, u
 from kafka_s3_platform_tests.restore.own import InterruptedRunner, StoppingRunner, check_restored_once
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 2_500
 BATCH = 1_000
 """Of records, sent as a transaction."""

@@ -46,8 +46,6 @@ from kafka_s3_platform_tests.support import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 3_000
 TRANSACTION_RECORDS = 175
 """Sent by the second at 125 records a stream, so a transaction is open every other second."""

@@ -32,8 +32,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 Fill = Callable[[KafkaSettings, str], None]
 Hours = tuple[datetime, ...] | None
 

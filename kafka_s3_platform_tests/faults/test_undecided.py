@@ -23,8 +23,6 @@ from kafka_s3_platform_tests.faults.test_truncation import KEPT, fill, plain, re
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.support import Sent, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 ARCHIVED = 10
 FATES = {"short": 3, "grown-to-its-end": 5, "grown-past-it": 30, "recreated-short": 6, "recreated-past-it": 30}
 """What became of the log, and how many records came then. The archive reaches offset 10; a log that is cut keeps 5."""

@@ -31,8 +31,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 12
 ALL = {0: list(range(RECORDS + 1))}
 NOW = timedelta(0)

@@ -16,8 +16,6 @@ from kafka_s3_platform_tests.hostile.containers import archived_apart, long
 from kafka_s3_platform_tests.kafka.wire import GZIP, LZ4, NO_PRODUCER, ZSTD, WireRecord, framed, produce_batch
 from kafka_s3_platform_tests.support import NOON, Sent, connector, produce, snapshot, stored, tried
 
-pytestmark = pytest.mark.integration
-
 MEGABYTE, MEGABYTES = 2**20, 300
 AT = round(NOON.timestamp() * 1000)
 _COMPRESSORS: dict[int, Any] = {GZIP: cramjam.gzip, ZSTD: cramjam.zstd}

@@ -14,8 +14,6 @@ from kafka_s3_platform_tests.hostile.containers import archived_apart, long
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import Sent, connector, produce
 
-pytestmark = pytest.mark.integration
-
 MEGABYTES, SECONDS = 300, 60
 MILLION = 1_000_000
 

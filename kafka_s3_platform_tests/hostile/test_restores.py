@@ -42,8 +42,6 @@ from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
-
 CONFLUENT = "io.confluent.connect.s3.format"
 BYTES = "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter\n"
 IN_ONE_FOLDER = "partitioner.class=io.confluent.connect.storage.partitioner.DefaultPartitioner\n"

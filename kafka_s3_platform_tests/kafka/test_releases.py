@@ -19,7 +19,7 @@ from kafka_s3_platform_tests.restore.own import request, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
 from kafka_s3_platform_tests.tls.test_kafka import handed_over
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 RECORDS = [
     Sent(None, b"tombstone"),

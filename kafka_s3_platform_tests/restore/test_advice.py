@@ -52,8 +52,6 @@ from kafka_s3_platform_tests.restore.own import (
 )
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 THREE_HOURS = [Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)]
 
 

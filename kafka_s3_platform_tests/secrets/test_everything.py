@@ -58,8 +58,6 @@ from kafka_s3_platform_tests.secrets.world import (
 from kafka_s3_platform_tests.serving import serving
 from kafka_s3_platform_tests.support import Sent, produce
 
-pytestmark = pytest.mark.integration
-
 SHOWN_IN_ITS_RUN = mark("outgoing of a run")
 """Everyone who sees a run sees its config, and so `outgoing` in it: there alone may that be."""
 

@@ -42,8 +42,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 KAFKA_PARTITIONS = 8
 RECORDS = 400
 DAY = date(2026, 1, 1)

@@ -22,8 +22,6 @@ from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 from kafka_s3_platform_tests.tls.authority import tls_before
 from kafka_s3_platform_tests.tls.broker import PASSWORD, USER, SecuredKafka, java_quoted
 
-pytestmark = pytest.mark.integration
-
 PERSON = {"type": "record", "name": "Person", "fields": [{"name": "name", "type": "string"}]}
 
 WORKER = """\

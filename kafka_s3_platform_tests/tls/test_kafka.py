@@ -24,8 +24,6 @@ from kafka_s3_platform_tests.support import NOON, archived, connector, produce, 
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.broker import LIMITED, SecuredKafka
 
-pytestmark = pytest.mark.integration
-
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WAYS = ("certificate", *MECHANISMS, "OAUTHBEARER")
 ALL = OffsetRange(0, 20)

@@ -9,8 +9,6 @@ from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
-pytestmark = pytest.mark.integration
-
 ONCE = {"max.retries": SecretStr("0")}
 
 

@@ -14,8 +14,6 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
-pytestmark = pytest.mark.integration
-
 VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 

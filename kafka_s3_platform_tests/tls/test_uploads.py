@@ -20,8 +20,6 @@ from kafka_s3_platform_tests.store.servers import PlainStore, forget_clients
 from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, KEY, LARGE, PART, SMALL, changed, written
 from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def plain(lab: Lab) -> Iterator[PlainStore]:

@@ -21,8 +21,6 @@ from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook
 from kafka_s3_platform_tests.support import Sent, produce
 
-pytestmark = pytest.mark.integration
-
 TOPICS = 3
 
 

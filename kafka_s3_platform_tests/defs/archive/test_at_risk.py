@@ -34,8 +34,6 @@ from kafka_s3_platform_tests.defs.running import (
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 DAY_MS = 86_400_000
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 

@@ -16,8 +16,6 @@ from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, to
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

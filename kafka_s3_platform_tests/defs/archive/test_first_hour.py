@@ -56,7 +56,6 @@ def offered(config: ConnectorConfig, folder: Path) -> set[datetime]:
     return begins(build_definitions([config], autostart=False, hours_folder=folder).get_repository_def())
 
 
-@pytest.mark.integration
 def test_the_partitions_of_all_topics_begin_with_the_earliest_hour_of_any_and_move_back_alone(
     config: ConnectorConfig, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -77,7 +76,6 @@ def test_the_partitions_of_all_topics_begin_with_the_earliest_hour_of_any_and_mo
     assert offered(config, tmp_path) == {day_of(config, 200)}
 
 
-@pytest.mark.integration
 def test_an_hour_that_dagster_shows_stays_where_the_file_is_lost(
     config: ConnectorConfig, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:

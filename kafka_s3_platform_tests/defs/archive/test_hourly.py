@@ -24,8 +24,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 MIDNIGHT = NOON - 12 * HOUR
 
 

@@ -14,8 +14,6 @@ from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, ob
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

@@ -39,8 +39,6 @@ from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import wait_until_stable
 from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

@@ -22,8 +22,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, events, launch, tags_of, tick
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
-pytestmark = pytest.mark.integration
-
 Status = dg.DagsterRunStatus
 
 

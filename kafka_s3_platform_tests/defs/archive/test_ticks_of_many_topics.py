@@ -21,8 +21,6 @@ from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.counting import counting_broker
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

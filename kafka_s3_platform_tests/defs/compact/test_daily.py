@@ -27,8 +27,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 DAYS = ["2026-01-01", "2026-01-02"]
 
 

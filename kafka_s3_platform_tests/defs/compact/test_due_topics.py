@@ -26,8 +26,6 @@ from kafka_s3_platform_tests.defs.running import (
 )
 from kafka_s3_platform_tests.support import NOON
 
-pytestmark = pytest.mark.integration
-
 COUNTS = [0, 1, 2, 40]
 NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
 

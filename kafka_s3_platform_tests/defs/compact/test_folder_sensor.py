@@ -15,8 +15,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import asked_keys, launch, tick, topic_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 DAY = timedelta(days=1)
 
 

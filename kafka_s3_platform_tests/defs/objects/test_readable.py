@@ -17,8 +17,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import connector
 
-pytestmark = pytest.mark.integration
-
 NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 
 

@@ -21,8 +21,6 @@ from kafka_s3_platform_tests.defs.running import observed, tick
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import HOUR, connector, watch_s3
 
-pytestmark = pytest.mark.integration
-
 NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 LOOK_BACK = timedelta(days=2)
 

@@ -29,8 +29,6 @@ from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import InProcessRunner
 
-pytestmark = pytest.mark.integration
-
 Put = Callable[[int, Sequence[int]], str]
 
 

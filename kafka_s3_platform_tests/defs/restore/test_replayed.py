@@ -21,8 +21,6 @@ from kafka_s3_platform_tests.defs.running import definitions, events, run, topic
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
-pytestmark = pytest.mark.integration
-
 BACKFILL, OTHER = "abcdefgh", "ijklmnop"
 
 

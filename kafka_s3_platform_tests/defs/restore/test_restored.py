@@ -17,8 +17,6 @@ from kafka_s3_platform_tests.defs.running import definitions, events, launch, ru
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
-pytestmark = pytest.mark.integration
-
 LONG_BEFORE = NOON - timedelta(days=300)
 
 

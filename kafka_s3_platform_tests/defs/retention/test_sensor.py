@@ -32,8 +32,6 @@ from kafka_s3_platform_tests.defs.running import (
 from kafka_s3_platform_tests.instance.support import open_home
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived
 
-pytestmark = pytest.mark.integration
-
 HOURS = (50, 49, 3, 2, 1)
 
 

@@ -37,8 +37,6 @@ from kafka_s3_platform_tests.restore.own import Archive, restored
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
 
-pytestmark = pytest.mark.integration
-
 KINDS = ("AVRO", "JSON_SR", "PROTOBUF")
 TRIPS = [{"from": f"stop {at}", "metres": 40 + at} for at in range(4)]
 MASKED = TransformSettings.model_validate({"alias": "m", "type": "MaskField$Value", "options": {"fields": "from"}})

@@ -34,8 +34,6 @@ from kafka_s3_platform_tests.kafka.topics import delete_group
 from kafka_s3_platform_tests.restore.own import numbered, request, restored, values
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 SENT = [b"%d" % n for n in range(20)]
 SOURCE = """\
 name=lines

@@ -30,8 +30,6 @@ from kafka_s3_platform_tests.store.rights import actions, beyond, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 LOOKS = 3
 """How often an object that was asked for is looked at before it is there."""
 

@@ -8,8 +8,6 @@ from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform_tests.restore.own import Archive, restored
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot, watch_s3
 
-pytestmark = pytest.mark.integration
-
 HOURS, KAFKA_PARTITIONS, EACH = 48, 2, 3
 PICKED = NOON + 30 * HOUR
 

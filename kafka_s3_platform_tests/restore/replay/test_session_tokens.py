@@ -18,8 +18,6 @@ from kafka_s3_platform_tests.restore.own import restored, values
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector
 
-pytestmark = pytest.mark.integration
-
 VALUES = [bytes([n]) * 900_000 for n in range(16)]
 
 

@@ -25,9 +25,6 @@ from kafka_s3_platform_tests.restore.own import Archive, Between, target_of, val
 from kafka_s3_platform_tests.restore.own import restored as restored_own
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 
-pytestmark = pytest.mark.integration
-
-
 Harm = Callable[[bytes], bytes | None]
 
 ALL = [b"%d-%d" % (hour, n) for hour in range(3) for n in range(1000)]

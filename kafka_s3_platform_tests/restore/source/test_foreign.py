@@ -46,9 +46,6 @@ from kafka_s3_platform_tests.restore.own import delete_topic, run_restore
 from kafka_s3_platform_tests.sources.memory import source_of
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
 
-pytestmark = pytest.mark.integration
-
-
 MAPPER = TransformSettings(alias="lines", type="kafka_s3_platform_tests.transforms.example_mappers.LinesMapper")
 
 

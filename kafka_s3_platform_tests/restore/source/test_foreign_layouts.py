@@ -36,8 +36,6 @@ from kafka_s3_platform_tests.restore.foreign import (
 )
 from kafka_s3_platform_tests.support import NOON, Sent, archived, watch_s3
 
-pytestmark = pytest.mark.integration
-
 SINK_CLASS = "io.confluent.connect.s3.S3SinkConnector"
 AVRO = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
 BESIDE = """\

@@ -22,8 +22,6 @@ from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of, values
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 NEW_YORK = "America/New_York"
 JSON: dict[str, Any] = {"format": "json", "codec": "gzip", "null_values": "fail"}
 EDITS: Sequence[dict[str, Any]] = (

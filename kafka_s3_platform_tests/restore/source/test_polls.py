@@ -39,7 +39,6 @@ def known_keys(store: StoreSettings, restore_id: str) -> list[str]:
     return keys
 
 
-@pytest.mark.integration
 def test_each_restore_sends_what_appeared_since_however_many_there_were(lab: SourceLab) -> None:
     config, copy = lab.load(LINES, JSON), f"{lab.topic}-copy"
     keys = [lab.put(lab.topic, 0, numbered(0, 3)), lab.put(lab.topic, 3, numbered(3, 3))]
@@ -88,7 +87,6 @@ input.format=jsonl
 """
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
 def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
     lab: SourceLab, template: str
@@ -103,7 +101,6 @@ def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_w
     assert numbers(lab.kafka, f"{lab.topic}-one") == [0, 1, 2]
 
 
-@pytest.mark.integration
 def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_does_not_come_again(
     lab: SourceLab,
 ) -> None:
@@ -128,7 +125,6 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
     check_something_restored(told)
 
 
-@pytest.mark.integration
 def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_left_out(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON + "behavior.on.error=ignore\n")
     sent = lab.put(lab.topic, 0, numbered(0, 3))
@@ -142,7 +138,6 @@ def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_l
     assert f"object {same}: it begins where {sent} does" in report.skipped[0]
 
 
-@pytest.mark.integration
 def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_null(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON + KEYS)
     value = lab.put(lab.topic, 0, numbered(0, 2))
@@ -160,7 +155,6 @@ def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_nu
     assert "its values are not there beside it" in report.skipped[0]
 
 
-@pytest.mark.integration
 def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_meanwhile_once(lab: SourceLab) -> None:
     config, store = lab.load(LINES, JSON), ObjectStore(lab.store)
     lab.put(lab.topic, 0, numbered(0, 3))
@@ -182,7 +176,6 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
     assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
 
 
-@pytest.mark.integration
 def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_whole_has_one_after_it(
     lab: SourceLab,
 ) -> None:
@@ -215,7 +208,6 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
         restored(config, (), "{topic}-copy", restore_id="next")
 
 
-@pytest.mark.integration
 def test_one_restore_comes_after_another_and_a_second_one_is_told_which(lab: SourceLab) -> None:
     config, first = lab.load(LINES, JSON), Polls(lab.load(LINES, JSON)).restore_id(1)
     lab.put(lab.topic, 0, numbered(0, 3))
@@ -249,7 +241,6 @@ ROUTE = TransformSettings(
 )
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "terms", [{"records": RecordFilter(sql="value <> '{\"n\":1}'")}, {"outgoing": Outgoing(transforms=(FILTER,))}]
 )
@@ -264,7 +255,6 @@ def test_what_a_filter_left_out_is_never_taken_for_sent(lab: SourceLab, terms: d
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 3
 
 
-@pytest.mark.integration
 def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON)
     lab.put(lab.topic, 0, numbered(0, 3))
@@ -274,7 +264,6 @@ def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(lab:
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 2
 
 
-@pytest.mark.integration
 def test_no_restore_takes_a_document_of_another_for_its_own(lab: SourceLab) -> None:
     config, store = lab.load(LINES, JSON), ObjectStore(lab.store)
     lab.put(lab.topic, 0, numbered(0, 3))
@@ -292,7 +281,6 @@ def test_no_restore_takes_a_document_of_another_for_its_own(lab: SourceLab) -> N
             restored(config, (), "{topic}-copy", restore_id=restore_id)
 
 
-@pytest.mark.integration
 def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_document(lab: SourceLab) -> None:
     config, key = lab.load(LINES, JSON), "_restore/two.known.parquet"
     lab.put(lab.topic, 0, numbered(0, 3))
@@ -310,7 +298,6 @@ def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_documen
         restored(config, (), "{topic}-copy", after="two")
 
 
-@pytest.mark.integration
 def test_the_newest_of_a_connectors_polls_is_found_from_any_earlier_one_and_without_one(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON)
     polls = Polls(config)
@@ -336,7 +323,6 @@ def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> No
     assert unsent.notes[-1].startswith("2 more objects: each lies before")
 
 
-@pytest.mark.integration
 def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON)
     lab.put(lab.topic, 0, numbered(0, 3))
