@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -215,6 +216,15 @@ def stack(stack_settings: StackSettings) -> Iterator[embedded.StackStatus]:
         with promises_tried_once(started):
             yield started
     shutil.rmtree(stack_settings.data_dir)
+
+
+@contextmanager
+def own_stack(settings: StackSettings, **changes: Any) -> Iterator[StackSettings]:
+    """Settings of another stack, with these changes and a folder and ports of its own. What runs there ends with it."""
+    changes = {**free_port_settings(), "data_dir": Path(tempfile.mkdtemp(dir=settings.data_dir.parent)), **changes}
+    own = dataclasses.replace(settings, **changes)
+    with stopped_at_exit(own):
+        yield own
 
 
 @contextmanager

@@ -407,6 +407,7 @@ def run_on(api: KubernetesApi, folder: Path) -> Any:
     return json.loads(found.stdout)
 
 
+@pytest.mark.integration
 def test_a_run_has_executors_in_pods_of_its_own(tmp_path: Path) -> None:
     with running(KubernetesApi(tmp_path, OF_POD["POD_NAME"])) as api:
         seen, conf = run_on(api, tmp_path)

@@ -1,6 +1,5 @@
 """ACLs and rights, on a broker that keeps them."""
 
-import dataclasses
 import socketserver
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.segment import TopicAcl
 from kafka_s3_platform.restore.preflight.target import check_rights
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
-from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
@@ -435,12 +434,9 @@ ACLS = (
 
 
 @pytest.fixture(scope="module")
-def guarded(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
+def guarded(stack_settings: StackSettings) -> Iterator[KafkaSettings]:
     """A cluster with an authorizer, which allows everyone what has no ACL."""
-    settings = dataclasses.replace(
-        stack_settings, data_dir=tmp_path_factory.mktemp("guarded"), kafka_properties=AUTHORIZER, **free_port_settings()
-    )
-    with stopped_at_exit(settings):
+    with own_stack(stack_settings, kafka_properties=AUTHORIZER) as settings:
         embedded.start_servers((Broker(settings),))
         yield KafkaSettings(bootstrap_servers=settings.bootstrap_servers)
 

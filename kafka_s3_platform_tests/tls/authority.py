@@ -1,6 +1,6 @@
 """A private certificate authority, and what it issues for the tests' servers and clients.
 
-A token endpoint of OAuth 2: whoever asks gets an unsigned token of that name, as Kafka's test handler wants.
+At the token endpoint of OAuth 2 whoever asks gets an unsigned token of that name, as Kafka's test handler wants.
 
 Takes TLS off in front of a server that has none.
 """
@@ -17,12 +17,13 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import trustme
 from cryptography.hazmat.primitives import serialization
+
+from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer
 
 _LONG_AGO, _AGO = (datetime(year, 1, 1, tzinfo=timezone.utc) for year in (2020, 2021))
 
@@ -80,33 +81,11 @@ def _written(folder: Path, name: str, issued: trustme.LeafCert) -> Identity:
     return found
 
 
-@contextmanager
-def token_endpoint() -> Iterator[str]:
-    """Its URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/token"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        user = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode().partition(":")[0]
-        body = json.dumps({"access_token": unsigned(user), "token_type": "Bearer", "expires_in": 300}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
+class TokenEndpoint(HttpServer):
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        user = base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode().partition(":")[0]
+        token = {"access_token": unsigned(user), "token_type": "Bearer", "expires_in": 300}
+        return HttpAnswer(200, (("Content-Type", "application/json"),), json.dumps(token).encode())
 
 
 def unsigned(user: str) -> str:

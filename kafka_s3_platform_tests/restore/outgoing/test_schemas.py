@@ -35,7 +35,7 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform_tests.archive.values import avro
-from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
 from kafka_s3_platform_tests.restore.records import applied, records
@@ -78,12 +78,9 @@ OF_TOMORROW: dict[str, Any] = {"retentionRules": [{"kind": "FORGET", "days": 30}
 
 
 @pytest.fixture(scope="module")
-def target(
-    registry: RegistrySettings, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RegistrySettings]:
+def target(registry: RegistrySettings, stack_settings: StackSettings) -> Iterator[RegistrySettings]:
     """A second registry, whose ids are higher than any that these tests get from the first, which all tests share."""
-    own = dataclasses.replace(stack_settings, data_dir=tmp_path_factory.mktemp("target"), **free_port_settings())
-    with stopped_at_exit(own):
+    with own_stack(stack_settings) as own:
         start_registry(own)
         first_id = filled(registry.url, 1)
         assert filled(own.registry_url, first_id + 200) > first_id
