@@ -91,7 +91,7 @@ def start_queued(daemon: WorkspaceProcessContext) -> set[str]:
 
 
 @pytest.mark.parametrize("dagster_yaml", ["dagster.yaml"], indirect=True)
-def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_topics(
+def test_a_backfill_is_one_run_for_each_contiguous_range(
     kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon
 ) -> None:
     topics = ["a", "b", "c.d", "c_d"]

@@ -81,7 +81,7 @@ def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
 
 
 @pytest.mark.parametrize("name", ["lag__c", "folders__c"])
-def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_it_is_the_store(
+def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_so(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
@@ -145,7 +145,7 @@ def test_a_topic_without_an_answer_of_the_broker_stops_no_other(config: Connecto
     assert "the broker answered -1001" in str(alone.skip_reason)
 
 
-def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again_when_it_does(
+def test_a_lag_of_unknown_age_is_observed_and_again_when_known(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = config.model_copy(update={"topics": config.topics[:1]})

@@ -108,7 +108,7 @@ def test_the_whole_graph(folder: Path, snapshot: SnapshotAssertion) -> None:
     assert graph(load(folder)) == snapshot
 
 
-def test_each_asset_of_a_connector_has_its_owners_and_all_that_runs_by_itself_is_described(folder: Path) -> None:
+def test_each_asset_has_its_owners_and_all_that_runs_by_itself_is_described(folder: Path) -> None:
     write(folder, "second.one", "flights", **{"topics.dir": "second", "archive.owners": "team:data, a.b@example.com"})
     definitions = load(folder)
     owners = {str(s.group_name).split("/")[0]: tuple(s.owners) for s in definitions.resolve_all_asset_specs()}
@@ -235,9 +235,7 @@ def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folde
 
 
 @pytest.mark.parametrize("topics", [{}, {"topics": "flights"}, {"topics.regex": "fl.*"}], ids=["all", "named", "regex"])
-def test_a_source_connector_gets_an_asset_to_restore_a_sensor_that_waits_for_a_person_and_nothing_that_archives(
-    folder: Path, topics: dict[str, str]
-) -> None:
+def test_a_source_connector_gets_an_asset_to_restore_and_a_sensor_alone(folder: Path, topics: dict[str, str]) -> None:
     without = graph(load(folder, autostart=True))
     keys = {"connector.class": "io.confluent.connect.s3.source.S3SourceConnector", "s3.bucket.name": "bucket"}
     given = {**keys, **topics, "format.class": "JsonFormat", "value.converter": "JsonConverter"}

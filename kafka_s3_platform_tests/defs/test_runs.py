@@ -300,9 +300,7 @@ def tag(found: dg.ExecuteInProcessResult, instance: dg.DagsterInstance) -> str |
     return stored.tags.get(FAILURE_TAG)
 
 
-def test_a_permanent_error_fails_at_once_with_its_own_words_and_its_place_in_the_runbook(
-    instance: dg.DagsterInstance,
-) -> None:
+def test_a_permanent_error_fails_at_once_and_is_in_the_runbook(instance: dg.DagsterInstance) -> None:
     found = run(instance, MissingTopicError("topic flights does not exist; create it"), retries=3)
     data = found.get_step_failure_events()[0].step_failure_data
     assert data.user_failure_data is not None
@@ -338,7 +336,7 @@ def test_a_transient_error_that_may_not_be_retried_any_more_is_told_apart(
     assert tag(found, instance) == "transient"
 
 
-def test_a_wrong_clock_is_not_retried_and_told_apart_since_no_input_says_when_it_is_set(
+def test_a_wrong_clock_is_not_retried_and_told_apart(
     instance: dg.DagsterInstance,
 ) -> None:
     found = run(instance, ClockError("a day ahead"), retries=3)

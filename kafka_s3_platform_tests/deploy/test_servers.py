@@ -171,7 +171,7 @@ def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str, **ho
     assert answer["__typename"] == "LaunchRunSuccess", answer
 
 
-def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webservers_look(
+def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed(
     servers: Servers, lab: Lab, logs_bucket: str
 ) -> None:
     first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 3 * HOUR

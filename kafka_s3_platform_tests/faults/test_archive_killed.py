@@ -137,7 +137,7 @@ class TwiceRunner(InProcessRunner):
             self.late.append(function(task, Attempt(n, 0)))
 
 
-def test_a_first_attempt_that_finishes_late_does_not_touch_the_objects_of_the_second(config: ConnectorConfig) -> None:
+def test_a_first_attempt_that_ends_late_leaves_the_seconds_objects_alone(config: ConnectorConfig) -> None:
     runner = TwiceRunner()
     archive_topic(ArchiveRequest(config, config.topics[0], "run", None), runner)
     failed = [found for _, results in runner.late for found in results]

@@ -109,9 +109,7 @@ WITHOUT_A_MARKER = ("without-a-marker", "hidden-without-a-marker")
 """The end is missing where the marker is kept too, or there alone."""
 
 
-def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
-    mortal: StackSettings, lab: Lab, jvm: Any
-) -> None:
+def test_a_restore_goes_on_where_a_transactions_end_was_lost(mortal: StackSettings, lab: Lab, jvm: Any) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     config = filled(kafka, lab.store, lab.topic)
     ends = send_and_lose(mortal, config, lab.s3)

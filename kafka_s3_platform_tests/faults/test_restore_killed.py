@@ -168,7 +168,7 @@ def test_a_restore_killed_again_and_again_at_random_moments_sends_every_record_o
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_an_older_run_that_is_resumed_after_a_newer_one_took_over_sends_nothing_more(
+def test_an_older_run_that_resumes_after_a_newer_one_sends_nothing_more(
     config: ConnectorConfig, target: Target, start: Start, delivery: Delivery
 ) -> None:
     """By transactions it is fenced. Without them, it asks the bucket after it stood still, before it sends more."""

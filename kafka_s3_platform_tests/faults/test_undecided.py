@@ -132,9 +132,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
     assert {fate for fate, topic in decided.items() if topic["at_risk"] == "no"} == {*unarchived, KEPT_LOG}
 
 
-def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_archived(
-    mortal: StackSettings, lab: Lab
-) -> None:
+def test_one_that_was_truncated_is_red_while_the_others_are_archived(mortal: StackSettings, lab: Lab) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
         admin.create_topic(lab.topic, 2)

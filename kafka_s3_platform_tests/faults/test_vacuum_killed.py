@@ -75,9 +75,7 @@ def check(config: ConnectorConfig) -> None:
 
 
 @pytest.mark.parametrize("nth", [1, 6])
-def test_a_vacuum_suspended_before_a_delete_deletes_nothing_that_became_live_meanwhile(
-    config: ConnectorConfig, start: Start, nth: int
-) -> None:
+def test_a_suspended_vacuum_deletes_nothing_that_became_live(config: ConnectorConfig, start: Start, nth: int) -> None:
     child = start(vacuum_with_signal, config, ObjectStore, "delete", nth, signal.SIGSTOP)
     child.wait_until_stopped()
     archived(config)

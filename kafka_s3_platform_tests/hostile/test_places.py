@@ -107,9 +107,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("config", "lie"), CASES, indirect=["config"])
-def test_such_an_object_is_refused_by_name_or_left_out_whole_and_named_by_a_deep_verify(
-    config: ConnectorConfig, lie: Lie
-) -> None:
+def test_such_an_object_is_refused_or_left_out_and_a_deep_verify_names_it(config: ConnectorConfig, lie: Lie) -> None:
     """A window is read without the digest over all records."""
     row = told(config, lie)
     # of other offsets, records of a window that ends earlier are all where they are due

@@ -189,9 +189,7 @@ def good_values(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", attacks_of(KINDS))
-def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_and_the_others_are_restored(
-    lab: SourceLab, name: str
-) -> None:
+def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_alone(lab: SourceLab, name: str) -> None:
     kind, attack = KINDS[ATTACKS[name].format], ATTACKS[name]
     [key] = filled(lab.s3, lab.store.bucket, kind, {name: attack}).values()
     config, failed = lab.load(kind.file), f"{lab.topic}-failed"

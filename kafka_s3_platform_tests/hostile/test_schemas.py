@@ -94,7 +94,7 @@ def test_archived_schemas_that_refer_to_each_other_in_a_circle_fail_their_record
     assert "refers to itself in the end" in failure(kind, registry, 1, one, other)
 
 
-def test_a_long_row_of_references_at_the_registry_fails_its_records_and_is_archived_not_at_all(
+def test_a_long_row_of_references_fails_its_records_and_is_not_archived(
     registry: RegistrySettings, client: SchemaRegistryClient, topic_name: str
 ) -> None:
     """Each of them is a schema that whoever may register can register. The first ones are usable."""

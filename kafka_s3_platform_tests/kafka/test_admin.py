@@ -137,9 +137,7 @@ def test_leaders_are_known_before_offsets_are_asked_for(lab: Lab, caplog: pytest
     assert not [line for line in said if "query partition leaders" in line]
 
 
-def test_a_kafka_partition_without_a_leader_says_so_and_leaves_the_others_their_answers(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_without_a_leader_says_so_and_the_others_answer(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.create_topic(2)
     describe_topics = AdminClient.describe_topics
 
@@ -178,7 +176,7 @@ def test_leaders_that_were_just_seen_are_not_asked_for_again(lab: Lab, monkeypat
         assert asked == [lab.topic] * 2
 
 
-def test_a_topic_that_is_deleted_after_its_leaders_were_seen_is_told_and_found_again_when_it_is_back(lab: Lab) -> None:
+def test_a_topic_deleted_after_its_leaders_were_seen_is_told_and_found_again(lab: Lab) -> None:
     lab.create_topic()
     with ClusterAdmin(lab.kafka) as admin:
         admin.frontiers(lab.topic, [0])
@@ -212,9 +210,7 @@ def test_a_port_that_answers_by_another_protocol_is_told_from_a_broker_that_is_d
         admin.describe_cluster()
 
 
-def test_a_cluster_that_has_answered_is_waited_for_and_one_that_never_did_is_soon_given_up(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_never_answered_is_soon_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     with lying_broker(lab.kafka.bootstrap_servers, KafkaLies("none")) as broker:
         gone = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
         with ClusterAdmin(gone, begins=True) as admin:

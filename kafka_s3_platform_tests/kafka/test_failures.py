@@ -110,7 +110,7 @@ def test_what_a_broker_answers_is_not_explained_by_another_broker_that_is_down(c
     assert advice in str(reasons.failure(KafkaError(code), "asking"))
 
 
-def test_connections_are_refused_once_each_address_has_failed_also_if_nothing_says_that_all_brokers_are_down() -> None:
+def test_connections_are_refused_once_each_address_has_failed() -> None:
     reasons = Reasons()
     for port in (1, 1, 2):
         assert not reasons.are_refusals(2)

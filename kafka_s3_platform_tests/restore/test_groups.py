@@ -527,7 +527,7 @@ def test_a_restore_that_is_not_finished_is_run_again_and_then_translated(source:
     assert places(translation(config)) == {0: (4, "exact")}
 
 
-def test_offsets_that_somebody_else_commits_as_well_are_applied_again_when_that_has_stopped(
+def test_offsets_that_others_commit_too_are_applied_again_later(
     source: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = source({0: 4})

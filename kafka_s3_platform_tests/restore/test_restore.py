@@ -225,7 +225,7 @@ def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(shared_archive: 
     assert restored(config).record_count == 10
 
 
-def test_a_transaction_timeout_that_the_brokers_refuse_is_told_before_anything_is_created(
+def test_a_transaction_timeout_that_brokers_refuse_is_told_first(
     shared_archive: Archive,
 ) -> None:
     config = shared_archive(numbered(10))
@@ -256,7 +256,7 @@ def set_broker_config(admin: AdminClient, entry: ConfigEntry) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
+def test_a_limit_is_held_against_what_the_log_takes(
     shared_archive: Archive, lab: Lab, stack_settings: StackSettings
 ) -> None:
     """Retention would delete the first of what was verified: records that come slowly have a batch each."""
@@ -316,9 +316,7 @@ def test_the_source_topic_is_a_target_only_in_words(lab: Lab) -> None:
     assert report.kafka_partitions[0].first_target_offset == 5
 
 
-def test_timestamp_zero_is_counted_and_refused_unless_it_is_allowed_or_left_out_by_time_or_offset(
-    config: ConnectorConfig, lab: Lab
-) -> None:
+def test_timestamp_zero_is_refused_unless_it_is_allowed_or_left_out(config: ConnectorConfig, lab: Lab) -> None:
     topic = lab.create(config.topics[0])
     wire.produce(
         config.kafka.bootstrap_servers, topic, 0, [wire.WireRecord(t, value=b"%d" % t) for t in (0, -1, 5, 0, 7)]

@@ -148,7 +148,7 @@ def look_there(path: Path) -> list[tuple[str, str, bool]]:
     return list(SparkResource().make_runner().run(look, [1, 2], 2))
 
 
-def test_workers_that_share_nothing_die_and_join_while_a_topic_is_archived_and_restored(
+def test_workers_that_share_nothing_die_and_join_under_archive_and_restore(
     cluster: StandaloneCluster, workers: list[Worker], config: ConnectorConfig
 ) -> None:
     with opened_driver(cluster.write_properties()) as driver:
@@ -211,7 +211,7 @@ def test_a_worker_that_was_cut_off_and_comes_back_does_no_harm(
 
 
 @pytest.mark.long
-def test_a_run_whose_session_the_master_ended_fails_for_now_and_its_process_starts_another(
+def test_a_run_whose_session_ended_fails_and_its_process_starts_another(
     cluster: StandaloneCluster, workers: list[Worker], config: ConnectorConfig
 ) -> None:
     with opened_driver(cluster.write_properties()) as driver:

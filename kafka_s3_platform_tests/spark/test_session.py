@@ -36,13 +36,13 @@ def test_local_mode_retries_a_failed_task_as_a_cluster_does() -> None:
     assert build_spark_conf()["spark.master"] == f"local[*,{MAX_TASK_ATTEMPTS}]"
 
 
-def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_deployment() -> None:
+def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_does_not() -> None:
     assert build_spark_conf()["spark.authenticate"] == "true"
     assert build_spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
     assert "spark.authenticate" not in build_spark_conf({"spark.master": "spark://host:7077"})
 
 
-def test_workers_of_this_machine_are_forked_with_their_imports_and_those_of_a_cluster_as_spark_does_it() -> None:
+def test_workers_of_this_machine_are_forked_with_their_imports() -> None:
     name = "spark.python.daemon.module"
     assert build_spark_conf()[name] == DAEMON_MODULE
     assert build_spark_conf({name: "mine"})[name] == "mine"
@@ -50,7 +50,7 @@ def test_workers_of_this_machine_are_forked_with_their_imports_and_those_of_a_cl
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux shows a process's threads")
-def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports_and_reads_no_zip_file_for_each() -> None:
+def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports() -> None:
     look = (
         "import os, sys; from kafka_s3_platform.python_daemon import TASKS, import_for_tasks as i; i();"
         "print(len(os.listdir('/proc/self/task')), set(TASKS) <= set(sys.modules));"

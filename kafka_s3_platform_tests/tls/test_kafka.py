@@ -102,9 +102,7 @@ def test_the_nearest_replica_of_a_rack_is_left_to_librdkafka(
     assert handed_over(caplog)
 
 
-def test_a_broker_under_a_name_that_its_certificate_has_not_is_refused_unless_names_do_not_count(
-    secured: SecuredKafka, topic: str
-) -> None:
+def test_another_name_than_the_certificates_is_refused_unless_none_counts(secured: SecuredKafka, topic: str) -> None:
     misnamed = {"bootstrap_servers": secured.users.replace("127.0.0.1", "localhost")}
     careless = secured.by_password("PLAIN", ssl_endpoint_identification_algorithm="none").model_copy(update=misnamed)
     assert quickly_read(careless, topic).num_rows == 20
@@ -214,9 +212,7 @@ def revoke(secured: SecuredKafka, bindings: list[AclBinding]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_rights_that_are_documented_are_enough_and_needed_however_one_authenticates(
-    secured: SecuredKafka, own_topic: str, way: str, lab: Lab
-) -> None:
+def test_the_documented_rights_are_enough_and_needed(secured: SecuredKafka, own_topic: str, way: str, lab: Lab) -> None:
     settings = secured.as_user(way, LIMITED)
     config = connector(settings, lab.store, own_topic)
     with pytest.raises(PlatformError, match=own_topic) as raised:

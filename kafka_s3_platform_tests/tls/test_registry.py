@@ -22,7 +22,7 @@ def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
             open_registry(secured).archived(1)
 
 
-def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_with_it(
+def test_a_port_that_speaks_tls_or_not_is_told_with_the_urls_scheme(
     registry: RegistrySettings, stack_settings: StackSettings, authority: Authority
 ) -> None:
     with tls_before(stack_settings.registry_port, authority.server) as port:

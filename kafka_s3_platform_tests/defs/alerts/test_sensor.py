@@ -145,7 +145,7 @@ def test_a_result_that_anybody_reported_keeps_no_alert_of_others(deployment: Dep
     assert sorted(title for _, title, _ in told(deployment, hook)) == [CHECK, "connector c: topics are at risk"]
 
 
-def test_an_incident_is_told_again_each_time_half_of_the_time_until_the_loss_is_over(
+def test_an_incident_is_told_again_at_each_half_of_the_time_left(
     deployment: Deployment, hook: Webhook, mailed: Mailbox
 ) -> None:
     stages = []

@@ -75,7 +75,7 @@ def changed(config: ConnectorConfig, **archive: Any) -> ConnectorConfig:
     ],
     ids=["young", "late", "very late, and new here", "kept for long", "half is over", "three quarters are over"],
 )
-def test_what_is_not_archived_warns_and_fails_by_its_age_and_by_the_time_that_is_left(
+def test_what_is_not_archived_warns_and_fails_by_age_and_time_left(
     config: ConnectorConfig, hours: int, archive: dict[str, int], severity: dg.AssetCheckSeverity | None, said: str
 ) -> None:
     send_hour(config, hours)

@@ -76,7 +76,7 @@ def test_a_lag_that_moves_with_each_tick_is_observed_every_ten_minutes(ticks: Ti
     assert found == [[1], [], [], [4], [], [], [7], [], [], [10]]
 
 
-def test_two_ticks_within_the_interval_are_one_observation_and_the_next_interval_shows_where_the_lag_is(
+def test_two_ticks_within_the_interval_are_one_observation(
     ticks: Ticks,
 ) -> None:
     assert lags(ticks.observe()) == [1]
@@ -112,7 +112,7 @@ def test_another_kafka_partition_that_fails_is_told_at_once(ticks: Ticks) -> Non
         assert f"kafka partition {failing}" in str(told["without_an_answer"])
 
 
-def test_a_kafka_partition_that_fails_and_answers_in_turns_is_observed_five_times_an_interval(ticks: Ticks) -> None:
+def test_one_that_fails_and_answers_in_turns_is_observed_five_times(ticks: Ticks) -> None:
     is_silent = True
 
     def turns(topic: str, kafka_partition: int, question: str | int, true: int) -> int:
@@ -128,7 +128,7 @@ def test_a_kafka_partition_that_fails_and_answers_in_turns_is_observed_five_time
     assert counts == [1, 1, 1, 1, 1, 0, 0] * 2
 
 
-def test_the_lag_is_observed_at_once_when_it_comes_and_goes_but_this_holds_up_no_failure(ticks: Ticks) -> None:
+def test_the_lag_is_observed_as_it_comes_and_goes_but_holds_up_no_failure(ticks: Ticks) -> None:
     found = []
     for _ in range(4):
         archived(ticks.config)
@@ -180,7 +180,7 @@ def without_times(topic: str, kafka_partition: int, question: str | int, true: i
     return true if isinstance(question, str) else NOTHING
 
 
-def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_again_in_the_next_interval(ticks: Ticks) -> None:
+def test_a_lag_of_unknown_age_is_observed_again_in_the_next_interval(ticks: Ticks) -> None:
     with answering(without_times):
         for _ in range(2):
             [first] = ticks.observe()

@@ -206,7 +206,7 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
             time.sleep(0.1)
 
 
-def test_hours_that_retention_has_cut_into_are_told_and_what_is_left_of_them_is_archived_by_a_run_up_to_now(
+def test_hours_that_retention_cut_are_told_and_the_rest_archived(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())

@@ -159,7 +159,7 @@ def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(config: Conne
     assert not tick(config, "lag__c").run_requests
 
 
-def test_hours_of_a_run_that_was_killed_before_its_events_are_reported_by_one_later_run(
+def test_hours_of_a_run_killed_before_its_events_are_told_by_one_later_run(
     config: ConnectorConfig,
 ) -> None:
     topics = list_topic_assets([config])

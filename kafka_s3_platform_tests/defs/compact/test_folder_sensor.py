@@ -66,7 +66,7 @@ def test_a_day_whose_run_died_between_commit_and_event_is_asked_for_and_shown(
     assert not tick(config, "folders__c").run_requests
 
 
-def test_a_compaction_that_failed_for_good_is_asked_for_again_with_a_corrected_password(
+def test_a_compaction_that_failed_is_asked_for_again_with_a_new_password(
     config: ConnectorConfig,
 ) -> None:
     send_days(config, 0)

@@ -82,7 +82,7 @@ def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
     assert "1 more objects, of this topic or of others" in str(unnamed.metadata["all_bad"].value)
 
 
-def test_of_time_folders_those_of_the_look_back_are_read_unless_others_are_asked_for(
+def test_time_folders_of_the_look_back_are_read_unless_others_are_asked_for(
     config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
 ) -> None:
     config = config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})})

@@ -129,9 +129,7 @@ def test_each_topic_is_observed_with_its_objects_and_then_when_there_are_more(lo
     assert {r.data["folder"]: r.data["objects"] for r in records}[folder] == 1
 
 
-def test_a_tick_lists_only_folders_of_the_look_back_however_many_older_ones_there_are(
-    look: Look, put: Put, listed: list[str]
-) -> None:
+def test_a_tick_lists_the_folders_of_the_look_back_and_no_older_ones(look: Look, put: Put, listed: list[str]) -> None:
     old = NOW - timedelta(days=40)
     for n in range(60):
         put("orders", old - n * HOUR)

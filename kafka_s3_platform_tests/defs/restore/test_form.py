@@ -119,7 +119,7 @@ def test_the_sample_in_the_description_is_a_config_of_the_job(source: SourceSett
     assert ResolvedRunConfig.build(restore_job(made), yaml.safe_load(sample))
 
 
-def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_restore() -> None:
+def test_the_hour_of_a_sink_of_connect_leads_to_the_form_of_its_own_restore() -> None:
     read = reads_lines({})
     lines = read.model_copy(update={"reader": None})
     run = dg.DagsterRun("archive__orders_s3_sink", "r")
@@ -133,9 +133,7 @@ def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_res
 
 @pytest.mark.parametrize("topic", ["a..b", "a_b", "a-b", ".-_", "on", "t" * 249])
 @pytest.mark.parametrize("place", ["kafka_s3_platform.definitions", "a/b c%&?#@\u00e9"])
-def test_the_link_of_an_hour_says_its_job_its_asset_and_its_config_whatever_the_names(
-    topic: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_hours_link_says_job_asset_and_config(topic: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_S3_DAGSTER_URL", "https://example.com/a/dagster/")
     made = config().model_copy(update={"topics": (topic,)})
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(place), "__repository__")
@@ -180,7 +178,7 @@ def test_there_is_no_link_from_an_hour_whose_restore_would_be_of_other_records(
     assert make_form_metadata(dg.DagsterRun("x", "r"), TopicAssets(made, "orders"), hours=[hour]) == {}
 
 
-def test_dagster_has_nothing_to_warn_of_before_a_restore_of_hours_that_are_not_merged() -> None:
+def test_dagster_warns_of_nothing_before_a_restore_of_unmerged_hours() -> None:
     """It asks "Are you sure?" where an asset on which this one depends was never materialized."""
     specs = {s.key: s for s in build_definitions([config()], autostart=False).resolve_all_asset_specs()}
     restored = specs[dg.AssetKey(["orders-s3-sink", "restored", "orders"])]

@@ -92,7 +92,7 @@ def test_it_looks_as_often_as_the_file_says_and_only_once_it_is_turned_on(config
     assert "every 2.5 s" in (sensor.description or "")
 
 
-def test_the_first_run_sends_all_that_there_is_and_the_next_ones_what_appeared_since(
+def test_the_first_run_sends_all_and_the_next_ones_what_appeared(
     config: ConnectorConfig, put: Put, topic_name: str
 ) -> None:
     where = "any topic was looked for below s3://"
@@ -195,9 +195,7 @@ def test_one_whose_broker_was_down_is_asked_for_again_a_while_later(
     assert asked(poll(config)) == [("poll.c.1", None)]
 
 
-def test_a_restore_that_was_begun_and_that_dagster_knows_no_run_of_goes_on_under_its_own_id(
-    config: ConnectorConfig, put: Put, lab: Lab
-) -> None:
+def test_a_begun_restore_of_no_known_run_goes_on_under_its_own_id(config: ConnectorConfig, put: Put, lab: Lab) -> None:
     put(0, range(2))
     run_asked(config, poll(config))
     # As a killed run leaves it: all was sent, nothing says that it is finished.

@@ -98,9 +98,7 @@ def test_an_hour_before_which_another_is_missing_is_refused_and_goes_on_after_it
     assert values(config, BACKFILL) == [b"0-0", b"0-1", b"1-0", b"1-1"]
 
 
-def test_a_run_that_is_executed_again_after_its_backfill_is_over_goes_on_in_its_topic(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_run_executed_again_after_its_backfill_goes_on(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
     [key] = hour_keys(config, 1)
     pick(instance, [key])
     first = replay(config, instance, key)

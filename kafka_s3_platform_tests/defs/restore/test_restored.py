@@ -62,7 +62,7 @@ def values(config: ConnectorConfig) -> list[bytes]:
     return found
 
 
-def test_the_hours_in_the_form_are_restored_and_the_page_says_which_and_no_hour_does(
+def test_the_hours_in_the_form_are_restored_and_the_page_says_so(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     hours = hour_keys(config, 2, 0)

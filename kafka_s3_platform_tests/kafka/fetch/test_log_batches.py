@@ -270,7 +270,7 @@ def test_records_of_an_aborted_transaction_are_left_out_up_to_its_marker() -> No
     assert offsets(log, (1, 0)) == [1, 3]
 
 
-def test_a_transaction_that_began_before_what_was_fetched_is_known_by_its_first_offset() -> None:
+def test_a_transaction_that_began_before_the_fetch_is_known_by_its_offset() -> None:
     assert offsets(sent(10, 1) + marker(11, 1, ABORT) + sent(12, 1), (1, 3)) == [12]
 
 

@@ -341,7 +341,7 @@ def test_a_condition_that_costs_too_much_for_a_record_is_told_by_its_offsets(
     assert psutil.Process().memory_info().rss - before < 50_000_000
 
 
-def test_a_key_that_keeps_a_regular_expression_busy_ends_the_restore_in_its_time_and_is_told_by_its_offsets(
+def test_a_key_that_keeps_an_expression_busy_ends_the_restore_by_its_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever writes records chooses their keys; this one would take longer than the sun."""

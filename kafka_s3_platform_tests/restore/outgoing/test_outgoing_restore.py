@@ -71,9 +71,7 @@ def test_the_latest_record_of_each_key_is_a_compacted_snapshot(config: Connector
     assert report.verified
 
 
-def test_keys_decide_the_kafka_partition_where_the_target_has_another_number_of_them(
-    config: ConnectorConfig, topic_name: str
-) -> None:
+def test_keys_decide_where_the_target_has_other_kafka_partitions(config: ConnectorConfig, topic_name: str) -> None:
     to_topic = f"{topic_name}-copy"
     report = restored(config, to_topic=to_topic, outgoing=Outgoing(partitioning="murmur2"), target_kafka_partitions=5)
     places: dict[bytes, set[int]] = defaultdict(set)
@@ -154,7 +152,7 @@ def test_schemas_that_were_not_archived_are_told_before_the_first_record(lab: La
     ] == [True]
 
 
-def test_fields_that_a_protobuf_schema_does_not_list_take_the_verdict_with_their_number(
+def test_fields_that_a_protobuf_schema_does_not_list_are_counted_as_doubts(
     lab: Lab, registry: RegistrySettings
 ) -> None:
     """They were lost, and the restore said "verified"."""

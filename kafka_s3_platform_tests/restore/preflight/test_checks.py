@@ -123,7 +123,7 @@ def test_missing_rights_on_the_target_are_a_refusal() -> None:
     assert "lack WRITE on u" in found[0][1]
 
 
-def test_an_absent_target_is_refused_unless_creation_is_asked_and_then_checked_against_the_brokers() -> None:
+def test_an_absent_target_is_refused_or_checked_against_the_brokers() -> None:
     absent = replace(target(), description=None)
     [(refuses, text)] = told(request(), without_objects(), absent)
     assert (refuses, "Create it with 1 kafka partition," in text) == (True, True)
@@ -147,7 +147,7 @@ def test_what_a_restore_has_sent_itself_is_no_finding_when_it_goes_on() -> None:
 REGISTRY = RegistrySettings(url="http://127.0.0.1:1")
 
 
-def test_schema_ids_are_mapped_only_where_schemas_were_archived_and_a_registry_is_named() -> None:
+def test_schema_ids_are_mapped_where_schemas_were_archived_for_a_registry() -> None:
     mapped = Outgoing(map_schema_ids=True, target_registry=REGISTRY)
     [(refuses, text)] = told(request(outgoing=mapped), without_objects())
     assert (refuses, "the file of connector c names no registry" in text) == (True, True)
@@ -301,7 +301,7 @@ def test_an_hour_of_records_that_tell_their_times_is_theirs_whatever_folders_tel
     assert sent_of_seven(tmp_path, ENVELOPE | HOURLY | extractor, {folder: lines}) == ([0], [])
 
 
-def test_an_hour_of_values_alone_is_that_of_their_folder_and_of_no_record_out_of_range(tmp_path: Path) -> None:
+def test_an_hour_of_values_alone_is_of_their_folder_and_no_record_is_outside(tmp_path: Path) -> None:
     objects = {
         IN_AN_HOUR.replace("=22", "=07"): b"{}\n",
         IN_AN_HOUR.replace("0.json", "1.json"): b"{}\n",
@@ -312,7 +312,7 @@ def test_an_hour_of_values_alone_is_that_of_their_folder_and_of_no_record_out_of
     assert sent_of_seven(tmp_path, keys, objects) == ([0], [])
 
 
-def test_an_hour_of_objects_of_which_nothing_tells_the_time_is_refused_and_part_of_a_folder_is_in_doubt(
+def test_an_hour_of_objects_without_a_time_is_refused_part_of_a_folder_in_doubt(
     tmp_path: Path,
 ) -> None:
     _, [refusal] = sent_of_seven(tmp_path, ALONE, {"topics/t/partition=0/t+0+0000000000.json": b"{}\n"})

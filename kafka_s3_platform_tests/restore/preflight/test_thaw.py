@@ -130,7 +130,7 @@ def run_until_it_is_there(run: Callable[[], RestoreReport]) -> tuple[list[str], 
 
 
 @pytest.mark.usefixtures("lines")
-def test_cold_objects_are_asked_for_by_the_first_run_and_restored_by_one_that_finds_them_there(lab: SourceLab) -> None:
+def test_cold_objects_are_asked_for_first_and_restored_once_they_are_there(lab: SourceLab) -> None:
     said, report = run_until_it_is_there(
         lambda: restored(lab.load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=lab.topic)
     )

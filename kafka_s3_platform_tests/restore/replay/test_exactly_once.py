@@ -161,7 +161,7 @@ def test_records_of_an_aborted_transaction_are_no_part_of_what_is_verified(
     assert report.foreign_count == 0
 
 
-def test_a_marker_that_is_gone_over_records_of_the_restore_is_refused_and_not_guessed(
+def test_a_marker_that_is_gone_over_records_is_refused(
     config: ConnectorConfig, interrupted: Callable[..., None]
 ) -> None:
     interrupted()
@@ -344,9 +344,7 @@ def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(la
     assert found[:6] == [b"ours"] * 5 + [b"theirs"]
 
 
-def test_without_transactions_a_restore_goes_on_where_the_broker_never_told_where_records_lie(
-    config: ConnectorConfig, lab: Lab
-) -> None:
+def test_without_transactions_a_restore_goes_on_where_a_broker_told_no_place(config: ConnectorConfig, lab: Lab) -> None:
     with lying_broker(config.kafka.bootstrap_servers, KafkaLies(1)) as broker:
         through = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
         lied_to = config.model_copy(update={"kafka": through})

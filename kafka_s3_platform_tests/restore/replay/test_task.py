@@ -292,7 +292,7 @@ def aborted_and_control_records(config: ConnectorConfig, record_count: int) -> i
         return admin.frontiers(target, [0])[0].high_watermark - record_count
 
 
-def test_what_a_quota_lets_through_slower_than_a_transaction_lasts_is_restored_in_one_run(
+def test_what_a_quota_slows_is_restored_in_one_run(
     config: ConnectorConfig, source: Callable[[list[Sent]], None]
 ) -> None:
     """Of a quota, ten seconds' worth pass at once: the rest takes longer than the timeout."""
@@ -312,7 +312,7 @@ def records(*sizes: int, at: int = 0) -> pa.RecordBatch:
     return record_batch([{"value": b"x" * size, "offset": at + 2 * n} for n, size in enumerate(sizes)])
 
 
-def test_a_batch_is_cut_to_what_there_is_room_for_and_never_inside_of_a_source_offset() -> None:
+def test_a_batch_is_cut_to_the_room_there_is_never_inside_of_a_source_offset() -> None:
     """Also where keys have dealt it to two kafka partitions, and a transform made two records of one."""
     room = 2 * (100 + USUAL_OVERHEAD)
     batch = SentBatch(20, ((0, records(100, 100, 100, 9000, 1)), (1, records(100, 100, 1, at=2))))

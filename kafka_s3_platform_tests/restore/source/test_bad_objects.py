@@ -219,7 +219,7 @@ def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(la
 
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("records", [RecordFilter(), RecordFilter(sql="value <> 'never'")])
-def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_restore_sends_it(
+def test_a_mended_object_stays_out_and_a_new_restore_sends_it(
     lab: SourceLab, stops: bool, records: RecordFilter
 ) -> None:
     config, run = lab.load(LINES, IGNORE), {"restore_id": lab.topic, "records": records}

@@ -73,9 +73,7 @@ def s3_topic(lab: Lab, registry: RegistrySettings) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("s3_topic")
-def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_object_for_object(
-    lab: SourceLab, registry: RegistrySettings
-) -> None:
+def test_the_quickstart_sends_its_18_records_object_for_object(lab: SourceLab, registry: RegistrySettings) -> None:
     converter = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
     config = lab.load(SOURCE, f"{converter}{registry.url}\n")
     report = restored(config, restore_id="quickstart")
@@ -113,7 +111,7 @@ def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(lab: Sour
     assert found == [{"schema": schema | {"name": F1["name"]}, "payload": json.loads(v)} for v in nine * 2]
 
 
-def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka_partitions(lab: SourceLab) -> None:
+def test_each_topic_found_goes_to_one_of_its_own_from_all_kafka_partitions(lab: SourceLab) -> None:
     one, two = f"{lab.topic}-1", f"{lab.topic}-2"
     lab.put(one, 0, numbered(0, 3))
     lab.put(one, 0, numbered(10, 2), 1)
@@ -134,7 +132,7 @@ def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_sends_every_record_once(
+def test_what_was_killed_goes_on_with_its_plan_and_sends_all_once(
     lab: SourceLab, tmp_path: Path, delivery: str
 ) -> None:
     # Every value twice, so that only its place tells a repeated one.
@@ -178,7 +176,7 @@ def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
     assert all(abs(share - records / 4) < 10 for records, share in found)
 
 
-def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
+def test_of_a_corrupt_object_nothing_is_sent_and_ignored_it_is_skipped_alone(
     lab: SourceLab,
 ) -> None:
     lab.put(lab.topic, 0, numbered(0, 3))
@@ -202,7 +200,7 @@ def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_
     assert bad in report.skipped[0]
 
 
-def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_without_the_bad_object(
+def test_a_request_may_be_stricter_and_go_on_without_the_bad_object(
     lab: SourceLab,
 ) -> None:
     keys = [lab.put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
@@ -220,7 +218,7 @@ def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_wit
     assert keys[1] in report.skipped[0]
 
 
-def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_its_offsets(lab: SourceLab) -> None:
+def test_an_object_missing_between_two_others_is_told_as_a_gap_of_offsets(lab: SourceLab) -> None:
     for first in (0, 20):
         lab.put(lab.topic, first, numbered(first, 10))
     config, gap = lab.load(LINES, JSON), f"{lab.topic}-0: offsets [10, 20) are in no object"
@@ -230,7 +228,7 @@ def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_it
     assert [found.text[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
 
 
-def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(lab: SourceLab) -> None:
+def test_a_window_over_objects_that_overlap_sends_nothing(lab: SourceLab) -> None:
     for hour, first in ((12, 0), (13, 5)):
         key = f"topics/{lab.topic}/year=2026/month=01/day=01/hour={hour}/{lab.topic}+0+{first}.json"
         body = b"".join(b'{"n":%d}\n' % n for n in range(first, first + 10))
@@ -291,7 +289,7 @@ def test_a_router_of_the_file_may_lead_two_topics_to_one_target(lab: SourceLab) 
     assert (report.to_topic, report.verified) == (f"{lab.topic}-one", True)
 
 
-def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_where_they_go(lab: SourceLab) -> None:
+def test_filters_see_records_as_sent_and_keys_or_offsets_choose_their_place(lab: SourceLab) -> None:
     lab.put(lab.topic, 0, numbered(0, 30))
     chosen = RecordFilter(sql="CAST(text(value)->>'$.n' AS INT) % 2 = 0")
     outgoing = Outgoing(partitioning="murmur2", provenance_headers=True)
@@ -341,7 +339,7 @@ def test_at_least_once_is_refused_where_a_run_could_not_go_on(lab: SourceLab, ou
     assert found == (["one", "two", "three"] if outgoing.transforms else ["one\ntwo", "three"])
 
 
-def test_fewer_kafka_partitions_than_the_source_has_are_refused_and_more_are_left_unused(lab: SourceLab) -> None:
+def test_fewer_kafka_partitions_are_refused_and_more_are_left_unused(lab: SourceLab) -> None:
     for p in (0, 1):
         lab.put(lab.topic, 0, numbered(10 * p, 3), p)
     few, many = lab.create(f"{lab.topic}-few", 1), lab.create(f"{lab.topic}-many", 3)
@@ -361,7 +359,7 @@ def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(lab: 
     assert (report.to_topic, numbers(lab.kafka, lab.topic)) == (lab.topic, [0, 1, 2])
 
 
-def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_here_archives_it(lab: SourceLab) -> None:
+def test_another_clusters_objects_go_to_the_same_name_unless_it_is_archived(lab: SourceLab) -> None:
     lab.create_topic()
     lab.put(lab.topic, 0, numbered(0, 3))
     with ClusterAdmin(lab.kafka) as admin:
@@ -385,7 +383,7 @@ def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_h
     assert numbers(lab.kafka, lab.topic) == [0, 1, 2]
 
 
-def test_of_objects_of_others_no_consumer_groups_are_translated_and_the_reason_is_told(lab: SourceLab) -> None:
+def test_of_objects_of_others_no_groups_are_translated_and_the_reason_is_told(lab: SourceLab) -> None:
     lab.put(lab.topic, 0, numbered(0, 3))
     config = lab.load(LINES, JSON)
     restored(config, (), "{topic}-copy", restore_id=lab.topic)
@@ -401,9 +399,7 @@ def test_the_same_restore_id_for_something_else_is_refused_by_name(lab: SourceLa
 
 
 @pytest.mark.parametrize(("past", "first"), [(timedelta(), 30), (timedelta(microseconds=500), 31)])
-def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_they_were(
-    lab: SourceLab, past: timedelta, first: int
-) -> None:
+def test_whole_records_of_our_own_archive_need_only_their_keys(lab: SourceLab, past: timedelta, first: int) -> None:
     """Times between two milliseconds choose as exactly as whole ones: the start leaves out, the end includes."""
     lab.create_topic(2)
     sent = [Sent(b"v%d" % n, b"k", NOON + timedelta(minutes=n), (("h", None),), n % 2) for n in range(90)]
@@ -440,7 +436,7 @@ def text(first: int) -> bytes:
     return b"".join(line + b"\n" for line in lines(first))
 
 
-def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_refused_by_name(lab: SourceLab) -> None:
+def test_content_tells_the_compression_and_an_archive_of_files_is_refused(lab: SourceLab) -> None:
     lab.put_body(lab.topic, 0, "json", bytes(cramjam.lz4.compress(text(0))))
     lab.put_body(lab.topic, 4, "json.snappy", xerial(text(4)))
     lab.put_body(lab.topic, 8, "json", bytes(cramjam.snappy.compress(text(8))))

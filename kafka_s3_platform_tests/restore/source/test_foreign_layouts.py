@@ -119,9 +119,7 @@ CONVERTERS: dict[str, Any] = {
 }
 
 
-def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_its_registry(
-    lab: SourceLab, registry: RegistrySettings
-) -> None:
+def test_objects_of_avro_become_what_the_restores_converter_writes(lab: SourceLab, registry: RegistrySettings) -> None:
     lab.create_topic()
     lab.produce([Sent(v) for v in framed(registry, lab.topic, ORDER, ORDERS)])
     text = sink_file(lab.topic, f"{AVRO}{registry.url}")
@@ -141,7 +139,7 @@ def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_it
 
 
 @pytest.mark.parametrize("schema", [ORDER, ["null", ORDER]], ids=["record", "union"])
-def test_avro_data_are_sent_as_they_are_behind_the_schemas_id_and_the_null_of_a_union_as_null(
+def test_avro_data_are_sent_as_they_are_behind_the_schemas_id(
     lab: SourceLab, registry: RegistrySettings, schema: Any
 ) -> None:
     wanted = [o if isinstance(schema, dict) or n % 7 else None for n, o in enumerate(ORDERS)]
@@ -258,7 +256,7 @@ def aiven_csv(sent: Sequence[tuple[int, Sent]]) -> bytes:
     return gzip.compress("\n".join(lines).encode())
 
 
-def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_their_own_offsets(lab: SourceLab) -> None:
+def test_aivens_records_come_back_with_their_timestamps_and_own_offsets(lab: SourceLab) -> None:
     # Every other offset: what lies between was compacted away.
     sent = [
         (10 + 2 * n, Sent(b"v,%d\n" % n, b"\xff%d" % n, NOON + n * MINUTE, (("h", b"x"), ("h", b"%d" % n))))
@@ -300,7 +298,7 @@ key.converter=org.apache.kafka.connect.storage.StringConverter
 """
 
 
-def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_of_the_kcql(lab: SourceLab) -> None:
+def test_lenses_envelopes_come_back_by_their_offsets_to_the_topic_of_the_kcql(lab: SourceLab) -> None:
     # Every other offset; two folders of PARTITIONBY, so that records of one lay between those of the other.
     sent = [(2 * n, Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * MINUTE, (("h", b"x%d" % n),))) for n in range(20)]
     named = lab.topic.encode()

@@ -79,7 +79,7 @@ def merged(config: ConnectorConfig) -> list[CompactReport]:
 IN_ENVELOPES = [v for v in VALUES if b'"edit":1,' not in v]
 
 
-def test_days_are_merged_by_the_timezones_that_wrote_them_and_what_holds_values_only_stays(
+def test_days_are_merged_by_the_timezones_that_wrote_them_values_alone_stay(
     config: ConnectorConfig,
 ) -> None:
     reports = merged(config)
@@ -122,9 +122,7 @@ def test_the_hours_of_any_timezone_find_the_objects_that_hold_them(config: Conne
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
-def test_a_restore_says_before_anything_is_sent_what_it_cannot_make_and_the_dry_run_says_the_same(
-    config: ConnectorConfig, is_merged: bool
-) -> None:
+def test_a_restore_and_its_dry_run_say_first_what_cannot_be_made(config: ConnectorConfig, is_merged: bool) -> None:
     if is_merged:
         merged(config)
     dry = restored(config, dry_run=True)

@@ -88,9 +88,7 @@ input.format=jsonl
 
 
 @pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
-def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
-    lab: SourceLab, template: str
-) -> None:
+def test_from_a_buckets_root_only_what_appeared_is_sent_and_no_document_of_ours(lab: SourceLab, template: str) -> None:
     config, sent = lab.load(ROOT, f"{JSON}{template}topics={lab.topic}\n"), []
     for n, (restore_id, after) in enumerate((("one", None), ("two", None), ("three", "one"))):
         name = f"dump/{n}.json" if template else f"{lab.topic}-0-{n}"
@@ -101,7 +99,7 @@ def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_w
     assert numbers(lab.kafka, f"{lab.topic}-one") == [0, 1, 2]
 
 
-def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_does_not_come_again(
+def test_what_lies_before_what_was_sent_comes_after_it_and_nothing_twice(
     lab: SourceLab,
 ) -> None:
     config = lab.load(LINES, JSON + "behavior.on.error=ignore\n")
@@ -125,7 +123,7 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
     check_something_restored(told)
 
 
-def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_left_out(lab: SourceLab) -> None:
+def test_of_two_objects_that_begin_alike_the_one_that_was_not_sent_is_left_out(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON + "behavior.on.error=ignore\n")
     sent = lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
@@ -155,7 +153,7 @@ def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_nu
     assert "its values are not there beside it" in report.skipped[0]
 
 
-def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_meanwhile_once(lab: SourceLab) -> None:
+def test_a_run_killed_before_its_plan_sends_what_appeared_meanwhile_once(lab: SourceLab) -> None:
     config, store = lab.load(LINES, JSON), ObjectStore(lab.store)
     lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
@@ -176,7 +174,7 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
     assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
 
 
-def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_whole_has_one_after_it(
+def test_only_a_finished_restore_of_whole_objects_has_one_after_it(
     lab: SourceLab,
 ) -> None:
     config = lab.load(LINES, JSON)
@@ -298,7 +296,7 @@ def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_documen
         restored(config, (), "{topic}-copy", after="two")
 
 
-def test_the_newest_of_a_connectors_polls_is_found_from_any_earlier_one_and_without_one(lab: SourceLab) -> None:
+def test_the_newest_poll_is_found_from_any_earlier_one_and_without_one(lab: SourceLab) -> None:
     config = lab.load(LINES, JSON)
     polls = Polls(config)
     assert (polls.newest(), polls.new_objects(0).objects) == (0, ())

@@ -109,7 +109,7 @@ def test_where_records_keep_their_number_what_grows_is_told(config: ConnectorCon
     assert told.startswith(f"{target_of(config)}: kafka partitions 3 grew since the restore began. None of its records")
 
 
-def test_streams_that_were_read_back_while_others_were_sent_are_read_again_only_if_their_logs_have_changed(
+def test_streams_that_were_read_back_early_are_read_again_if_their_logs_changed(
     config: ConnectorConfig,
 ) -> None:
     runner = ReadingBack()
@@ -122,7 +122,7 @@ def test_streams_that_were_read_back_while_others_were_sent_are_read_again_only_
     assert (report.record_count, [t.foreign_count for t in report.targets]) == (40, [0, 1])
 
 
-def test_where_compaction_was_switched_on_meanwhile_everything_is_read_again_and_told(config: ConnectorConfig) -> None:
+def test_where_compaction_began_meanwhile_all_is_read_again_and_told(config: ConnectorConfig) -> None:
     runner = ReadingBack(
         after_replay=lambda: set_configs(
             config.kafka, target_of(config), NEVER_YET | {"cleanup.policy": "compact,delete"}
@@ -142,7 +142,7 @@ def reading_the_other(config: ConnectorConfig) -> ReadingBack:
     return ReadingBack(after_replay=lambda: produce(config.kafka, target_of(config), [theirs]))
 
 
-def test_a_target_is_read_again_if_compaction_is_switched_on_while_other_streams_are_read(
+def test_a_target_is_read_again_if_compaction_begins_meanwhile(
     config: ConnectorConfig, reading_the_other: ReadingBack
 ) -> None:
     reading_the_other.meanwhile = lambda: set_configs(
@@ -161,7 +161,7 @@ def test_records_that_are_deleted_while_other_streams_are_read_are_missing(
     assert not has_report(config)
 
 
-def test_configs_that_others_set_meanwhile_are_named_where_records_are_not_as_they_were_sent(
+def test_configs_that_others_set_meanwhile_are_named_where_records_differ(
     config: ConnectorConfig,
 ) -> None:
     def restamp() -> None:
@@ -185,9 +185,7 @@ def _old_start(_liar: KafkaLies, question: Asked, answer: Any) -> Any:
 
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("deleted", [7, -1])
-def test_a_stale_answer_about_the_start_of_the_log_does_not_hide_that_records_are_gone(
-    config: ConnectorConfig, nth: int, deleted: int
-) -> None:
+def test_a_stale_answer_about_the_logs_start_hides_no_loss(config: ConnectorConfig, nth: int, deleted: int) -> None:
     with lying_broker(config.kafka.bootstrap_servers, KafkaLies(nth)) as broker:
         through = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers=broker.bootstrap_servers)})
 
@@ -216,7 +214,7 @@ def test_a_stale_answer_about_the_start_of_the_log_does_not_hide_that_records_ar
         ({"open_offset": 8}, {}, False),
     ],
 )
-def test_a_log_is_as_it_was_with_the_same_end_and_leader_epoch_its_start_and_nothing_open(
+def test_a_log_is_as_it_was_with_the_same_end_and_epoch(
     then: dict[str, int | None], now: dict[str, int], is_taken: bool
 ) -> None:
     target = TargetReport("t", 0, start_offset=3, end_offset=8, open_offset=then.get("open_offset"))
@@ -263,9 +261,7 @@ def test_as_many_as_were_sent_have_to_be_found(config: ConnectorConfig) -> None:
     assert not has_report(config)
 
 
-def test_a_target_that_is_made_anew_meanwhile_is_told_and_not_that_records_are_missing(
-    config: ConnectorConfig, lab: Lab
-) -> None:
+def test_a_target_that_is_made_anew_meanwhile_is_told_as_that(config: ConnectorConfig, lab: Lab) -> None:
 
     def anew() -> None:
         delete_topic(config.kafka, target_of(config))
