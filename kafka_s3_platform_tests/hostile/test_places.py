@@ -22,7 +22,7 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce, snapshot
 
 COUNT = 20
@@ -94,7 +94,7 @@ def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
 
 def sent(config: ConnectorConfig, topic: str = "") -> dict[int, list[bytes]]:
     target = topic or f"{config.topics[0]}-restored"
-    return {p: records_of(config.kafka, target, p).column("value").to_pylist() for p in (0, 1)}
+    return {p: values(config.kafka, target, p) for p in (0, 1)}
 
 
 CASES = [

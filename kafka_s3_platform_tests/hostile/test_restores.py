@@ -26,6 +26,7 @@ from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import (
     BLOCK_GZIP,
     DEVIANT_CLASS,
@@ -35,7 +36,6 @@ from kafka_s3_platform_tests.restore.foreign import (
     SourceLab,
     asked,
     restored,
-    values,
 )
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 

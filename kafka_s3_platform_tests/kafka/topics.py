@@ -114,6 +114,12 @@ def records_of(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> pa
     return pa.Table.from_batches(batches, RECORD_SCHEMA)
 
 
+def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[Any]:
+    """The value of each record, bytes or None."""
+    found: list[Any] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
+    return found
+
+
 def record_batch(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     """Records as they come from an archive; what a row does not give has a default, offsets are even numbers."""
     default = {"value": b"v", "topic": "source", "partition": 0, "timestamp": 1_000, "timestampType": 0}

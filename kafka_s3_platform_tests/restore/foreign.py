@@ -14,7 +14,7 @@ from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.target_topic import Template, TopicMap
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import InProcessRunner
 
 BUCKET = "confluent-kafka-connect-s3-testing"
@@ -85,11 +85,6 @@ def asked(config: ConnectorConfig, topics: tuple[str, ...] = (), rename: Any = N
 
 def restored(config: ConnectorConfig, *given: Any, **terms: Any) -> RestoreReport:
     return restore(asked(config, *given, **terms), InProcessRunner())
-
-
-def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes]:
-    found: list[bytes] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
-    return found
 
 
 def numbers(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[int]:

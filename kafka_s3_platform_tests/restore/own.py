@@ -38,7 +38,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.spark.runner import TaskRunner
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.kafka.topics import records_of, until
+from kafka_s3_platform_tests.kafka.topics import until, values
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent
 
 
@@ -49,11 +49,6 @@ def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
 
 def restored(config: ConnectorConfig, runner: TaskRunner | None = None, /, **changes: Any) -> RestoreReport:
     return restore(ArchiveSource(request(config, **changes)), runner or InProcessRunner())
-
-
-def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes | None]:
-    found: list[bytes | None] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
-    return found
 
 
 def numbered(count: int, **changes: Any) -> list[Sent]:

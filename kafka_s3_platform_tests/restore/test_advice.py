@@ -36,7 +36,7 @@ from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.topics import delete_records, values
 from kafka_s3_platform_tests.restore.own import (
     Archive,
     Between,
@@ -48,7 +48,6 @@ from kafka_s3_platform_tests.restore.own import (
     restored,
     set_configs,
     target_of,
-    values,
 )
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
 

@@ -27,7 +27,7 @@ from kafka_s3_platform.restore.verify.read_back import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.containers import footer_of
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab
 from kafka_s3_platform_tests.restore.own import Archive, StoppingRunner, own_restores, target_of
 from kafka_s3_platform_tests.restore.plans import report
@@ -142,7 +142,7 @@ def restored(config: ConnectorConfig, runner: InProcessRunner | None = None, **c
 
 def sent(config: ConnectorConfig, topic: str = "") -> list[bytes]:
     target = topic or target_of(config)
-    return [v for p in (0, 1) for v in records_of(config.kafka, target, p).column("value").to_pylist()]
+    return [v for p in (0, 1) for v in values(config.kafka, target, p)]
 
 
 def edited(config: ConnectorConfig, client: Any, edit: Edit) -> None:

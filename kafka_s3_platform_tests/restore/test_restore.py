@@ -27,7 +27,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import records_of, values
 from kafka_s3_platform_tests.restore.own import (
     Archive,
     Between,
@@ -41,7 +41,6 @@ from kafka_s3_platform_tests.restore.own import (
     set_configs,
     target_of,
     topics,
-    values,
 )
 from kafka_s3_platform_tests.support import NOON, NoSpark, Sent, archived, produce
 

@@ -15,7 +15,8 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.restore.own import restored, values
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import PlainStore
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot

@@ -26,7 +26,7 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import InProcessRunner
 
 Put = Callable[[int, Sequence[int]], str]
@@ -58,7 +58,7 @@ def put(lab: Lab) -> Put:
 
 
 def sent(config: ConnectorConfig, topic: str) -> list[int]:
-    found = records_of(config.kafka, f"copy_of_{topic}").column("value").to_pylist()
+    found = values(config.kafka, f"copy_of_{topic}")
     return [json.loads(v)["n"] for v in found]
 
 

@@ -14,7 +14,7 @@ from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tags_of, topic_of
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
 LONG_BEFORE = NOON - timedelta(days=300)
@@ -57,9 +57,8 @@ def failure(found: dg.ExecuteInProcessResult) -> str:
     return str(told.description)
 
 
-def values(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, f"{config.topics[0]}-restored").column("value").to_pylist()
-    return found
+def target_values(config: ConnectorConfig) -> list[bytes]:
+    return values(config.kafka, f"{config.topics[0]}-restored")
 
 
 def test_the_hours_in_the_form_are_restored_and_the_page_says_so(
@@ -68,7 +67,7 @@ def test_the_hours_in_the_form_are_restored_and_the_page_says_so(
     hours = hour_keys(config, 2, 0)
     found = restored(config, what={"hours": hours})
     assert found.success
-    assert values(config) == [b"0-0", b"0-1", b"2-0", b"2-1"]
+    assert target_values(config) == [b"0-0", b"0-1", b"2-0", b"2-1"]
     key = topic_of(config).key("restored")
     reported = events(found, key)
     assert set(reported) == {None}
@@ -92,7 +91,7 @@ def test_the_page_of_an_hour_has_the_form_of_its_restore(config: ConnectorConfig
     to["topic"] = "{topic}-restored"
     key = topic_of(config).key("restored")
     assert launch(config, dg.RunRequest(job_name="restore__c", asset_selection=[key], run_config=given)).success
-    assert values(config) == [b"1-0", b"1-1"]
+    assert target_values(config) == [b"1-0", b"1-1"]
     check = dg.AssetCheckKey(key, RESTORED_CHECK)
     [told] = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
     assert told.status.value == "SUCCEEDED", "also if the run that the form launches picks no checks"
@@ -101,12 +100,12 @@ def test_the_page_of_an_hour_has_the_form_of_its_restore(config: ConnectorConfig
 def test_a_window_to_the_millisecond_is_restored(config: ConnectorConfig) -> None:
     window = {"from_time": "2026-01-01T12:30:00", "to_time": "2026-01-01T13:00:00.001"}
     assert restored(config, what=window).success
-    assert values(config) == [b"0-1", b"1-0"]
+    assert target_values(config) == [b"0-1", b"1-0"]
 
 
 def test_everything_means_timestamps_before_the_first_hour_too(config: ConnectorConfig) -> None:
     assert restored(config, what={"everything": True}).success
-    assert values(config) == [b"%d-%d" % (h, i) for h in range(4) for i in range(2)] + [b"old"]
+    assert target_values(config) == [b"%d-%d" % (h, i) for h in range(4) for i in range(2)] + [b"old"]
 
 
 def test_a_dry_run_is_observed_and_creates_nothing(config: ConnectorConfig) -> None:
@@ -147,7 +146,7 @@ def test_the_same_restore_id_sends_nothing_again(config: ConnectorConfig) -> Non
     found = restored(config, **terms)
     [metadata] = events(found, topic_of(config).key("restored"))[None]
     assert metadata["already_finished"]
-    assert values(config) == [b"1-0", b"1-1"]
+    assert target_values(config) == [b"1-0", b"1-1"]
 
 
 @pytest.mark.parametrize("count", [2, 12])
@@ -173,7 +172,7 @@ def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
 ) -> None:
     many = config.model_copy(update={"topics": (*config.topics, "other-1", "other-2")})
     assert restored(many, what={"hours": hour_keys(config, 1)}).success
-    assert values(config) == [b"1-0", b"1-1"]
+    assert target_values(config) == [b"1-0", b"1-1"]
     shown = [instance.get_latest_materialization_event(topic.key("restored")) for topic in list_topic_assets([many])]
     assert [event is not None for event in shown] == [True, False, False]
 

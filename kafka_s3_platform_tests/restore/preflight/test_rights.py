@@ -29,8 +29,8 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, own_stack, store_of
 from kafka_s3_platform_tests.kafka.guarded import TABLE, Guarded, Right, guarded_properties, rights
-from kafka_s3_platform_tests.kafka.topics import delete_group
-from kafka_s3_platform_tests.restore.own import numbered, request, restored, values
+from kafka_s3_platform_tests.kafka.topics import delete_group, values
+from kafka_s3_platform_tests.restore.own import numbered, request, restored
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
 
 SENT = [b"%d" % n for n in range(20)]

@@ -21,10 +21,10 @@ from kafka_s3_platform.restore.request import RestoreReport, Thaw
 from kafka_s3_platform.store.client import new_s3_client as new_client
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.conftest import copy_objects
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import restored as restored_archive
-from kafka_s3_platform_tests.restore.own import values
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.rights import actions, beyond, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder

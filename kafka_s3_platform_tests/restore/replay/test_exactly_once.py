@@ -32,7 +32,7 @@ from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
-from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, until
+from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, until, values
 from kafka_s3_platform_tests.restore.own import (
     Archive,
     Between,
@@ -41,7 +41,6 @@ from kafka_s3_platform_tests.restore.own import (
     request,
     restored,
     target_of,
-    values,
 )
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 

@@ -14,7 +14,8 @@ from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.restore.own import restored, values
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector
 

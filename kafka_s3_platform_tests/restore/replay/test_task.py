@@ -36,7 +36,7 @@ from kafka_s3_platform.restore.replay.transactions import (
 )
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import record_batch, records_of
+from kafka_s3_platform_tests.kafka.topics import record_batch, values
 from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
 
@@ -301,8 +301,8 @@ def test_what_a_quota_slows_is_restored_in_one_run(
 
     report = restored(config)
 
-    target = records_of(config.kafka, report.to_topic)["value"].to_pylist()
-    assert target == records_of(config.kafka, config.topics[0])["value"].to_pylist()
+    target = values(config.kafka, report.to_topic)
+    assert target == values(config.kafka, config.topics[0])
     assert (report.verified, report.sent_count) == (True, 6502)
     # the ends of transactions, and nothing that was aborted
     assert aborted_and_control_records(config, 6502) < 20

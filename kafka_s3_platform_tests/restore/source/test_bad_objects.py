@@ -20,8 +20,9 @@ from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, make_archive_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
-from kafka_s3_platform_tests.restore.own import Archive, Between, target_of, values
+from kafka_s3_platform_tests.restore.own import Archive, Between, target_of
 from kafka_s3_platform_tests.restore.own import restored as restored_own
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
 

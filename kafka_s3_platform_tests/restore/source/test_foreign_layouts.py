@@ -24,16 +24,8 @@ from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.config.test_seeds import QUICKSTART
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import (
-    BLOCK_GZIP,
-    DEVIANT_CLASS,
-    JSON,
-    SOURCE_CLASS,
-    SourceLab,
-    restored,
-    values,
-)
+from kafka_s3_platform_tests.kafka.topics import records_of, values
+from kafka_s3_platform_tests.restore.foreign import BLOCK_GZIP, DEVIANT_CLASS, JSON, SOURCE_CLASS, SourceLab, restored
 from kafka_s3_platform_tests.support import NOON, Sent, archived, watch_s3
 
 SINK_CLASS = "io.confluent.connect.s3.S3SinkConnector"

@@ -19,7 +19,8 @@ from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of, values
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
 
 NEW_YORK = "America/New_York"
