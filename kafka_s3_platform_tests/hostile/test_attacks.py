@@ -34,11 +34,9 @@ MEGABYTES, SECONDS = 300, 10
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_one_bad_object_and_costs_little(name: str, tmp_path: Path) -> None:
+def test_an_attack_is_one_bad_object_and_costs_little(name: str) -> None:
     attack = ATTACKS[name]
-    path = tmp_path / name
-    path.write_bytes(attack.build())
-    found = measured(attack.format, path)
+    found = measured(attack.format, attack.build())
     assert found.seconds < SECONDS, found
     assert found.megabytes < MEGABYTES, found
     if attack.fault:
@@ -48,7 +46,7 @@ def test_an_attack_is_one_bad_object_and_costs_little(name: str, tmp_path: Path)
         assert (found.records, found.bad, found.fault) == (1, 1, "")
 
 
-def test_records_whose_items_take_no_byte_are_decoded_some_at_a_time(tmp_path: Path) -> None:
+def test_records_whose_items_take_no_byte_are_decoded_some_at_a_time() -> None:
     schema = {
         "type": "record",
         "name": "R",
@@ -57,72 +55,49 @@ def test_records_whose_items_take_no_byte_are_decoded_some_at_a_time(tmp_path: P
             *({"name": name, "type": "null"} for name in ("key", "offset", "timestamp", "headers")),
         ],
     }
-    path = tmp_path / "items"
-    path.write_bytes(avro(schema, [(60, (long(10**6) + b"\0") * 60)]))
-    found = measured("aiven.avro", path)
+    found = measured("aiven.avro", avro(schema, [(60, (long(10**6) + b"\0") * 60)]))
     assert (found.records, found.bad, found.fault) == (60, 0, "")
     assert found.megabytes < MEGABYTES, found
 
 
-def test_names_that_are_no_fields_of_a_record_cost_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "names"
-    path.write_bytes(b'{"value":1,' + b",".join(b'"%d":0' % i for i in range(4_000_000)) + b"}\n")
-    found = measured("aiven.jsonl", path)
+def test_names_that_are_no_fields_of_a_record_cost_nothing() -> None:
+    found = measured("aiven.jsonl", b'{"value":1,' + b",".join(b'"%d":0' % i for i in range(4_000_000)) + b"}\n")
     assert (found.records, found.bad, found.fault) == (1, 1, "")
     assert found.megabytes < MEGABYTES, found
 
 
-def test_all_that_a_record_holds_counts_for_its_batch(tmp_path: Path) -> None:
+def test_all_that_a_record_holds_counts_for_its_batch() -> None:
     record = b"\0\0\0" + long(10**6) + b"t" * 10**6 + bytes(4)
     block = zlib.compressobj(6, zlib.DEFLATED, -15)
     data = block.compress(record * 100) + block.flush()
-    path = tmp_path / "topics"
-    path.write_bytes(avro(ENVELOPE_SCHEMA.encode(), [(100, data)] * 10, "deflate"))
-    found = measured("envelope.avro", path)
+    found = measured("envelope.avro", avro(ENVELOPE_SCHEMA.encode(), [(100, data)] * 10, "deflate"))
     assert (found.records, found.fault) == (1000, "")
     assert found.megabytes < MEGABYTES, found
 
 
 def test_every_reader_is_attacked() -> None:
     # The readers within Aiven's and Lenses' have no attack of their own: they are the lines, Avro and Parquet above.
-    alike = {
-        "aiven.avro",
-        "aiven.parquet",
-        "lenses.avro",
-        "lenses.parquet",
-        "bytes",
-        "bytes.bz2",
-        "bytes.zst",
-        "bytes.lz4",
-        "bytes.snappy",
-        "bytes.xz",
-    }
+    alike = {f"{own}.{name}" for own in ("aiven", "lenses") for name in ("avro", "parquet")}
+    alike |= {"bytes", *(f"bytes.{name}" for name in ("bz2", "zst", "lz4", "snappy", "xz"))}
     assert {attack.format for attack in ATTACKS.values()} == set(READERS) - alike
 
 
-def test_a_large_line_that_is_one_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "line"
-    path.write_bytes(b'{"a":"' + b"x" * 100_000_000 + b'"}\n' + b"1\n")
-    found = measured("json", path)
+def test_a_large_line_that_is_one_is_read() -> None:
+    found = measured("json", b'{"a":"' + b"x" * 100_000_000 + b'"}\n' + b"1\n")
     assert (found.records, found.bad, found.fault) == (2, 0, "")
     assert found.seconds < SECONDS
 
 
-def test_lines_that_compress_well_are_read(tmp_path: Path) -> None:
-
-    path = tmp_path / "lines"
-    path.write_bytes(gzip.compress(b'{"id":1,"text":"the same again and again"}\n' * 1_000_000))
-    found = measured("json.gz", path)
+def test_lines_that_compress_well_are_read() -> None:
+    found = measured("json.gz", gzip.compress(b'{"id":1,"text":"the same again and again"}\n' * 1_000_000))
     assert (found.records, found.bad, found.fault) == (1_000_000, 0, "")
     assert found.megabytes < MEGABYTES
 
 
-def test_random_bytes_are_refused_by_the_one_error(tmp_path: Path) -> None:
-    seeded = random.Random(1)
-    path = tmp_path / "noise"
-    path.write_bytes(seeded.randbytes(100_000))
+def test_random_bytes_are_refused_by_the_one_error() -> None:
+    noise = random.Random(1).randbytes(100_000)
     for name in ("avro", "parquet", "envelope.parquet", "envelope.avro", "envelope.json", "aiven.json", "block_gzip"):
-        assert measured(name, path).fault.startswith("[KS-ARCHIVE-DATA] object k")
+        assert measured(name, noise).fault.startswith("[KS-ARCHIVE-DATA] object k")
 
 
 def segment(key: str) -> Segment:
