@@ -1,14 +1,12 @@
 """What the scenarios put on a topic, each record known with its offset; hostile batches among them."""
 
 import gzip
-import struct
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 from uuid import uuid4
 
-import cramjam
 from confluent_kafka import KafkaError, Message, Producer
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -126,12 +124,7 @@ def _gzip_in_two_members(records: Sequence[WireRecord]) -> bytes:
 
 def _snappy_in_two_streams(records: Sequence[WireRecord]) -> bytes:
     body = wire.records_body(records, range(len(records)))
-    return wire.framed(_xerial(body[:9]) + _xerial(body[9:]), records, 0, 2, wire.NO_PRODUCER)
-
-
-def _xerial(data: bytes) -> bytes:
-    block = bytes(cramjam.snappy.compress_raw(data))
-    return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    return wire.framed(wire.xerial(body[:9]) + wire.xerial(body[9:]), records, 0, 2, wire.NO_PRODUCER)
 
 
 HOSTILE = {

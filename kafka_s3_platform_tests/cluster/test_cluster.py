@@ -26,7 +26,7 @@ from kafka_s3_platform_tests.chaos.elections import CASES, ClusterArchive, count
 from kafka_s3_platform_tests.chaos.world import Servers
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import handed_over, records_of
 from kafka_s3_platform_tests.restore.own import numbered, request
 from kafka_s3_platform_tests.support import (
     InProcessRunner,
@@ -36,7 +36,6 @@ from kafka_s3_platform_tests.support import (
     produce,
     stored,
 )
-from kafka_s3_platform_tests.tls.test_kafka import handed_over
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -27,7 +27,7 @@ from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.conftest import REPOSITORY
-from kafka_s3_platform_tests.support import HOUR, SETTINGS, connector
+from kafka_s3_platform_tests.support import HOUR, NOON, SETTINGS, connector
 
 ARCHIVE_AGE = timedelta(days=30)
 LONGEST_TEST = timedelta(minutes=1)
@@ -209,3 +209,14 @@ def index_hours(config: ConnectorConfig, topics: Sequence[str], hour: datetime =
     row = Segment("key", "hourly", hour, "h", 0, 0, 1, 1, 0, 1, 1, "e", "s", "d", 1, 2, SETTINGS, 1)
     if topics:
         ConnectorIndex.of(config).open().commit({topic: Change((row,)) for topic in topics})
+
+
+def hour_keys(config: ConnectorConfig, *hours: int) -> list[str]:
+    return [topic_of(config).hours.key(NOON + h * HOUR) for h in hours]
+
+
+def failure(found: dg.ExecuteInProcessResult) -> str:
+    [failed] = found.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None
+    return str(told.description)

@@ -27,7 +27,6 @@ from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
-from kafka_s3_platform_tests.local.test_processes import eventually
 from kafka_s3_platform_tests.restore.plans import request
 from kafka_s3_platform_tests.store.http_proxy import running
 
@@ -449,7 +448,7 @@ def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: Ka
         admin.create_topic_acls(topic_name, ACLS)
         admin.create_topic_acls(topic_name, ACLS[:1])
 
-        eventually(lambda: admin.topic_acls(topic_name) == ACLS)
+        until(lambda: admin.topic_acls(topic_name) == ACLS)
         assert admin.topic_acls(topic_name[:-1]) == ()
 
 
@@ -460,7 +459,7 @@ def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings,
         everyone = [TopicAcl("User:ANONYMOUS", "*", name, "ALLOW") for name in ("READ", "DESCRIBE_CONFIGS")]
         admin.create_topic_acls(topic_name, everyone)
         # the controller has taken them, and the broker learns of it some time later
-        eventually(lambda: admin.describe_topic(topic_name).operations != before.operations)
+        until(lambda: admin.describe_topic(topic_name).operations != before.operations)
 
         found = admin.describe_topic(topic_name)
 

@@ -13,10 +13,9 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.faults.broker import start_broker
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import handed_over, records_of
 from kafka_s3_platform_tests.restore.own import request, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
-from kafka_s3_platform_tests.tls.test_kafka import handed_over
 
 pytestmark = pytest.mark.long
 

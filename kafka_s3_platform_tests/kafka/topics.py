@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -151,3 +152,8 @@ def until(done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+def handed_over(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether confluent-kafka read what the quick reader should have."""
+    return "confluent-kafka reads on" in caplog.text

@@ -20,7 +20,7 @@ import json, os, tempfile
 from pathlib import Path
 import psutil
 from kafka_s3_platform.defs.resources import SparkResource, start_session
-from kafka_s3_platform_tests.spark.test_session import NO_OBJECTS, answer
+from kafka_s3_platform_tests.spark.standalone import NO_OBJECTS, answer
 
 def look(task, attempt):
     return [a for p in psutil.Process().parents() if p.name() == "java" for a in p.cmdline()], os.environ.get("SEEN")

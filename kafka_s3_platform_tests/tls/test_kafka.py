@@ -19,6 +19,7 @@ from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.guarded import rights
+from kafka_s3_platform_tests.kafka.topics import handed_over
 from kafka_s3_platform_tests.restore.own import numbered
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
 from kafka_s3_platform_tests.tls.authority import Authority
@@ -58,11 +59,6 @@ def own_topic(secured: SecuredKafka) -> str:
 def quickly_read(settings: KafkaSettings, topic: str) -> pa.Table:
     with FetchReader(settings, topic) as reader:
         return pa.Table.from_batches(list(reader.read(0, ALL)))
-
-
-def handed_over(caplog: pytest.LogCaptureFixture) -> bool:
-    """Whether confluent-kafka read what the quick reader should have."""
-    return "confluent-kafka reads on" in caplog.text
 
 
 @pytest.mark.parametrize("way", WAYS)

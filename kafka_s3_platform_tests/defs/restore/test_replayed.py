@@ -16,8 +16,7 @@ from kafka_s3_platform.defs.failures import RETRIES_TAG
 from kafka_s3_platform.instance.work import TOPIC_TAG, read_run_error
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.restore.test_restored import failure, hour_keys
-from kafka_s3_platform_tests.defs.running import definitions, events, run, topic_of
+from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, run, topic_of
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 

@@ -13,7 +13,7 @@ from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tags_of, topic_of
+from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, launch, run, tags_of, topic_of
 from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
 
@@ -27,10 +27,6 @@ def config(lab: Lab) -> ConnectorConfig:
     made = lab.fill([*sent, Sent(b"old", timestamp=LONG_BEFORE)])
     assert run(made, "archive__c", topic_of(made).key("hourly")).success
     return made
-
-
-def hour_keys(config: ConnectorConfig, *hours: int) -> list[str]:
-    return [topic_of(config).hours.key(NOON + h * HOUR) for h in hours]
 
 
 def run_config(config: ConnectorConfig, **groups: Any) -> dict[str, Any]:
@@ -48,13 +44,6 @@ def restored(config: ConnectorConfig, **groups: Any) -> dg.ExecuteInProcessResul
         run_config=run_config(config, **groups),
     )
     return launch(config, asked)
-
-
-def failure(found: dg.ExecuteInProcessResult) -> str:
-    [failed] = found.get_step_failure_events()
-    told = failed.step_failure_data.user_failure_data
-    assert told is not None
-    return str(told.description)
 
 
 def target_values(config: ConnectorConfig) -> list[bytes]:

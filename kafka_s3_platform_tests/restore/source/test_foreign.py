@@ -39,8 +39,8 @@ from kafka_s3_platform_tests.archive.values import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
-from kafka_s3_platform_tests.formats.test_compression import xerial
 from kafka_s3_platform_tests.kafka.topics import records_of, values
+from kafka_s3_platform_tests.kafka.wire import xerial
 from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import delete_topic, run_restore
 from kafka_s3_platform_tests.sources.memory import source_of
