@@ -24,7 +24,6 @@ from kafka_s3_platform.errors import (
     ClockError,
     MissingTopicError,
     OpenTransactionError,
-    PlatformError,
 )
 from kafka_s3_platform.instance.windows import Windows
 from kafka_s3_platform.instance.work import (
@@ -80,34 +79,30 @@ def find_unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.D
     return Requests(instance, [key]).list_unfinished(key)
 
 
-def test_a_first_request_does_not_wait(instance: dg.DagsterInstance) -> None:
-    assert find_reason_to_wait(instance, KEY, "same") is None
-
-
-@pytest.mark.parametrize("status", [Status.SUCCESS, Status.CANCELED])
-def test_what_ended_is_not_asked_for_again_with_the_same_inputs(instance: dg.DagsterInstance, status: Status) -> None:
-    add_run(instance, status)
-    assert find_reason_to_wait(instance, KEY, "same") is not None
-    assert find_reason_to_wait(instance, KEY, "other") is None
-
-
-def test_a_permanent_failure_is_asked_for_again_when_its_inputs_change(instance: dg.DagsterInstance) -> None:
-    add_run(instance, Status.FAILURE, failure="permanent")
-    assert find_reason_to_wait(instance, KEY, "same") is not None
-    assert find_reason_to_wait(instance, KEY, "other") is None
-
-
-@pytest.mark.parametrize("failure", ["transient", "clock", None])
-def test_other_failures_are_asked_for_again_after_a_while(instance: dg.DagsterInstance, failure: str | None) -> None:
-    add_run(instance, Status.FAILURE, failure=failure)
-    reason = find_reason_to_wait(instance, KEY, "same")
-    assert reason is not None
-    assert "asked for again at" in reason
-
-
-def test_a_run_of_somebody_else_says_nothing_about_our_requests(instance: dg.DagsterInstance) -> None:
-    add_run(instance, Status.FAILURE, inputs=None, failure="permanent")
-    assert find_reason_to_wait(instance, KEY, "same") is None
+@pytest.mark.parametrize(
+    ("before", "same", "other"),
+    [
+        ([], None, None),
+        ([{"status": Status.SUCCESS}], "", None),
+        ([{"status": Status.CANCELED}], "", None),
+        ([{"status": Status.FAILURE, "failure": "permanent"}], "", None),
+        ([{"status": Status.FAILURE, "failure": "permanent"}, {"status": Status.SUCCESS}], "succeeded", None),
+        ([{"status": Status.FAILURE, "failure": "transient"}], "asked for again at", "asked for again at"),
+        ([{"status": Status.FAILURE, "failure": "clock"}], "asked for again at", "asked for again at"),
+        ([{"status": Status.FAILURE}], "asked for again at", "asked for again at"),
+        ([{"status": Status.FAILURE, "inputs": None, "failure": "permanent"}], None, None),
+    ],
+    ids=["nothing", "done", "cancelled", "failed for good", "re-executed", "transient", "clock", "defect", "another's"],
+)
+def test_a_request_waits_by_the_end_of_earlier_ones_and_their_inputs(
+    instance: dg.DagsterInstance, before: list[dict[str, Any]], same: str | None, other: str | None
+) -> None:
+    for each in before:
+        add_run(instance, **each)
+    for inputs, said in (("same", same), ("other", other)):
+        reason = find_reason_to_wait(instance, KEY, inputs)
+        assert (reason is None) == (said is None)
+        assert (said or "") in str(reason)
 
 
 def test_runs_under_way_are_found_whoever_launched_them(instance: dg.DagsterInstance) -> None:
@@ -126,12 +121,6 @@ def test_what_failed_for_good_long_ago_is_not_asked_for_again(instance: dg.Dagst
     reason = find_reason_to_wait(instance, KEY, "same")
     assert reason is not None
     assert "fix its cause, then re-execute that run" in reason
-
-
-def test_what_was_re_executed_with_success_is_not_a_failure_any_more(instance: dg.DagsterInstance) -> None:
-    add_run(instance, Status.FAILURE, failure="permanent")
-    add_run(instance, Status.SUCCESS)
-    assert "succeeded" in str(find_reason_to_wait(instance, KEY, "same"))
 
 
 @pytest.mark.parametrize(
@@ -305,16 +294,11 @@ def test_a_permanent_error_fails_at_once_and_is_in_the_runbook(instance: dg.Dags
     data = found.get_step_failure_events()[0].step_failure_data
     assert data.user_failure_data is not None
     assert data.user_failure_data.description == "[KS-KAFKA-TOPIC] topic flights does not exist; create it"
-    place = data.user_failure_data.metadata["runbook"].value
-    assert place == "docs/runbook.md#ks-kafka-topic-the-cluster-has-no-such-topic"
+    metadata = data.user_failure_data.metadata
+    assert metadata["what_stays"].value == "hours 1 and 2 stay"
+    assert metadata["runbook"].value == "docs/runbook.md#ks-kafka-topic-the-cluster-has-no-such-topic"
     assert tag(found, instance) == "permanent"
     assert not [e for e in found.all_events if e.is_step_up_for_retry]
-
-
-def test_the_page_of_a_failed_run_says_what_stays(instance: dg.DagsterInstance) -> None:
-    data = run(instance, MissingTopicError("gone")).get_step_failure_events()[0].step_failure_data
-    assert data.user_failure_data is not None
-    assert data.user_failure_data.metadata["what_stays"].value == "hours 1 and 2 stay"
 
 
 @pytest.mark.parametrize("error", [DagsterExecutionInterruptedError(), ValueError("a defect")])
@@ -327,20 +311,21 @@ def test_the_page_of_a_cancelled_run_and_of_one_that_a_defect_ended_says_what_st
     assert any("hours 1 and 2 stay" in message for message in told)
 
 
-@pytest.mark.parametrize("error", [BrokerUnavailableError("no broker"), OpenTransactionError("open")])
-def test_a_transient_error_that_may_not_be_retried_any_more_is_told_apart(
-    instance: dg.DagsterInstance, error: PlatformError
+@pytest.mark.parametrize(
+    ("error", "retries", "kind"),
+    [
+        (BrokerUnavailableError("no broker"), 0, "transient"),
+        (OpenTransactionError("open"), 0, "transient"),
+        (ClockError("a day ahead: no input says when it is set"), 3, "clock"),
+        (ZeroDivisionError("a defect"), 3, None),
+    ],
+)
+def test_an_error_that_is_not_retried_is_told_apart(
+    instance: dg.DagsterInstance, error: Exception, retries: int, kind: str | None
 ) -> None:
-    found = run(instance, error)
+    found = run(instance, error, retries)
     assert not found.success
-    assert tag(found, instance) == "transient"
-
-
-def test_a_wrong_clock_is_not_retried_and_told_apart(
-    instance: dg.DagsterInstance,
-) -> None:
-    found = run(instance, ClockError("a day ahead"), retries=3)
-    assert tag(found, instance) == "clock"
+    assert tag(found, instance) == kind
     assert not [e for e in found.all_events if e.is_step_up_for_retry]
 
 
@@ -358,13 +343,6 @@ def test_a_full_disk_is_an_error_that_may_pass(instance: dg.DagsterInstance) -> 
     assert tag(found, instance) == "transient"
     data = found.get_step_failure_events()[0].step_failure_data
     assert str(data.user_failure_data and data.user_failure_data.description).startswith("[KS-DISK] No space left")
-
-
-def test_a_defect_is_neither(instance: dg.DagsterInstance) -> None:
-    found = run(instance, ZeroDivisionError("a defect"), retries=3)
-    assert not found.success
-    assert tag(found, instance) is None
-    assert not [e for e in found.all_events if e.is_step_up_for_retry]
 
 
 @pytest.mark.parametrize(
