@@ -149,25 +149,6 @@ def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path)
     }
 
 
-@pytest.mark.parametrize(
-    ("layout", "kinds"),
-    [
-        ({}, {"parquet"}),
-        ({"format": "parquet", "codec": "snappy"}, {"parquet"}),
-        ({"format": "avro", "codec": "deflate"}, {"avro"}),
-        ({"format": "envelope.avro", "codec": "zstd"}, {"avro"}),
-        ({"format": "json", "codec": "gzip"}, {"json", "gzip"}),
-        ({"format": "json", "codec": "none"}, {"json"}),
-        ({"format": "bytes", "codec": "zstd"}, {"bytes", "zstd"}),
-        ({"format": "bytes", "codec": "gzip", "key_layout": "block_gzip"}, {"bytes", "gzip"}),
-        ({"format": "my_company.formats.Csv", "codec": "none"}, set()),
-    ],
-)
-def test_an_asset_is_of_the_kind_of_its_format(folder: Path, layout: dict[str, str], kinds: set[str]) -> None:
-    specs = {s.key.to_user_string(): s for s in sink(folder, **layout).resolve_all_asset_specs()}
-    assert specs["sink/hourly/t"].kinds == {"s3", "spark"} | kinds
-
-
 def test_the_config_of_a_run_names_no_program_for_spark(folder: Path) -> None:
     """Whoever could launch a run chose what runs as Python, by `spark.pyspark.python`."""
     hostile = {"spark": {"config": {"spark_config": {"spark.pyspark.python": "/bin/hostile"}}}}

@@ -74,11 +74,28 @@ def test_a_name_stays_readable_whatever_other_names_there_are(name: str, made: s
     assert make_name(name) == made
 
 
+@pytest.mark.parametrize(
+    ("layout", "kinds"),
+    [
+        ({}, {"parquet"}),
+        ({"format": "parquet", "codec": "snappy"}, {"parquet"}),
+        ({"format": "avro", "codec": "deflate"}, {"avro"}),
+        ({"format": "envelope.avro", "codec": "zstd"}, {"avro"}),
+        ({"format": "json", "codec": "gzip"}, {"json", "gzip"}),
+        ({"format": "json", "codec": "none"}, {"json"}),
+        ({"format": "bytes", "codec": "zstd"}, {"bytes", "zstd"}),
+        ({"format": "bytes", "codec": "gzip", "key_layout": "block_gzip"}, {"bytes", "gzip"}),
+        ({"format": "my_company.formats.Csv", "codec": "none"}, set()),
+    ],
+)
+def test_an_asset_is_of_the_kind_of_its_format(layout: dict[str, Any], kinds: set[str]) -> None:
+    made = config("UTC", NOON).model_copy(update={"layout": LayoutSettings().model_copy(update=layout)})
+    assert TopicAssets(made, "t").kinds == {"s3", "spark"} | kinds
+
+
 @pytest.mark.parametrize("format_name", sorted(set(FORMATS.values())))
 def test_every_format_of_ours_is_a_kind_of_the_asset(format_name: str) -> None:
-    made = config("UTC", datetime(2026, 1, 1, tzinfo=timezone.utc)).model_copy(
-        update={"layout": LayoutSettings(format=format_name)}
-    )
+    made = config("UTC", NOON).model_copy(update={"layout": LayoutSettings(format=format_name)})
     assert format_name.removeprefix("envelope.") in TopicAssets(made, "t").kinds
 
 
