@@ -18,9 +18,8 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_stack
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.index import keep_up_index
-from kafka_s3_platform_tests.aged.index import write_aged_index
 from kafka_s3_platform_tests.aged.paths import PATHS
-from kafka_s3_platform_tests.aged.rows import Age
+from kafka_s3_platform_tests.aged.rows import Age, write_aged_index
 
 MONTH_DAYS = 30
 

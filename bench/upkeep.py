@@ -19,8 +19,8 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.index_files import list_index_files, list_log
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.index import keep_up_index
-from kafka_s3_platform_tests.aged.index import write_aged_index
 from kafka_s3_platform_tests.aged.rows import RECORDS as AGED_RECORDS
+from kafka_s3_platform_tests.aged.rows import write_aged_index
 from kafka_s3_platform_tests.upkeep.index.hours import RECORDS, archive_hour, merge_day
 
 DAY = timedelta(days=1)

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ TOGETHER = {
     "Spark and what is killed": (
         *(f"faults/test_{name}" for name in ("archive", "lost_end", "restore", "truncation", "undecided")),
         "defs/archive/test_hourly",
-        "defs/test_killed_command",
+        "defs/test_daemon",
         "hostile/test_restores",
         "upkeep/test_verify",
     ),
@@ -144,7 +145,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "stack" in getattr(item, "fixturenames", ()):
+        if "stack_settings" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
     # Files with servers take long. Last come those that take seconds, so that all processes end at the same time.
     with_servers = {item.path for item in items if item.get_closest_marker("integration")}
@@ -216,6 +217,15 @@ def stack(stack_settings: StackSettings) -> Iterator[embedded.StackStatus]:
         with promises_tried_once(started):
             yield started
     shutil.rmtree(stack_settings.data_dir)
+
+
+@contextmanager
+def own_stack(settings: StackSettings, **changes: Any) -> Iterator[StackSettings]:
+    """Settings of another stack, with these changes and a folder and ports of its own. What runs there ends with it."""
+    changes = {**free_port_settings(), "data_dir": Path(tempfile.mkdtemp(dir=settings.data_dir.parent)), **changes}
+    own = dataclasses.replace(settings, **changes)
+    with stopped_at_exit(own):
+        yield own
 
 
 @contextmanager
@@ -300,6 +310,10 @@ class Lab:
     def s3(self) -> Any:
         """A boto3 client of the store."""
         return self.fixture("s3_client")
+
+    def put_object(self, key: str, body: bytes) -> None:
+        """Put an object into the bucket, also where there is one."""
+        self.s3.put_object(Bucket=self.store.bucket, Key=key, Body=body)
 
     def create_topic(self, kafka_partitions: int = 1, **configs: object) -> str:
         return self.create(self.topic, kafka_partitions, **configs)
@@ -396,7 +410,7 @@ def module_store(stack: embedded.StackStatus, s3_client: Any) -> Iterator[StoreS
         yield store_of(stack, name)
 
 
-def store_of(stack: embedded.StackStatus, bucket: str) -> StoreSettings:
+def store_of(stack: embedded.StackStatus | StackSettings, bucket: str) -> StoreSettings:
     return StoreSettings(
         bucket=bucket,
         region="us-east-1",

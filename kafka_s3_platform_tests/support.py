@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psutil
 import pyarrow as pa
+import pytest
 from confluent_kafka import KafkaError, Producer
 from deltalake import write_deltalake
 
@@ -27,6 +28,8 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.spark.session import DAEMON_MODULE
+from kafka_s3_platform.store import objects
+from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.index_rows import TABLE_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
@@ -214,3 +217,17 @@ def is_spark_worker(process: psutil.Process) -> bool:
         return all(DAEMON_MODULE in p.cmdline() for p in (process, process.parent()) if p is not None)
     except psutil.Error:
         return False
+
+
+def watch_s3(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, dict[str, Any]], object]) -> None:
+    """Have `note` get the operation and the parameters, which it may change, of what is asked of S3 from now on.
+
+    By any client of objects: delta-rs, which reads the index, has its own.
+    """
+
+    def watched(settings: StoreSettings) -> Any:
+        client = new_s3_client(settings)
+        client.meta.events.register("provide-client-params.s3", lambda params, model, **_: note(model.name, params))
+        return client
+
+    monkeypatch.setattr(objects, "get_s3_client", watched)

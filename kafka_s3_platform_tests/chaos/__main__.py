@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import click
-from pydantic import SecretStr
 
-from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
+from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.local import stack as embedded
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
@@ -22,7 +21,7 @@ from kafka_s3_platform_tests.chaos import elections, kills
 from kafka_s3_platform_tests.chaos.scenario import hasty, run
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
 from kafka_s3_platform_tests.cluster.brokers import Cluster, started_cluster
-from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import TEST_BROKER, free_port_settings, stopped_at_exit, store_of
 
 
 @click.command(help=__doc__)
@@ -62,15 +61,8 @@ def _servers() -> Iterator[Servers]:
         settings = _new_settings(folder)
         with stopped_at_exit(settings):
             status = embedded.start_stack(settings)
-            store = StoreSettings(
-                bucket="",
-                region="us-east-1",
-                endpoint_url=status.s3_endpoint,
-                access_key_id=SecretStr(status.aws_access_key_id),
-                secret_access_key=SecretStr(status.aws_secret_access_key),
-            )
             kafka = KafkaSettings(bootstrap_servers=status.bootstrap_servers)
-            yield Servers(kafka, store, SeaweedFS(settings).client())
+            yield Servers(kafka, store_of(status, ""), SeaweedFS(settings).client())
 
 
 @contextmanager

@@ -35,10 +35,10 @@ from kafka_s3_platform_tests.chaos.kills import TRANSACTION_TIMEOUT_MS, await_so
 from kafka_s3_platform_tests.chaos.world import Outcome, Servers
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.conftest import fresh_bucket
+from kafka_s3_platform_tests.faults.broker import end_as_the_error_says, kafka_jvm
 from kafka_s3_platform_tests.faults.children import Child
-from kafka_s3_platform_tests.faults.hanging import end_as_the_error_says, kafka_jvm
 from kafka_s3_platform_tests.kafka.topics import records_of, until
-from kafka_s3_platform_tests.restore.runners import ReadingBack
+from kafka_s3_platform_tests.restore.own import ReadingBack
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
 
 KAFKA_PARTITIONS = 2

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_s3_platform_tests.chaos.lies import Liar
-from kafka_s3_platform_tests.chaos.protocol import (
+from kafka_s3_platform_tests.chaos.lies import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
     FETCH,
@@ -22,6 +21,7 @@ from kafka_s3_platform_tests.chaos.protocol import (
     METADATA,
     OFFSET_FETCH,
     PRODUCE,
+    Liar,
 )
 from kafka_s3_platform_tests.store.http_proxy import running
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafka_s3_platform_tests.chaos.kafka_liar import Asked, KafkaLies
-from kafka_s3_platform_tests.chaos.lies import Hidden
-from kafka_s3_platform_tests.chaos.protocol import (
+from kafka_s3_platform_tests.chaos.lies import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    Hidden,
 )
 
 EARLIEST, LATEST = -2, -1

@@ -12,7 +12,6 @@ from kafka_s3_platform_tests.chaos.world import Outcome, Servers
 from kafka_s3_platform_tests.conftest import Lab
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "seed",
     [

@@ -15,8 +15,6 @@ from kafka_s3_platform_tests.chaos.lies import Hidden
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, snapshot
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 12
 HOURS = [NOON, NOON + HOUR, NOON + 2 * HOUR]
 

@@ -18,7 +18,6 @@ def archive(kafka_settings: KafkaSettings, module_store: StoreSettings, s3_clien
         yield made
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("spark", "seed"),
     [

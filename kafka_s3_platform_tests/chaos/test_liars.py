@@ -14,13 +14,10 @@ from kafka_s3_platform.store.errors import PreconditionError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLiar, KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
-from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
-from kafka_s3_platform_tests.chaos.protocol import FETCH, MESSAGES, METADATA
+from kafka_s3_platform_tests.chaos.lies import FETCH, FOREVER, MESSAGES, METADATA, Lie
 from kafka_s3_platform_tests.chaos.store_liar import STORE_LIES, StoreLiar, StoreLies, kept_settings, lying_store
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import produce, read, records_of
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

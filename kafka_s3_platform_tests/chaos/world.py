@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -22,6 +22,7 @@ from kafka_s3_platform_tests.chaos.kafka_lies import KAFKA_LIES
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.chaos.store_liar import STORE_LIES, StoreLiar, StoreLies, kept_settings, lying_store
 from kafka_s3_platform_tests.chaos.writers import SPAN, Writer, draw_records
+from kafka_s3_platform_tests.conftest import fresh_bucket
 from kafka_s3_platform_tests.support import NOON, connector
 
 RUN_SECONDS = 120.0
@@ -74,7 +75,7 @@ class World:
         self.admin = stack.enter_context(ClusterAdmin(servers.kafka))
         self.admin.create_topic(self.topic, self.kafka_partitions)
         self.writer = Writer(servers.kafka, self.topic, self.random)
-        store = servers.store.model_copy(update={"bucket": stack.enter_context(_bucket(servers.s3_client))})
+        store = servers.store.model_copy(update={"bucket": stack.enter_context(fresh_bucket(servers.s3_client))})
         broker = lying_broker(servers.kafka.bootstrap_servers, KafkaLies(f"{seed} broker"))
         self.broker: KafkaLiar = stack.enter_context(broker)
         self.store: StoreLiar = stack.enter_context(lying_store(store, StoreLies(f"{seed} store")))
@@ -179,11 +180,3 @@ def _at_once(works: Sequence[Callable[[], object]]) -> list[BaseException | None
     for thread in threads:
         thread.join(RUN_SECONDS)
     return ends
-
-
-@contextmanager
-def _bucket(s3_client: Any) -> Iterator[str]:
-    name = f"chaos-{uuid4().hex[:12]}"
-    s3_client.create_bucket(Bucket=name)
-    yield name
-    s3_client.delete_bucket(Bucket=name)

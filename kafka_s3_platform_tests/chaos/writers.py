@@ -1,14 +1,11 @@
 """What the scenarios put on a topic, each record known with its offset; hostile batches among them."""
 
-import gzip
-import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 from uuid import uuid4
 
-import cramjam
 from confluent_kafka import KafkaError, Message, Producer
 
 from kafka_s3_platform.config.settings import KafkaSettings
@@ -102,44 +99,25 @@ def _names_that_are_not_utf8(records: Sequence[WireRecord]) -> bytes:
     return wire.record_batch(bad)
 
 
-def _offsets_out_of_order(records: Sequence[WireRecord]) -> bytes:
-    return wire.record_batch(records, offset_deltas=(0, 2, 1))
+def _at_offsets(*deltas: int) -> Callable[[Sequence[WireRecord]], bytes]:
+    return lambda records: wire.record_batch(records, offset_deltas=deltas)
 
 
-def _offsets_twice(records: Sequence[WireRecord]) -> bytes:
-    return wire.record_batch(records, offset_deltas=(0, 1, 1))
+def _in_two_streams(codec: int) -> Callable[[Sequence[WireRecord]], bytes]:
+    def batch(records: Sequence[WireRecord]) -> bytes:
+        body, compress = wire.records_body(records, range(len(records))), wire.COMPRESS[codec]
+        return wire.framed(compress(body[:9]) + compress(body[9:]), records, 0, codec, wire.NO_PRODUCER)
 
-
-def _offsets_beyond_the_batch(records: Sequence[WireRecord]) -> bytes:
-    return wire.record_batch(records, offset_deltas=(0, 1, 1_000_000))
-
-
-def _offsets_far_behind_the_batch(records: Sequence[WireRecord]) -> bytes:
-    """The broker answers them when it is asked where an hour begins."""
-    return wire.record_batch(records, offset_deltas=(40, 41, 42))
-
-
-def _gzip_in_two_members(records: Sequence[WireRecord]) -> bytes:
-    body = wire.records_body(records, range(len(records)))
-    return wire.framed(gzip.compress(body[:9]) + gzip.compress(body[9:]), records, 0, 1, wire.NO_PRODUCER)
-
-
-def _snappy_in_two_streams(records: Sequence[WireRecord]) -> bytes:
-    body = wire.records_body(records, range(len(records)))
-    return wire.framed(_xerial(body[:9]) + _xerial(body[9:]), records, 0, 2, wire.NO_PRODUCER)
-
-
-def _xerial(data: bytes) -> bytes:
-    block = bytes(cramjam.snappy.compress_raw(data))
-    return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    return batch
 
 
 HOSTILE = {
-    "gzip in two members": _gzip_in_two_members,
-    "snappy in two streams": _snappy_in_two_streams,
+    "gzip in two members": _in_two_streams(wire.GZIP),
+    "snappy in two streams": _in_two_streams(wire.SNAPPY),
     "header names that are not UTF-8": _names_that_are_not_utf8,
-    "offsets out of order": _offsets_out_of_order,
-    "offsets twice": _offsets_twice,
-    "offsets beyond the batch": _offsets_beyond_the_batch,
-    "offsets far behind the batch": _offsets_far_behind_the_batch,
+    "offsets out of order": _at_offsets(0, 2, 1),
+    "offsets twice": _at_offsets(0, 1, 1),
+    "offsets beyond the batch": _at_offsets(0, 1, 1_000_000),
+    # the broker answers them when it is asked where an hour begins
+    "offsets far behind the batch": _at_offsets(40, 41, 42),
 }

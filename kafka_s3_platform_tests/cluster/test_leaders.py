@@ -13,11 +13,8 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.cluster.brokers import Cluster
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.own import numbered
-from kafka_s3_platform_tests.restore.runners import ReadingBack
+from kafka_s3_platform_tests.restore.own import ReadingBack, numbered
 from kafka_s3_platform_tests.support import archived, connector, produce
-
-pytestmark = pytest.mark.integration
 
 RECORDS = 150
 FIRST, SECOND = 2, 3

@@ -6,9 +6,10 @@ import pytest
 
 from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform_tests.cli.conftest import kafka_s3, kafka_s3_without_spark
+from kafka_s3_platform_tests.defs.running import OPEN_INSTANCE
 from kafka_s3_platform_tests.support import InProcessRunner
 
-__all__ = ["instance", "kafka_s3", "kafka_s3_without_spark", "without_spark"]
+__all__ = ["_instance_on_demand", "instance", "kafka_s3", "kafka_s3_without_spark", "without_spark"]
 
 
 @pytest.fixture
@@ -22,3 +23,8 @@ def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of runs in this process need no Spark. A module that is about runs on Spark overrides this fixture."""
     monkeypatch.setattr(SparkResource, "make_runner", lambda _: InProcessRunner())
+
+
+@pytest.fixture(autouse=True)
+def _instance_on_demand(request: pytest.FixtureRequest) -> None:
+    OPEN_INSTANCE.set(lambda: request.getfixturevalue("instance"))

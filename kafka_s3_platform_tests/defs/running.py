@@ -2,11 +2,13 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dagster as dg
 import pytest
@@ -21,11 +23,21 @@ from kafka_s3_platform.definitions import build_definitions
 from kafka_s3_platform.defs.archive.checks import list_index_checks
 from kafka_s3_platform.defs.failures import RETRIES_TAG
 from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.model.segment import Segment
+from kafka_s3_platform.store.index import ConnectorIndex
+from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform_tests.conftest import REPOSITORY
-from kafka_s3_platform_tests.support import HOUR, connector
+from kafka_s3_platform_tests.support import HOUR, NOON, SETTINGS, connector
 
 ARCHIVE_AGE = timedelta(days=30)
 LONGEST_TEST = timedelta(minutes=1)
+
+MARCH_1ST = datetime(2026, 3, 1, 12, 30, tzinfo=timezone.utc)
+YESTERDAY = datetime(2026, 2, 28, 12, tzinfo=timezone.utc)
+"""A moment at which schedules are evaluated, and an hour of the day before."""
+
+OPEN_INSTANCE: ContextVar[Callable[[], dg.DagsterInstance]] = ContextVar("open_instance")
+"""Gives the test's own instance, where runs and ticks of these functions are. It is made when it is first used."""
 
 
 @contextmanager
@@ -46,6 +58,10 @@ def daemon_context(
     target = ModuleTarget("kafka_s3_platform.definitions", None, str(REPOSITORY), "kafka_s3_platform")
     with dg.DagsterInstance.get() as instance, create_test_daemon_workspace_context(target, instance) as context:
         yield context
+
+
+def open_instance() -> dg.DagsterInstance:
+    return OPEN_INSTANCE.get()()
 
 
 def definitions(config: ConnectorConfig) -> dg.Definitions:
@@ -87,7 +103,7 @@ def run(
     key: dg.AssetKey,
     keys: Sequence[str] = (),
     *,
-    instance: dg.DagsterInstance,
+    instance: dg.DagsterInstance | None = None,
     tags: dict[str, str] | None = None,
     ops: Mapping[str, dg.Config] | None = None,
 ) -> dg.ExecuteInProcessResult:
@@ -97,14 +113,14 @@ def run(
     return job.get_subset(
         asset_selection=frozenset([key]), asset_check_selection=frozenset(list_index_checks(key))
     ).execute_in_process(
-        instance=instance,
+        instance=instance or open_instance(),
         tags={RETRIES_TAG: "0", **picked, **(tags or {})},
         run_config=dg.RunConfig(ops=dict(ops or {}), loggers={"console": {"config": {"log_level": "ERROR"}}}),
         raise_on_error=False,
     )
 
 
-def launch(config: ConnectorConfig, asked: dg.RunRequest, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+def launch(config: ConnectorConfig, asked: dg.RunRequest) -> dg.ExecuteInProcessResult:
     """The run that a sensor asked for."""
     assert asked.job_name is not None
     job = definitions(config).resolve_job_def(asked.job_name)
@@ -114,7 +130,7 @@ def launch(config: ConnectorConfig, asked: dg.RunRequest, instance: dg.DagsterIn
             asset_check_selection=frozenset(asked.asset_check_keys or ()),
         )
     return job.execute_in_process(
-        instance=instance,
+        instance=open_instance(),
         tags={RETRIES_TAG: "0", **asked.tags},
         run_config={**asked.run_config, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         raise_on_error=False,
@@ -132,11 +148,13 @@ def events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str | No
 
 
 def tick(
-    config: ConnectorConfig, name: str, instance: dg.DagsterInstance, cursor: str | None = None
+    config: ConnectorConfig, name: str, cursor: str | None = None, instance: dg.DagsterInstance | None = None
 ) -> dg.SensorResult:
     """One evaluation of a sensor."""
     sensor = definitions(config).get_repository_def().get_sensor_def(name)
-    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions(config)) as context:
+    with dg.build_sensor_context(
+        instance=instance or open_instance(), cursor=cursor, definitions=definitions(config)
+    ) as context:
         found = sensor(context)
     assert isinstance(found, dg.SensorResult)
     return found
@@ -164,3 +182,41 @@ def pass_minutes(cursor: str | None, minutes: int) -> str:
 def asked_keys(asked: dg.RunRequest) -> tuple[str | None, str | None]:
     """First and last partition key of a run request."""
     return asked.tags.get(ASSET_PARTITION_RANGE_START_TAG), asked.tags.get(ASSET_PARTITION_RANGE_END_TAG)
+
+
+def asked_by(config: ConnectorConfig, name: str, at: datetime | None = None) -> list[dg.RunRequest]:
+    """The requests of a schedule, at that moment or when the hour begins in which the connector was made."""
+    schedule = definitions(config).get_repository_def().get_schedule_def(name)
+    with dg.build_schedule_context(instance=open_instance(), scheduled_execution_time=at or ago(config, 0)) as context:
+        return list(schedule.evaluate_tick(context).run_requests or ())
+
+
+def tags_of(result: dg.ExecuteInProcessResult) -> Mapping[str, str]:
+    """The tags that a run has in the end."""
+    run = open_instance().get_run_by_id(result.run_id)
+    assert run is not None
+    return run.tags
+
+
+def fleet(kafka: KafkaSettings, store: StoreSettings, count: int) -> ConnectorConfig:
+    """A connector of `count` topics, or of one, where none is to be due."""
+    made = connector(kafka, store, "t", start_hour=MARCH_1ST.replace(hour=0) - timedelta(days=30))
+    return made.model_copy(update={"topics": tuple(f"{uuid4().hex[:12]}-{n}" for n in range(count or 1))})
+
+
+def index_hours(config: ConnectorConfig, topics: Sequence[str], hour: datetime = YESTERDAY) -> None:
+    """An index that says an hourly object of each topic is there to compact."""
+    row = Segment("key", "hourly", hour, "h", 0, 0, 1, 1, 0, 1, 1, "e", "s", "d", 1, 2, SETTINGS, 1)
+    if topics:
+        ConnectorIndex.of(config).open().commit({topic: Change((row,)) for topic in topics})
+
+
+def hour_keys(config: ConnectorConfig, *hours: int) -> list[str]:
+    return [topic_of(config).hours.key(NOON + h * HOUR) for h in hours]
+
+
+def failure(found: dg.ExecuteInProcessResult) -> str:
+    [failed] = found.get_step_failure_events()
+    told = failed.step_failure_data.user_failure_data
+    assert told is not None
+    return str(told.description)

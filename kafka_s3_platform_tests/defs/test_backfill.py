@@ -91,7 +91,7 @@ def start_queued(daemon: WorkspaceProcessContext) -> set[str]:
 
 
 @pytest.mark.parametrize("dagster_yaml", ["dagster.yaml"], indirect=True)
-def test_a_backfill_is_one_run_for_each_contiguous_range_whatever_the_number_of_topics(
+def test_a_backfill_is_one_run_for_each_contiguous_range(
     kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon
 ) -> None:
     topics = ["a", "b", "c.d", "c_d"]
@@ -143,7 +143,6 @@ def launch_restore(daemon: WorkspaceProcessContext, topic: str) -> None:
     assert answer.data["launchRun"]["__typename"] == "LaunchRunSuccess", answer.data
 
 
-@pytest.mark.integration
 def test_live_hours_that_the_lag_sensor_asks_for_do_not_wait_for_backfills(
     kafka_s3_without_spark: KafkaS3, open_daemon: OpenDaemon, lab: Lab
 ) -> None:

@@ -16,13 +16,10 @@ from kafka_s3_platform.errors import BrokerUnavailableError, IndexDamagedError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.compact.test_due_topics import YESTERDAY, asked_by_schedule, fleet, index_hours
-from kafka_s3_platform_tests.defs.running import observed, tick
+from kafka_s3_platform_tests.defs.running import MARCH_1ST, YESTERDAY, asked_by, fleet, index_hours, observed, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.support import Sent, damage_topic, produce
-
-pytestmark = pytest.mark.integration
 
 FIFTH = 0.2
 """The clock of these tests: a tick of 40 s takes 8 s, and a store that needs 20 s for an answer needs 4 s."""
@@ -45,7 +42,7 @@ def config(lab: Lab) -> ConnectorConfig:
     for topic in made.topics:
         lab.create(topic)
         produce(lab.kafka, topic, [Sent(timestamp=YESTERDAY)])
-    index_hours(made, made.topics, YESTERDAY)
+    index_hours(made, made.topics)
     return made
 
 
@@ -64,7 +61,7 @@ def asked_topics(requests: Any) -> list[str]:
 @pytest.mark.parametrize("seconds", [1, 3])
 @pytest.mark.parametrize("name", ["lag__c", "folders__c"])
 def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str, seconds: int
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, name: str, seconds: int
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
     config = config.model_copy(update={"topics": config.topics[:2]})
@@ -72,7 +69,7 @@ def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
     with slow_store(config, seconds) as slow:
         for _ in range(4):
             started = time.monotonic()
-            found = tick(slow, name, instance, cursor)
+            found = tick(slow, name, cursor)
             assert time.monotonic() - started < 60 * FIFTH + SLACK
             cursor = found.cursor or ""
             seen |= {event.asset_key.path[-1] for event in found.asset_events}
@@ -84,13 +81,13 @@ def test_ticks_come_to_all_topics_in_time_though_the_store_is_slow(
 
 
 @pytest.mark.parametrize("name", ["lag__c", "folders__c"])
-def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_it_is_the_store(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_so(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 40 * FIFTH)
     with slow_store(config, 20) as slow:
         started = time.monotonic()
-        found = tick(slow, name, instance, json.dumps({"kept": "as it was"}))
+        found = tick(slow, name, json.dumps({"kept": "as it was"}))
         assert time.monotonic() - started < 60 * FIFTH + SLACK
     assert "the store answers slowly: the index of topic" in str(found.skip_reason)
     assert "broker" not in str(found.skip_reason)
@@ -101,36 +98,32 @@ def test_a_tick_returns_in_time_from_a_store_that_hardly_answers_and_says_that_i
 
 
 @pytest.mark.parametrize("name", ["lag__c", "folders__c"])
-def test_a_damaged_index_stops_no_other_topic_of_a_sensor(
-    config: ConnectorConfig, instance: dg.DagsterInstance, name: str
-) -> None:
+def test_a_damaged_index_stops_no_other_topic_of_a_sensor(config: ConnectorConfig, name: str) -> None:
     bad = config.topics[1]
     damage_topic(config, bad)
     for topic in config.topics:
         lost = f"topics/{topic}/year=2020/month=01/day=01/hour=00/other+0+0000000000.parquet"
         ObjectStore(config.store).put_new(lost, b"x")
-    found = tick(config, name, instance)
+    found = tick(config, name)
     others = {topic for topic in config.topics if topic != bad}
     assert set(asked_topics(found.run_requests)) == others
     assert {event.asset_key.path[-1] for event in found.asset_events} == others, "lags, or folders that a walk found"
     with pytest.raises(IndexDamagedError, match=bad):
-        tick(config.model_copy(update={"topics": (bad,)}), name, instance)
+        tick(config.model_copy(update={"topics": (bad,)}), name)
 
 
-def test_a_damaged_index_stops_no_other_topic_of_the_daily_schedule(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_damaged_index_stops_no_other_topic_of_the_daily_schedule(config: ConnectorConfig) -> None:
     bad = config.topics[1]
     damage_topic(config, bad)
-    found = asked_by_schedule(config, "daily__c", instance)
+    found = asked_by(config, "daily__c", MARCH_1ST)
     assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
     with pytest.raises(dg.DagsterError) as raised:
-        asked_by_schedule(config.model_copy(update={"topics": (bad,)}), "daily__c", instance)
+        asked_by(config.model_copy(update={"topics": (bad,)}), "daily__c", MARCH_1ST)
     assert isinstance(raised.value.__cause__, IndexDamagedError)
 
 
 def test_the_hourly_schedule_asks_for_the_others_where_one_cannot_be_evaluated(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = config.topics[1]
 
@@ -139,23 +132,21 @@ def test_the_hourly_schedule_asks_for_the_others_where_one_cannot_be_evaluated(
             raise ValueError("a defect")
 
     monkeypatch.setattr(Requests, "find_reason_to_wait", reason)
-    found = asked_by_schedule(config, "hourly__c", instance)
+    found = asked_by(config, "hourly__c", MARCH_1ST)
     assert asked_topics(found) == [topic for topic in config.topics if topic != bad]
 
 
-def test_a_topic_without_an_answer_of_the_broker_stops_no_other(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_topic_without_an_answer_of_the_broker_stops_no_other(config: ConnectorConfig) -> None:
     bad = config.topics[1]
     with answering(lambda topic, _, __, true: NOTHING if topic == bad else true):
-        found = tick(config, "lag__c", instance)
+        found = tick(config, "lag__c")
         assert asked_topics(found.run_requests) == [topic for topic in config.topics if topic != bad]
-        alone = tick(config.model_copy(update={"topics": (bad,)}), "lag__c", instance)
+        alone = tick(config.model_copy(update={"topics": (bad,)}), "lag__c")
     assert "the broker answered -1001" in str(alone.skip_reason)
 
 
-def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again_when_it_does(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_a_lag_of_unknown_age_is_observed_and_again_when_known(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = config.model_copy(update={"topics": config.topics[:1]})
 
@@ -164,10 +155,10 @@ def test_a_lag_whose_age_the_broker_does_not_tell_is_observed_and_observed_again
 
     with monkeypatch.context() as patch:
         patch.setattr(ClusterAdmin, "offsets_for_times_of", lying)
-        first = tick(alone, "lag__c", instance)
+        first = tick(alone, "lag__c")
     [told] = observed(first)
     assert "lag" in told.metadata
     assert "oldest_hour_not_archived" not in told.metadata
     assert "did not answer" in str(first.skip_reason)
-    [again] = observed(tick(alone, "lag__c", instance, first.cursor))
+    [again] = observed(tick(alone, "lag__c", first.cursor))
     assert "oldest_hour_not_archived" in again.metadata

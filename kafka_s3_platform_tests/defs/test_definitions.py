@@ -108,7 +108,7 @@ def test_the_whole_graph(folder: Path, snapshot: SnapshotAssertion) -> None:
     assert graph(load(folder)) == snapshot
 
 
-def test_each_asset_of_a_connector_has_its_owners_and_all_that_runs_by_itself_is_described(folder: Path) -> None:
+def test_each_asset_has_its_owners_and_all_that_runs_by_itself_is_described(folder: Path) -> None:
     write(folder, "second.one", "flights", **{"topics.dir": "second", "archive.owners": "team:data, a.b@example.com"})
     definitions = load(folder)
     owners = {str(s.group_name).split("/")[0]: tuple(s.owners) for s in definitions.resolve_all_asset_specs()}
@@ -147,25 +147,6 @@ def test_objects_that_are_not_the_native_envelope_stay_as_they_are(folder: Path)
         "upkeep__sink",
         "verify__sink",
     }
-
-
-@pytest.mark.parametrize(
-    ("layout", "kinds"),
-    [
-        ({}, {"parquet"}),
-        ({"format": "parquet", "codec": "snappy"}, {"parquet"}),
-        ({"format": "avro", "codec": "deflate"}, {"avro"}),
-        ({"format": "envelope.avro", "codec": "zstd"}, {"avro"}),
-        ({"format": "json", "codec": "gzip"}, {"json", "gzip"}),
-        ({"format": "json", "codec": "none"}, {"json"}),
-        ({"format": "bytes", "codec": "zstd"}, {"bytes", "zstd"}),
-        ({"format": "bytes", "codec": "gzip", "key_layout": "block_gzip"}, {"bytes", "gzip"}),
-        ({"format": "my_company.formats.Csv", "codec": "none"}, set()),
-    ],
-)
-def test_an_asset_is_of_the_kind_of_its_format(folder: Path, layout: dict[str, str], kinds: set[str]) -> None:
-    specs = {s.key.to_user_string(): s for s in sink(folder, **layout).resolve_all_asset_specs()}
-    assert specs["sink/hourly/t"].kinds == {"s3", "spark"} | kinds
 
 
 def test_the_config_of_a_run_names_no_program_for_spark(folder: Path) -> None:
@@ -235,9 +216,7 @@ def test_loading_opens_no_connection_imports_no_spark_and_warns_of_nothing(folde
 
 
 @pytest.mark.parametrize("topics", [{}, {"topics": "flights"}, {"topics.regex": "fl.*"}], ids=["all", "named", "regex"])
-def test_a_source_connector_gets_an_asset_to_restore_a_sensor_that_waits_for_a_person_and_nothing_that_archives(
-    folder: Path, topics: dict[str, str]
-) -> None:
+def test_a_source_connector_gets_an_asset_to_restore_and_a_sensor_alone(folder: Path, topics: dict[str, str]) -> None:
     without = graph(load(folder, autostart=True))
     keys = {"connector.class": "io.confluent.connect.s3.source.S3SourceConnector", "s3.bucket.name": "bucket"}
     given = {**keys, **topics, "format.class": "JsonFormat", "value.converter": "JsonConverter"}

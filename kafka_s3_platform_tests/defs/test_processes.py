@@ -1,4 +1,7 @@
-"""Runs whose processes are killed, by really killing them."""
+"""Runs whose processes are killed, by really killing them.
+
+What the `dagster.yaml` of this project says to Dagster.
+"""
 
 import json
 import socket
@@ -20,6 +23,7 @@ from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_l
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.instance.tables import read_alive_until
 from kafka_s3_platform.instance.work import make_request_tags
+from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 from kafka_s3_platform_tests.defs.slow import QUICK, SLOW, slow_job
 
 Status = dg.DagsterRunStatus
@@ -162,3 +166,13 @@ def test_a_tag_that_is_none_of_ours_keeps_no_run_from_being_seen(home: Path, tag
     with dg.DagsterInstance.from_config(str(home)) as instance:
         run = instance.create_run_for_job(slow_job(), run_id=run_id, status=Status.STARTED, tags={PROCESS_TAG: told})
         assert find_unfinished(instance, SLOW) == [run]
+
+
+def test_few_runs_start_at_once_and_a_backfill_takes_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # its paths are relative
+    (tmp_path / "dagster.yaml").write_text((REPOSITORY / "dagster.yaml").read_text())
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+    assert queue is not None
+    assert queue.max_concurrent_runs == 4
+    assert queue.tag_concurrency_limits == [{"key": "dagster/backfill", "limit": 1}]

@@ -1,10 +1,14 @@
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.storage.tags import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -12,7 +16,15 @@ from dagster._core.storage.tags import (
     PARTITION_NAME_TAG,
 )
 
+from kafka_s3_platform.defs.failures import RETRIES_TAG, raise_dagster_failures
+from kafka_s3_platform.defs.resources import SparkResource
 from kafka_s3_platform.defs.runs import REMEMBERED_RUNS, Requests, list_windows
+from kafka_s3_platform.errors import (
+    BrokerUnavailableError,
+    ClockError,
+    MissingTopicError,
+    OpenTransactionError,
+)
 from kafka_s3_platform.instance.windows import Windows
 from kafka_s3_platform.instance.work import (
     FAILED_TAG,
@@ -67,34 +79,30 @@ def find_unfinished(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.D
     return Requests(instance, [key]).list_unfinished(key)
 
 
-def test_a_first_request_does_not_wait(instance: dg.DagsterInstance) -> None:
-    assert find_reason_to_wait(instance, KEY, "same") is None
-
-
-@pytest.mark.parametrize("status", [Status.SUCCESS, Status.CANCELED])
-def test_what_ended_is_not_asked_for_again_with_the_same_inputs(instance: dg.DagsterInstance, status: Status) -> None:
-    add_run(instance, status)
-    assert find_reason_to_wait(instance, KEY, "same") is not None
-    assert find_reason_to_wait(instance, KEY, "other") is None
-
-
-def test_a_permanent_failure_is_asked_for_again_when_its_inputs_change(instance: dg.DagsterInstance) -> None:
-    add_run(instance, Status.FAILURE, failure="permanent")
-    assert find_reason_to_wait(instance, KEY, "same") is not None
-    assert find_reason_to_wait(instance, KEY, "other") is None
-
-
-@pytest.mark.parametrize("failure", ["transient", "clock", None])
-def test_other_failures_are_asked_for_again_after_a_while(instance: dg.DagsterInstance, failure: str | None) -> None:
-    add_run(instance, Status.FAILURE, failure=failure)
-    reason = find_reason_to_wait(instance, KEY, "same")
-    assert reason is not None
-    assert "asked for again at" in reason
-
-
-def test_a_run_of_somebody_else_says_nothing_about_our_requests(instance: dg.DagsterInstance) -> None:
-    add_run(instance, Status.FAILURE, inputs=None, failure="permanent")
-    assert find_reason_to_wait(instance, KEY, "same") is None
+@pytest.mark.parametrize(
+    ("before", "same", "other"),
+    [
+        ([], None, None),
+        ([{"status": Status.SUCCESS}], "", None),
+        ([{"status": Status.CANCELED}], "", None),
+        ([{"status": Status.FAILURE, "failure": "permanent"}], "", None),
+        ([{"status": Status.FAILURE, "failure": "permanent"}, {"status": Status.SUCCESS}], "succeeded", None),
+        ([{"status": Status.FAILURE, "failure": "transient"}], "asked for again at", "asked for again at"),
+        ([{"status": Status.FAILURE, "failure": "clock"}], "asked for again at", "asked for again at"),
+        ([{"status": Status.FAILURE}], "asked for again at", "asked for again at"),
+        ([{"status": Status.FAILURE, "inputs": None, "failure": "permanent"}], None, None),
+    ],
+    ids=["nothing", "done", "cancelled", "failed for good", "re-executed", "transient", "clock", "defect", "another's"],
+)
+def test_a_request_waits_by_the_end_of_earlier_ones_and_their_inputs(
+    instance: dg.DagsterInstance, before: list[dict[str, Any]], same: str | None, other: str | None
+) -> None:
+    for each in before:
+        add_run(instance, **each)
+    for inputs, said in (("same", same), ("other", other)):
+        reason = find_reason_to_wait(instance, KEY, inputs)
+        assert (reason is None) == (said is None)
+        assert (said or "") in str(reason)
 
 
 def test_runs_under_way_are_found_whoever_launched_them(instance: dg.DagsterInstance) -> None:
@@ -113,12 +121,6 @@ def test_what_failed_for_good_long_ago_is_not_asked_for_again(instance: dg.Dagst
     reason = find_reason_to_wait(instance, KEY, "same")
     assert reason is not None
     assert "fix its cause, then re-execute that run" in reason
-
-
-def test_what_was_re_executed_with_success_is_not_a_failure_any_more(instance: dg.DagsterInstance) -> None:
-    add_run(instance, Status.FAILURE, failure="permanent")
-    add_run(instance, Status.SUCCESS)
-    assert "succeeded" in str(find_reason_to_wait(instance, KEY, "same"))
 
 
 @pytest.mark.parametrize(
@@ -270,3 +272,102 @@ def test_a_range_that_ends_in_no_key_ends_no_look_at_the_runs(instance: dg.Dagst
     found = list_windows(instance.get_runs(), windows)
     assert (NOON + HOUR, NOON + 2 * HOUR) in found
     assert len(found) == (2 if end == "" else 1)
+
+
+def run(instance: dg.DagsterInstance, error: BaseException, retries: int = 0) -> dg.ExecuteInProcessResult:
+    @dg.asset
+    def failing(context: dg.AssetExecutionContext) -> None:
+        with raise_dagster_failures(context, "hours 1 and 2 stay"):
+            raise error
+
+    return dg.materialize([failing], instance=instance, tags={RETRIES_TAG: str(retries)}, raise_on_error=False)
+
+
+def tag(found: dg.ExecuteInProcessResult, instance: dg.DagsterInstance) -> str | None:
+    stored = instance.get_run_by_id(found.run_id)
+    assert stored is not None
+    return stored.tags.get(FAILURE_TAG)
+
+
+def test_a_permanent_error_fails_at_once_and_is_in_the_runbook(instance: dg.DagsterInstance) -> None:
+    found = run(instance, MissingTopicError("topic flights does not exist; create it"), retries=3)
+    data = found.get_step_failure_events()[0].step_failure_data
+    assert data.user_failure_data is not None
+    assert data.user_failure_data.description == "[KS-KAFKA-TOPIC] topic flights does not exist; create it"
+    metadata = data.user_failure_data.metadata
+    assert metadata["what_stays"].value == "hours 1 and 2 stay"
+    assert metadata["runbook"].value == "docs/runbook.md#ks-kafka-topic-the-cluster-has-no-such-topic"
+    assert tag(found, instance) == "permanent"
+    assert not [e for e in found.all_events if e.is_step_up_for_retry]
+
+
+@pytest.mark.parametrize("error", [DagsterExecutionInterruptedError(), ValueError("a defect")])
+def test_the_page_of_a_cancelled_run_and_of_one_that_a_defect_ended_says_what_stays(
+    instance: dg.DagsterInstance, error: BaseException
+) -> None:
+    found = run(instance, error)
+    assert not found.success
+    told = [entry.user_message for entry in instance.all_logs(found.run_id)]
+    assert any("hours 1 and 2 stay" in message for message in told)
+
+
+@pytest.mark.parametrize(
+    ("error", "retries", "kind"),
+    [
+        (BrokerUnavailableError("no broker"), 0, "transient"),
+        (OpenTransactionError("open"), 0, "transient"),
+        (ClockError("a day ahead: no input says when it is set"), 3, "clock"),
+        (ZeroDivisionError("a defect"), 3, None),
+    ],
+)
+def test_an_error_that_is_not_retried_is_told_apart(
+    instance: dg.DagsterInstance, error: Exception, retries: int, kind: str | None
+) -> None:
+    found = run(instance, error, retries)
+    assert not found.success
+    assert tag(found, instance) == kind
+    assert not [e for e in found.all_events if e.is_step_up_for_retry]
+
+
+def test_a_transient_error_is_retried(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_s3_platform.defs.failures.RETRY_SECONDS", 0.01)
+    found = run(instance, BrokerUnavailableError("no broker"), retries=2)
+    assert len([e for e in found.all_events if e.is_step_up_for_retry]) == 2
+    assert tag(found, instance) == "transient"
+
+
+def test_a_full_disk_is_an_error_that_may_pass(instance: dg.DagsterInstance) -> None:
+    with pytest.raises(OSError, match="No space left") as full:
+        Path("/dev/full").write_text("more than there is room for")
+    found = run(instance, full.value)
+    assert tag(found, instance) == "transient"
+    data = found.get_step_failure_events()[0].step_failure_data
+    assert str(data.user_failure_data and data.user_failure_data.description).startswith("[KS-DISK] No space left")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"resources": {"spark": {"config": {"spark_config": {"spark.authenticate.secret": "hunter2"}}}}},
+            ["resources.spark.config.spark_config is ignored", "KAFKA_S3_SPARK_CONF"],
+        ),
+        ({"execution": {"config": {"retries": {"enabled": {}}}}}, []),
+        ({"execution": {"config": {"marker_to_close": "hunter2"}}}, ["execution.config.marker_to_close is ignored"]),
+        ({"resources": {}, "execution": {}}, []),
+        ({}, []),
+    ],
+)
+def test_a_run_is_told_what_of_its_config_does_nothing(
+    instance: dg.DagsterInstance, given: Mapping[str, Any], told: list[str]
+) -> None:
+    @dg.asset
+    def settled(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> None:
+        with raise_dagster_failures(context):
+            pass
+
+    found = dg.materialize([settled], instance=instance, resources={"spark": SparkResource()}, run_config=given)
+    warnings = [e.user_message for e in instance.all_logs(found.run_id) if e.level == logging.WARNING]
+    assert len(warnings) == bool(told)
+    assert all(text in warnings[0] for text in told)
+    assert not any("hunter2" in text for text in warnings)

@@ -1,24 +1,40 @@
+"""What the pages show of records that no object holds.
+
+Whoever reaches Dagster's UI can report any event of any asset: nothing that it says stops a sensor or a run.
+"""
+
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_s3_platform.archive.request import ArchiveReport, HourReport
 from kafka_s3_platform.config.keys.values import FORMATS, find_broken_hour
 from kafka_s3_platform.config.settings import (
     ArchiveSettings,
     ConnectorConfig,
+    ErrorSettings,
     KafkaSettings,
     LayoutSettings,
+    RecordSettings,
     StoreSettings,
+    TransformSettings,
 )
+from kafka_s3_platform.defs.archive.checks import RISK_CHECK, read_hours_at_risk
+from kafka_s3_platform.defs.metadata import make_hour_metadata, make_totals_metadata
+from kafka_s3_platform.defs.runs import ShownHours
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.names import make_name, make_op_name
 from kafka_s3_platform.instance.windows import Days, Hours
+from kafka_s3_platform.model.judge import HourVerdict
 from kafka_s3_platform.status.topic import find_newest_closed_hour
+from kafka_s3_platform_tests.support import NOON, connector
 
 HOUR = timedelta(hours=1)
 WEEK = timedelta(days=7)
@@ -58,11 +74,28 @@ def test_a_name_stays_readable_whatever_other_names_there_are(name: str, made: s
     assert make_name(name) == made
 
 
+@pytest.mark.parametrize(
+    ("layout", "kinds"),
+    [
+        ({}, {"parquet"}),
+        ({"format": "parquet", "codec": "snappy"}, {"parquet"}),
+        ({"format": "avro", "codec": "deflate"}, {"avro"}),
+        ({"format": "envelope.avro", "codec": "zstd"}, {"avro"}),
+        ({"format": "json", "codec": "gzip"}, {"json", "gzip"}),
+        ({"format": "json", "codec": "none"}, {"json"}),
+        ({"format": "bytes", "codec": "zstd"}, {"bytes", "zstd"}),
+        ({"format": "bytes", "codec": "gzip", "key_layout": "block_gzip"}, {"bytes", "gzip"}),
+        ({"format": "my_company.formats.Csv", "codec": "none"}, set()),
+    ],
+)
+def test_an_asset_is_of_the_kind_of_its_format(layout: dict[str, Any], kinds: set[str]) -> None:
+    made = config("UTC", NOON).model_copy(update={"layout": LayoutSettings().model_copy(update=layout)})
+    assert TopicAssets(made, "t").kinds == {"s3", "spark"} | kinds
+
+
 @pytest.mark.parametrize("format_name", sorted(set(FORMATS.values())))
 def test_every_format_of_ours_is_a_kind_of_the_asset(format_name: str) -> None:
-    made = config("UTC", datetime(2026, 1, 1, tzinfo=timezone.utc)).model_copy(
-        update={"layout": LayoutSettings(format=format_name)}
-    )
+    made = config("UTC", NOON).model_copy(update={"layout": LayoutSettings(format=format_name)})
     assert format_name.removeprefix("envelope.") in TopicAssets(made, "t").kinds
 
 
@@ -161,3 +194,107 @@ def test_an_hour_is_closed_when_its_allowed_lateness_has_passed(now: str, newest
 
     found = find_newest_closed_hour(at(now), timedelta(minutes=5), first)
     assert found == (at(newest) if newest else None)
+
+
+DROPPED = {"filtered_records", "dead_letters"}
+
+
+def report(**counts: int) -> ArchiveReport:
+    facts: dict[str, Any] = {
+        "hours": (),
+        "record_count": 1,
+        "record_bytes": 1,
+        "object_count": 1,
+        "out_of_range_count": 0,
+        "gaps": (),
+        "waiting": {},
+        "version": 1,
+        "seconds": 1.0,
+        "filtered_count": 0,
+        "dead_letter_count": 0,
+    }
+    return ArchiveReport(**{**facts, **counts})
+
+
+def hour(taken_over_count: int = 0, **counts: int) -> HourReport:
+    verdict = HourVerdict(NOON, frozenset([0]), taken_over_count=taken_over_count)
+    return HourReport(NOON, (), verdict, True, **counts)
+
+
+def test_what_was_left_out_is_counted_on_the_hours_page_and_on_the_runs() -> None:
+    counts = {"filtered_count": 3, "dead_letter_count": 2}
+    for found in (
+        make_hour_metadata(hour(**counts), report(), "b", can_drop=False),
+        make_totals_metadata(report(**counts), can_drop=False),
+    ):
+        assert (found["filtered_records"].value, found["dead_letters"].value) == (3, 2)
+
+
+def test_an_hours_page_begins_with_complete_its_records_and_their_size() -> None:
+    shown = make_hour_metadata(hour(), report(), "b", can_drop=False)
+    assert [*shown][:3] == ["complete", "dagster/partition_row_count", "size"]
+    assert shown["size"].value == "0 B in 0 objects"
+
+
+def test_where_records_can_be_left_out_none_is_told_as_zero_and_else_not_at_all() -> None:
+    assert not DROPPED & make_hour_metadata(hour(), report(), "b", can_drop=False).keys()
+    shown = make_totals_metadata(report(), can_drop=True)
+    assert {shown[name].value for name in DROPPED} == {0}
+
+
+def test_offsets_that_another_sink_archived_are_shown_as_such() -> None:
+    assert make_hour_metadata(hour(taken_over_count=7), report(), "b", can_drop=False)["taken_over_offsets"].value == 7
+    assert "taken_over_offsets" not in make_hour_metadata(hour(), report(), "b", can_drop=False)
+
+
+@pytest.mark.parametrize(
+    ("records", "null_values", "can_drop"),
+    [
+        (RecordSettings(), "write", False),
+        (RecordSettings(), "fail", False),
+        (RecordSettings(), "ignore", True),
+        (RecordSettings(errors=ErrorSettings(tolerance="all")), "write", True),
+        (RecordSettings(transforms=(TransformSettings(alias="f", type="Filter"),)), "write", True),
+    ],
+)
+def test_records_can_be_left_out_by_transforms_tolerance_and_ignored_nulls(
+    records: RecordSettings, null_values: str, can_drop: bool
+) -> None:
+    config = connector(
+        KafkaSettings(bootstrap_servers="b:1"), StoreSettings(bucket="bucket"), "t", layout={"null_values": null_values}
+    )
+    assert TopicAssets(config.model_copy(update={"records": records}), "t").can_drop == can_drop
+
+
+TOPIC = TopicAssets(
+    ConnectorConfig(
+        name="c",
+        topics=("t",),
+        kafka=KafkaSettings(bootstrap_servers="broker:9092"),
+        store=StoreSettings(bucket="bucket"),
+        layout=LayoutSettings(timezone="UTC"),
+        archive=ArchiveSettings(start_hour=datetime(2026, 1, 1, tzinfo=timezone.utc)),
+    ),
+    "t",
+)
+NO_HOURS = ["x", "", "../x", "2026-01-02", "2026-01-02 00:00", "0001-01-01-00:00", "9999-12-31-23:00", "\u0661"]
+
+
+def test_what_was_reported_of_no_hour_hides_no_hour_that_is_shown() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        for key in [*NO_HOURS, "2026-01-02-03:00"]:
+            instance.report_runless_asset_event(dg.AssetMaterialization(TOPIC.key("hourly"), partition=key))
+        shown = ShownHours(instance).of(TOPIC)
+        assert datetime(2026, 1, 2, 3, tzinfo=timezone.utc) in shown
+        assert datetime(2026, 1, 2, tzinfo=timezone.utc) not in shown
+
+
+@pytest.mark.parametrize("time", [dg.MetadataValue.text("x"), *map(dg.MetadataValue.float, (1e308, float("nan")))])
+def test_a_reported_risk_without_times_is_none(time: dg.MetadataValue[Any]) -> None:
+    metadata = {"hours_at_risk_from": time, "hours_at_risk_to": time}
+    evaluation = dg.AssetCheckEvaluation(
+        asset_key=TOPIC.key("kafka"), check_name=RISK_CHECK, passed=False, metadata=metadata
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.report_runless_asset_event(evaluation)
+        assert read_hours_at_risk(instance, [TOPIC]) == {}

@@ -71,7 +71,7 @@ def test_what_development_and_servers_have_in_common_is_the_same() -> None:
     }
 
 
-def test_the_workspace_is_the_one_code_location_under_the_name_that_development_gives_it() -> None:
+def test_the_workspace_is_one_code_location_named_as_in_development() -> None:
     [origin] = location_origins_from_yaml_paths([str(DEPLOY / "workspace.yaml")])
     assert isinstance(origin, GrpcServerCodeLocationOrigin)
     assert (origin.socket, origin.port) == ("/run/kafka-s3/code-location.sock", None)

@@ -14,7 +14,7 @@ from dagster_graphql.schema import create_schema
 
 from kafka_s3_platform_tests.conftest import REPOSITORY
 from kafka_s3_platform_tests.dagster_ui import DagsterUI
-from kafka_s3_platform_tests.deploy.test_servers import Servers, start_code_location, wait_for
+from kafka_s3_platform_tests.deploy.servers import Servers, start_code_location, wait_for
 
 PLACE = {"repositoryName": "__repository__", "repositoryLocationName": "kafka_s3_platform"}
 ERROR = "... on PythonError { message }"

@@ -5,77 +5,30 @@ A topic is archived by the sensors and by a backfill over which the daemon is ki
 
 import json
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from kafka_s3_platform.config.settings import KafkaSettings, StoreSettings
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, free_ports, fresh_bucket
+from kafka_s3_platform_tests.conftest import REPOSITORY, Lab, fresh_bucket
 from kafka_s3_platform_tests.dagster_ui import DONE, ENDED, LAUNCH, LAUNCH_RUN, STATUS, TERMINATE, DagsterUI
+from kafka_s3_platform_tests.deploy.servers import Servers, start_code_location, wait_for
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import HOUR, Sent, produce
 
 # Five runs with a JVM each: minutes on a small machine.
-pytestmark = [pytest.mark.integration, pytest.mark.long]
-
-SECONDS = 420
+pytestmark = pytest.mark.long
 
 RUNS = """
 { runsOrError {
     ... on Runs { results { runId status jobName startTime endTime assetSelection { path } tags { key value } } }
 } }"""
-
-
-@dataclass
-class Servers:
-    """Processes of one home. Each ends with the test, also if pytest is killed."""
-
-    home: Path
-    env: Mapping[str, str]
-    opened: ExitStack
-
-    def start(self, name: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        with (self.home / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", *arguments],
-                cwd=self.home,
-                env=self.env,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self.opened.callback(end, process)
-        return process
-
-    def start_daemon(self) -> "subprocess.Popen[bytes]":
-        return self.start("daemon", "dagster._daemon", "run")
-
-    def start_webserver(self) -> DagsterUI:
-        [port] = free_ports(1)
-        options = ("--host", "127.0.0.1", "--port", str(port))
-        self.start(f"webserver-{port}", "kafka_s3_platform.instance.webserver", *options)
-        return DagsterUI(f"http://127.0.0.1:{port}")
-
-
-def end(process: "subprocess.Popen[bytes]") -> None:
-    """End the process and all that it started. Nobody asks for the work of a test to be finished."""
-    if process.poll() is None:
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-        for child in children:
-            child.kill()
-        psutil.wait_procs(children, 30)
-    process.wait(30)
 
 
 @pytest.fixture
@@ -110,11 +63,6 @@ def servers(tmp_path: Path, database: str, lab: Lab, logs_bucket: str) -> Iterat
         yield Servers(tmp_path, env, opened)
 
 
-def start_code_location(servers: Servers) -> None:
-    options = ("--socket", str(servers.home / "code-location.sock"), "--module-name", "kafka_s3_platform.definitions")
-    servers.start("code-location", "dagster", "code-server", "start", *options)
-
-
 def write_connector(servers: Servers, kafka: KafkaSettings, store: StoreSettings, topic: str, first: datetime) -> None:
     folder = servers.home / "connectors"
     (folder / "worker.properties").write_text(f"bootstrap.servers={kafka.bootstrap_servers}\n")
@@ -129,18 +77,6 @@ def write_connector(servers: Servers, kafka: KafkaSettings, store: StoreSettings
         "archive.allowed.lateness.ms": "60000",
     }
     (folder / "c.json").write_text(json.dumps(keys))
-
-
-def wait_for(look: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        try:
-            if found := look():
-                return found
-        except OSError:
-            pass  # the webserver has not started yet
-        time.sleep(0.5)
-    pytest.fail(f"{what}: not within {SECONDS} s")
 
 
 def list_runs(ui: DagsterUI, group: str) -> Sequence[Mapping[str, Any]]:
@@ -171,7 +107,7 @@ def restore(ui: DagsterUI, topic: str, hours: Sequence[str], to_topic: str, **ho
     assert answer["__typename"] == "LaunchRunSuccess", answer
 
 
-def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed_and_two_webservers_look(
+def test_an_hour_is_archived_and_restored_while_a_daemon_is_killed(
     servers: Servers, lab: Lab, logs_bucket: str
 ) -> None:
     first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 3 * HOUR

@@ -3,7 +3,11 @@
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import psutil
 
 from kafka_s3_platform_tests.forked import FORKED
 from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.support import is_spark_worker
 
 
 class Child:
@@ -65,3 +70,40 @@ def _call(
     os.environ.update(environment)
     tempfile.tempdir = None
     function(*arguments)
+
+
+def signal_on_call(owner: type, method: str, nth: int, sent: signal.Signals, after: bool = False) -> None:
+    """Have this process send itself a signal when `method` is called for the nth time, before or after its work."""
+    calls, original = count(1), getattr(owner, method)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call = next(calls)  # threads call it at once
+        if call == nth and not after:
+            os.kill(os.getpid(), sent)
+        result = original(*args, **kwargs)
+        if call == nth and after:
+            os.kill(os.getpid(), sent)
+        return result
+
+    setattr(owner, method, wrapped)
+
+
+@contextmanager
+def spark_worker_killed(begun: Callable[[], bool]) -> Iterator[None]:
+    """Have a Python worker of this process's Spark be killed, once something has begun."""
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        for _ in range(600):
+            workers = [p for p in psutil.Process().children(recursive=True) if is_spark_worker(p)]
+            if workers and begun():
+                killed.append(workers[0].pid)
+                workers[0].kill()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill_one)
+    thread.start()
+    yield
+    thread.join(60)
+    assert killed

@@ -1,6 +1,5 @@
 """What tests of faults share."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,20 @@ import pytest
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform_tests.archive.conftest import _led_at_epoch_nine
 from kafka_s3_platform_tests.cli.conftest import kafka_s3_without_spark
-from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
-from kafka_s3_platform_tests.defs.conftest import instance
+from kafka_s3_platform_tests.conftest import own_stack
+from kafka_s3_platform_tests.defs.conftest import _instance_on_demand, instance
 from kafka_s3_platform_tests.faults.broker import start_broker
 from kafka_s3_platform_tests.faults.children import Child
 
-__all__ = ["_led_at_epoch_nine", "instance", "kafka_s3_without_spark"]
+__all__ = ["_instance_on_demand", "_led_at_epoch_nine", "instance", "kafka_s3_without_spark"]
 
 SOON_MISSED = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "200"}
 """A broker that was killed may come back when its controller has missed it, by default after 9 seconds."""
 
 
 @pytest.fixture(scope="package")
-def mortal_settings(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
-    data = tmp_path_factory.mktemp("mortal")
-    properties = {**stack_settings.kafka_properties, **SOON_MISSED}
-    settings = dataclasses.replace(stack_settings, data_dir=data, kafka_properties=properties, **free_port_settings())
-    with stopped_at_exit(settings):
+def mortal_settings(stack_settings: StackSettings) -> Iterator[StackSettings]:
+    with own_stack(stack_settings, kafka_properties={**stack_settings.kafka_properties, **SOON_MISSED}) as settings:
         yield settings
 
 

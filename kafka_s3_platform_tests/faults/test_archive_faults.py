@@ -48,8 +48,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 DAY = timedelta(days=1)
 RECORDS = 120
 EVERY_OFFSET = {0: list(range(RECORDS)), 1: list(range(RECORDS))}

@@ -1,36 +1,34 @@
 """SIGKILL at every stage of an archive run; run again: nothing lost, nothing twice, nothing left after the vacuum."""
 
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from kafka_s3_platform.archive.request import ArchiveRequest
 from kafka_s3_platform.archive.run import archive_topic
 from kafka_s3_platform.archive.task import FailedScan
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.errors import ForeignObjectError, PlatformError, SupersededError
+from kafka_s3_platform.errors import ForeignObjectError, SupersededError
 from kafka_s3_platform.spark.runner import Attempt, SparkRunner
 from kafka_s3_platform.store.index import ConnectorSnapshot
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import SegmentUpload
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.faults.children import Child
+from kafka_s3_platform_tests.faults.children import Child, signal_on_call, spark_worker_killed
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
     InProcessRunner,
+    InterleavedRunner,
     R,
     Sent,
     T,
     archived,
-    is_spark_worker,
     offsets_by_kafka_partition,
     scanned,
     snapshot,
@@ -40,8 +38,6 @@ from kafka_s3_platform_tests.support import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.integration
-
 RECORDS = 400
 
 
@@ -50,22 +46,6 @@ def config(lab: Lab) -> ConnectorConfig:
     """A connector whose topic holds 400 records in each of 2 kafka partitions, over 4 hours, in objects of 50."""
     records = [Sent(b"%d" % n, None, NOON + n * 4 * HOUR / RECORDS, (), p) for n in range(RECORDS) for p in range(2)]
     return lab.fill(records, kafka_partitions=2, layout={"flush_size": 50})
-
-
-def killed_on_call(owner: type, method: str, nth: int, after: bool) -> None:
-    """Let this process die when `method` is called for the nth time, before or after it did its work."""
-    calls, original = count(1), getattr(owner, method)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call = next(calls)  # threads call it at once
-        if call == nth and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        result = original(*args, **kwargs)
-        if call == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    setattr(owner, method, wrapped)
 
 
 STAGES: dict[str, tuple[type, str, int, bool]] = {
@@ -78,7 +58,8 @@ STAGES: dict[str, tuple[type, str, int, bool]] = {
 
 
 def archive_until_killed(config: ConnectorConfig, stage: str) -> None:
-    killed_on_call(*STAGES[stage])
+    owner, method, nth, after = STAGES[stage]
+    signal_on_call(owner, method, nth, signal.SIGKILL, after)
     archived(config)
 
 
@@ -96,67 +77,32 @@ def test_a_run_killed_at_any_stage_is_made_good_by_the_next(
     assert live == {o.key for o in ObjectStore(config.store).list("topics/") if o.key.endswith(".parquet")}
 
 
-class StallingRunner(InProcessRunner):
-    """Stops before its first task until told to go on."""
+class OvertakenRunner(InProcessRunner):
+    """Stands still before its first task, and another run archives everything meanwhile."""
 
-    def __init__(self) -> None:
-        self.reserved, self.go_on = threading.Event(), threading.Event()
-
-    def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
-        self.reserved.set()
-        assert self.go_on.wait(60)
-        yield from super().run(function, tasks, max_concurrent)
-
-
-class LateCommitRunner(InProcessRunner):
-    """Stops after its last task until told to go on."""
-
-    def __init__(self) -> None:
-        self.scanned, self.go_on = threading.Event(), threading.Event()
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._config, self.before = config, dict[str, str]()
 
     def run(self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int) -> Iterator[R]:
+        archived(self._config)
+        self.before = {s.key: s.etag for s in snapshot(self._config).segments}
         yield from super().run(function, tasks, max_concurrent)
-        self.scanned.set()
-        assert self.go_on.wait(60)
-
-
-def in_background(config: ConnectorConfig, runner: InProcessRunner) -> tuple[threading.Thread, list[Exception]]:
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            archive_topic(ArchiveRequest(config, config.topics[0], "stalled", None), runner)
-        except PlatformError as err:
-            errors.append(err)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, errors
 
 
 def test_a_stalled_run_that_wakes_after_another_took_its_ranges_touches_nothing(config: ConnectorConfig) -> None:
-    runner = StallingRunner()
-    thread, errors = in_background(config, runner)
-    assert runner.reserved.wait(60)
-    archived(config)
-    before = {s.key: s.etag for s in snapshot(config).segments}
-    runner.go_on.set()
-    thread.join(60)
-    assert [type(e) for e in errors] == [SupersededError]
+    runner = OvertakenRunner(config)
+    with pytest.raises(SupersededError):
+        archive_topic(ArchiveRequest(config, config.topics[0], "stalled", None), runner)
     store = ObjectStore(config.store)
-    assert {k: info.etag for k in before if (info := store.head(k))} == before
+    assert {k: info.etag for k in runner.before if (info := store.head(k))} == runner.before != {}
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
 
 
 def test_a_run_superseded_between_its_uploads_and_its_commit_commits_nothing(config: ConnectorConfig) -> None:
     """Its objects are replaced by the run that superseded it."""
-    runner = LateCommitRunner()
-    thread, errors = in_background(config, runner)
-    assert runner.scanned.wait(60)
-    archived(config)
-    runner.go_on.set()
-    thread.join(60)
-    assert [type(e) for e in errors] == [SupersededError]
+    runner = InterleavedRunner(lambda: archived(config))
+    with pytest.raises(SupersededError):
+        archive_topic(ArchiveRequest(config, config.topics[0], "late", None), runner)
     store = ObjectStore(config.store)
     for segment in snapshot(config).segments:
         info = store.head(segment.key)
@@ -166,10 +112,10 @@ def test_a_run_superseded_between_its_uploads_and_its_commit_commits_nothing(con
 
 
 def test_many_runs_racing_on_one_topic_archive_each_offset_once(config: ConnectorConfig) -> None:
-    runs = [in_background(config, InProcessRunner()) for _ in range(4)]
-    for thread, _ in runs:
-        thread.join(120)
-    assert all(isinstance(e, SupersededError) for _, errors in runs for e in errors)
+    request = ArchiveRequest(config, config.topics[0], "racing", None)
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(archive_topic, request, InProcessRunner()) for _ in range(4)]
+    assert {type(run.exception(120)) for run in runs} <= {NoneType, SupersededError}
     archived(config)
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
 
@@ -191,7 +137,7 @@ class TwiceRunner(InProcessRunner):
             self.late.append(function(task, Attempt(n, 0)))
 
 
-def test_a_first_attempt_that_finishes_late_does_not_touch_the_objects_of_the_second(config: ConnectorConfig) -> None:
+def test_a_first_attempt_that_ends_late_leaves_the_seconds_objects_alone(config: ConnectorConfig) -> None:
     runner = TwiceRunner()
     archive_topic(ArchiveRequest(config, config.topics[0], "run", None), runner)
     failed = [found for _, results in runner.late for found in results]
@@ -217,20 +163,7 @@ def test_an_executor_process_killed_in_the_middle_of_a_scan_is_retried_by_spark(
     config: ConnectorConfig, spark: "SparkSession"
 ) -> None:
     slow = config.model_copy(update={"archive": config.archive.model_copy(update={"records_per_second": 400.0})})
-    killed: list[int] = []
-
-    def kill_one_worker() -> None:
-        for _ in range(600):
-            workers = [p for p in psutil.Process().children(recursive=True) if is_spark_worker(p)]
-            if workers and any(o.key.endswith(".parquet") for o in ObjectStore(config.store).list("topics/")):
-                killed.append(workers[0].pid)
-                workers[0].kill()
-                return
-            threading.Event().wait(0.05)
-
-    thread = threading.Thread(target=kill_one_worker)
-    thread.start()
-    archive_topic(ArchiveRequest(slow, slow.topics[0], "run", None), SparkRunner(lambda: spark))
-    thread.join(60)
-    assert killed
+    has_begun = lambda: any(o.key.endswith(".parquet") for o in ObjectStore(config.store).list("topics/"))  # noqa: E731
+    with spark_worker_killed(has_begun):
+        archive_topic(ArchiveRequest(slow, slow.topics[0], "run", None), SparkRunner(lambda: spark))
     assert offsets_by_kafka_partition(stored(config)) == {0: list(range(RECORDS)), 1: list(range(RECORDS))}

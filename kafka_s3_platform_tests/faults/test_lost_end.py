@@ -27,13 +27,17 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.faults.broker import cut_log, kill_broker, lose_end, start_broker
-from kafka_s3_platform_tests.faults.hanging import end_as_the_error_says, kafka_jvm
+from kafka_s3_platform_tests.faults.broker import (
+    cut_log,
+    end_as_the_error_says,
+    kafka_jvm,
+    kill_broker,
+    lose_end,
+    start_broker,
+)
 from kafka_s3_platform_tests.kafka.topics import open_transaction, records_of, until, wait_until_stable
-from kafka_s3_platform_tests.restore.runners import InterruptedRunner, StoppingRunner
+from kafka_s3_platform_tests.restore.own import InterruptedRunner, StoppingRunner, check_restored_once
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
-
-pytestmark = pytest.mark.integration
 
 RECORDS = 2_500
 BATCH = 1_000
@@ -60,11 +64,6 @@ def request(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReques
 
 def restored(config: ConnectorConfig, case: str, **changes: Any) -> RestoreReport:
     return restore(ArchiveSource(request(config, case, **changes)), InProcessRunner())
-
-
-def check_restored_once(config: ConnectorConfig, to_topic: str) -> None:
-    was, now = (records_of(config.kafka, t)["value"].to_pylist() for t in (config.topics[0], to_topic))
-    assert now == was
 
 
 def sent_in_part(config: ConnectorConfig, case: str, s3_client: Any) -> None:
@@ -110,9 +109,7 @@ WITHOUT_A_MARKER = ("without-a-marker", "hidden-without-a-marker")
 """The end is missing where the marker is kept too, or there alone."""
 
 
-def test_a_restore_goes_on_from_what_the_target_holds_where_the_end_of_a_transaction_was_lost(
-    mortal: StackSettings, lab: Lab, jvm: Any
-) -> None:
+def test_a_restore_goes_on_where_a_transactions_end_was_lost(mortal: StackSettings, lab: Lab, jvm: Any) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     config = filled(kafka, lab.store, lab.topic)
     ends = send_and_lose(mortal, config, lab.s3)

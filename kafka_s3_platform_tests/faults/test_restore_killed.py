@@ -24,14 +24,15 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.replay import transactions as marker
-from kafka_s3_platform.restore.request import Delivery, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import Delivery, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.broker import kill_broker, start_broker
-from kafka_s3_platform_tests.faults.children import Child
+from kafka_s3_platform_tests.faults.children import Child, spark_worker_killed
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.kafka.topics import records_of, until
+from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.restore.own import check_restored_once, request, restored
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -39,14 +40,11 @@ from kafka_s3_platform_tests.support import (
     Sent,
     archived,
     connector,
-    is_spark_worker,
     produce,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.integration
 
 RECORDS = 3_000
 TRANSACTION_RECORDS = 175
@@ -72,12 +70,6 @@ def filled(config: ConnectorConfig) -> ConnectorConfig:
     return config
 
 
-def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": topic, "run_id": "x"}
-    return RestoreRequest(config, topic, **given | changes)
-
-
 def slowly(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
     """250 records a second, 125 a stream."""
     return request(config, records_per_second=250.0, **changes)
@@ -87,17 +79,6 @@ def replay_slowly(config: ConnectorConfig, run_id: str = "x", delivery: Delivery
     marker.TRANSACTION_RECORDS = TRANSACTION_RECORDS
     vars(transactional_producer)["SETTLE_SECONDS"] = 1.0
     restore(ArchiveSource(slowly(config, run_id=run_id, delivery=delivery)), InProcessRunner())
-
-
-def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
-    return restore(ArchiveSource(request(config, **changes)), InProcessRunner())
-
-
-def check_restored_once(config: ConnectorConfig, kafka: KafkaSettings | None = None) -> None:
-    topic, where = config.topics[0], kafka or config.kafka
-    for kafka_partition in range(2):
-        was, now = (records_of(where, t, kafka_partition)["value"].to_pylist() for t in (topic, f"{topic}-restored"))
-        assert now == was
 
 
 def uncommitted_count(kafka: KafkaSettings, topic: str) -> int:
@@ -179,7 +160,7 @@ def test_a_restore_killed_again_and_again_at_random_moments_sends_every_record_o
 
     report = restored(config)
 
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)
     assert report.record_count == 2 * RECORDS, f"seed {seed}"
     assert 0 < report.sent_count < 2 * RECORDS, f"seed {seed}"
     assert uncommitted_count(config.kafka, target.topic) > 2 * RECORDS, f"seed {seed}: no kill met an open transaction"
@@ -187,7 +168,7 @@ def test_a_restore_killed_again_and_again_at_random_moments_sends_every_record_o
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_an_older_run_that_is_resumed_after_a_newer_one_took_over_sends_nothing_more(
+def test_an_older_run_that_resumes_after_a_newer_one_sends_nothing_more(
     config: ConnectorConfig, target: Target, start: Start, delivery: Delivery
 ) -> None:
     """By transactions it is fenced. Without them, it asks the bucket after it stood still, before it sends more."""
@@ -202,7 +183,7 @@ def test_an_older_run_that_is_resumed_after_a_newer_one_took_over_sends_nothing_
     assert "SupersededError" in older.said, older.said
     assert re.search(r"another run of this restore id (has taken over|is at work)", older.said), older.said
     assert report.verified
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)
 
 
 def test_a_run_that_stood_still_beyond_its_transaction_says_so_and_is_made_good(
@@ -217,7 +198,7 @@ def test_a_run_that_stood_still_beyond_its_transaction_says_so_and_is_made_good(
     assert "TransientError" in child.said, child.said
     assert "open for longer than its timeout of 10 s" in child.said
     restored(config)
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)
 
 
 def stop_in_transaction(target: Target, child: Child) -> None:
@@ -257,45 +238,26 @@ def test_a_store_that_is_slower_than_a_transaction_lasts_is_waited_for(config: C
 
         thread = threading.Thread(target=release)
         thread.start()
-        report = restore(ArchiveSource(request(slow)), InProcessRunner())
+        report = restored(slow)
         thread.join()
     assert held.hit.is_set()
     assert report.sent_count == 2 * RECORDS
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)
 
 
 def test_an_executor_process_killed_in_the_middle_is_retried_by_spark(
     config: ConnectorConfig, target: Target, spark: "SparkSession"
 ) -> None:
-    killed: list[int] = []
-
-    def kill_one_worker() -> None:
-        for _ in range(600):
-            workers = [p for p in psutil.Process().children(recursive=True) if is_spark_worker(p)]
-            if workers and target.end > 100:
-                killed.append(workers[0].pid)
-                workers[0].kill()
-                return
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=kill_one_worker)
-    thread.start()
-    report = restore(ArchiveSource(request(config, records_per_second=2000.0)), SparkRunner(lambda: spark))
-    thread.join(60)
-
-    assert killed
+    with spark_worker_killed(lambda: target.end > 100):
+        report = restored(config, SparkRunner(lambda: spark), records_per_second=2000.0)
     assert report.record_count == 2 * RECORDS
-    check_restored_once(config)
-
-
-def replay_on_spark(config: ConnectorConfig) -> None:
-    restore(ArchiveSource(slowly(config)), SparkRunner(start_session))
+    check_restored_once(config, kafka_partitions=2)
 
 
 def test_a_killed_java_process_ends_a_run_for_now_and_the_next_one_goes_on(
     config: ConnectorConfig, target: Target, start: Start
 ) -> None:
-    child = start(replay_on_spark, config)
+    child = start(restore, ArchiveSource(slowly(config)), SparkRunner(start_session))
     target.wait_for(100, child)
     [java] = [process for process in psutil.Process(child.pid).children() if process.name() == "java"]
     java.kill()
@@ -303,7 +265,7 @@ def test_a_killed_java_process_ends_a_run_for_now_and_the_next_one_goes_on(
     assert child.wait() != 0
     assert "SparkUnavailableError: [KS-SPARK]" in child.said, child.said
     assert restored(config).verified
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)
 
 
 def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
@@ -320,7 +282,7 @@ def test_a_broker_killed_under_a_restore_loses_nothing_and_doubles_nothing(
     assert not thread.is_alive()
     assert [e for e in errors if not isinstance(e, TransientError)] == []
     restored(config)
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)
 
 
 def own_topics(mortal: StackSettings, store: StoreSettings, topic: str) -> tuple[ConnectorConfig, Target]:
@@ -338,7 +300,7 @@ def in_background(config: ConnectorConfig, tries: int = 1) -> tuple[threading.Th
     def run() -> None:
         for _ in range(tries):
             try:
-                restore(ArchiveSource(request(config, records_per_second=1000.0)), InProcessRunner())
+                restored(config, records_per_second=1000.0)
                 return
             except PlatformError as err:
                 errors.append(err)
@@ -377,4 +339,4 @@ def test_a_client_that_is_stuck_in_its_commit_is_left_and_fenced(
     assert [type(e) for e in errors] == [BrokerUnavailableError]
     assert "the client does not come back from committing" in str(errors[0])
     restored(config)
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=2)

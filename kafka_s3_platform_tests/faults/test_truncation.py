@@ -32,8 +32,6 @@ from kafka_s3_platform_tests.support import (
     stored,
 )
 
-pytestmark = pytest.mark.integration
-
 Fill = Callable[[KafkaSettings, str], None]
 Hours = tuple[datetime, ...] | None
 
@@ -86,9 +84,7 @@ def reading_with(reader: str) -> Iterator[None]:
         yield
 
 
-def test_a_log_that_was_cut_below_the_archive_and_grew_to_its_end_or_past_it_is_found_out(
-    mortal: StackSettings, lab: Lab
-) -> None:
+def test_a_log_that_was_cut_and_grew_to_its_end_or_past_it_is_found_out(mortal: StackSettings, lab: Lab) -> None:
     """Of one that ends where the archive does nothing is left to read, so that no scan finds out.
 
     Each reader has an archive of its own: a broker that is started anew costs more than all else.

@@ -23,8 +23,6 @@ from kafka_s3_platform_tests.faults.test_truncation import KEPT, fill, plain, re
 from kafka_s3_platform_tests.kafka.topics import until
 from kafka_s3_platform_tests.support import Sent, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 ARCHIVED = 10
 FATES = {"short": 3, "grown-to-its-end": 5, "grown-past-it": 30, "recreated-short": 6, "recreated-past-it": 30}
 """What became of the log, and how many records came then. The archive reaches offset 10; a log that is cut keeps 5."""
@@ -81,10 +79,7 @@ def look(kafka_s3: KafkaS3, status: int) -> dict[str, dict[str, Any]]:
 
 
 def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
-    config: ConnectorConfig,
-    kafka_s3_without_spark: KafkaS3,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    config: ConnectorConfig, kafka_s3_without_spark: KafkaS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = look(kafka_s3_without_spark, 1)
     kept = told.pop(KEPT_LOG)
@@ -104,7 +99,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
 
     # The look of `health` asked the logs in this process. Until their leaders change, no tick asks them again.
     monkeypatch.setattr(observation, "new_reader", refuse)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     monkeypatch.undo()
     checks = {fate_of(check.asset_key.path[2]): check for check in evaluated(first)}
     assert {fate: check.passed for fate, check in checks.items()} == dict.fromkeys(FATES, False) | {KEPT_LOG: True}
@@ -137,9 +132,7 @@ def test_lag_risk_and_health_are_red_at_once_and_well_again_after_the_decision(
     assert {fate for fate, topic in decided.items() if topic["at_risk"] == "no"} == {*unarchived, KEPT_LOG}
 
 
-def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_archived(
-    mortal: StackSettings, lab: Lab, instance: dg.DagsterInstance
-) -> None:
+def test_one_that_was_truncated_is_red_while_the_others_are_archived(mortal: StackSettings, lab: Lab) -> None:
     kafka = KafkaSettings(bootstrap_servers=mortal.bootstrap_servers)
     with ClusterAdmin(kafka) as admin:
         admin.create_topic(lab.topic, 2)
@@ -150,7 +143,7 @@ def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_arch
     cut_log(mortal, lab.topic, KEPT)
     start_broker(mortal)
     produce(kafka, lab.topic, [Sent(timestamp=ago(config, 2), kafka_partition=1)] * 4)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     [check] = evaluated(first)
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert f"{lab.topic}-0: the archive reaches offset 10, the log is readable up to 5" in str(check.description)
@@ -159,7 +152,7 @@ def test_one_kafka_partition_that_was_truncated_is_red_while_the_others_are_arch
     with pytest.raises(LogTruncatedError):
         reports(config)
     assert snapshot(config).state.coverage(1) == make_span(0, 4)
-    later = tick(config, "lag__c", instance, first.cursor)
+    later = tick(config, "lag__c", first.cursor)
     assert all(not each.passed for each in evaluated(later))
     assert topic_of(config).topic == lab.topic
 

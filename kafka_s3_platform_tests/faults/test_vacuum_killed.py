@@ -1,6 +1,5 @@
 """Vacuums that are suspended, killed, doubled or slow, by real signals: nothing live goes, and nobody has to wait."""
 
-import os
 import signal
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,7 +16,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.faults.children import Child
+from kafka_s3_platform_tests.faults.children import Child, signal_on_call
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -31,8 +30,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-
-pytestmark = pytest.mark.integration
 
 RECORDS = 12
 ALL = {0: list(range(RECORDS + 1))}
@@ -64,22 +61,9 @@ def vacuumed(config: ConnectorConfig) -> VacuumReport:
     return vacuum_topic(config, config.topics[0], "vacuum", NOW, dry_run=False)
 
 
-def vacuum_with_signal(
-    config: ConnectorConfig, owner: type, method: str, nth: int, sent: int, after: bool = False
-) -> None:
-    """A vacuum that is sent a signal before, or after, the nth call of `method`."""
-    calls, original = [0], getattr(owner, method)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == nth and not after:
-            os.kill(os.getpid(), sent)
-        result = original(*args, **kwargs)
-        if calls[0] == nth and after:
-            os.kill(os.getpid(), sent)
-        return result
-
-    setattr(owner, method, wrapped)
+def vacuum_with_signal(config: ConnectorConfig, *of_call: Any) -> None:
+    """A vacuum that is sent a signal on a call, as `signal_on_call` is told."""
+    signal_on_call(*of_call)
     vacuumed(config)
 
 
@@ -91,9 +75,7 @@ def check(config: ConnectorConfig) -> None:
 
 
 @pytest.mark.parametrize("nth", [1, 6])
-def test_a_vacuum_suspended_before_a_delete_deletes_nothing_that_became_live_meanwhile(
-    config: ConnectorConfig, start: Start, nth: int
-) -> None:
+def test_a_suspended_vacuum_deletes_nothing_that_became_live(config: ConnectorConfig, start: Start, nth: int) -> None:
     child = start(vacuum_with_signal, config, ObjectStore, "delete", nth, signal.SIGSTOP)
     child.wait_until_stopped()
     archived(config)

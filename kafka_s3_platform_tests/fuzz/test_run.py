@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from kafka_s3_platform_tests.fuzz.run import CORPUS, corpus, mutated, outcome
-from kafka_s3_platform_tests.fuzz.seeds import seeds
+from kafka_s3_platform_tests.fuzz.run import CORPUS, corpus, mutated, outcome, seeds
 from kafka_s3_platform_tests.hostile.readers import READERS
 
 

@@ -1,5 +1,5 @@
-"""A fixture that attacks on restores share with the tests of restores."""
+"""The lab of attacks on restores is that of restores."""
 
-from kafka_s3_platform_tests.restore.conftest import load
+from kafka_s3_platform_tests.restore.conftest import lab
 
-__all__ = ["load"]
+__all__ = ["lab"]

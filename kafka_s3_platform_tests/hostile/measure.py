@@ -4,6 +4,7 @@ import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform_tests.forked import call_apart
@@ -29,9 +30,14 @@ class Measured:
     megabytes: float
 
 
-def measured(format_name: str, path: Path) -> Measured:
+def measured(format_name: str, content: bytes | Path) -> Measured:
     """Reads it there. Raises AssertionError where the process ends in another way than by the one error."""
-    return call_apart(_measure, format_name, path)
+    if isinstance(content, Path):
+        return call_apart(_measure, format_name, content)
+    with NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return call_apart(_measure, format_name, Path(file.name))
 
 
 def _measure(format_name: str, path: Path) -> Measured:

@@ -12,12 +12,9 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
 from kafka_s3_platform.model.offsets import OffsetRange, RangeSet
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.hostile.archiving import archived_apart
-from kafka_s3_platform_tests.hostile.containers import long
+from kafka_s3_platform_tests.hostile.containers import archived_apart, long
 from kafka_s3_platform_tests.kafka.wire import GZIP, LZ4, NO_PRODUCER, ZSTD, WireRecord, framed, produce_batch
 from kafka_s3_platform_tests.support import NOON, Sent, connector, produce, snapshot, stored, tried
-
-pytestmark = pytest.mark.integration
 
 MEGABYTE, MEGABYTES = 2**20, 300
 AT = round(NOON.timestamp() * 1000)

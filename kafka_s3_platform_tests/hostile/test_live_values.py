@@ -10,12 +10,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.hostile.archiving import archived_apart
-from kafka_s3_platform_tests.hostile.containers import long
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.hostile.containers import archived_apart, long
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import Sent, connector, produce
-
-pytestmark = pytest.mark.integration
 
 MEGABYTES, SECONDS = 300, 60
 MILLION = 1_000_000
@@ -221,6 +218,6 @@ def test_hostile_values_are_dead_letters_and_the_others_are_archived(
     ]
     found = archived_apart(configs)
     assert (found.records, found.dead_letters, found.failure) == (len(bad) + 1, len(bad), "")
-    assert records_of(lab.kafka, dead).column("value").to_pylist() == bad
+    assert values(lab.kafka, dead) == bad
     assert found.megabytes < MEGABYTES, found
     assert found.seconds < SECONDS, found

@@ -22,10 +22,8 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, produce, snapshot
-
-pytestmark = pytest.mark.integration
 
 COUNT = 20
 
@@ -96,7 +94,7 @@ def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
 
 def sent(config: ConnectorConfig, topic: str = "") -> dict[int, list[bytes]]:
     target = topic or f"{config.topics[0]}-restored"
-    return {p: records_of(config.kafka, target, p).column("value").to_pylist() for p in (0, 1)}
+    return {p: values(config.kafka, target, p) for p in (0, 1)}
 
 
 CASES = [
@@ -109,9 +107,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("config", "lie"), CASES, indirect=["config"])
-def test_such_an_object_is_refused_by_name_or_left_out_whole_and_named_by_a_deep_verify(
-    config: ConnectorConfig, lie: Lie
-) -> None:
+def test_such_an_object_is_refused_or_left_out_and_a_deep_verify_names_it(config: ConnectorConfig, lie: Lie) -> None:
     """A window is read without the digest over all records."""
     row = told(config, lie)
     # of other offsets, records of a window that ends earlier are all where they are due

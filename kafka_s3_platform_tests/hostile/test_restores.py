@@ -25,25 +25,22 @@ from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
-from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.foreign import (
     BLOCK_GZIP,
     DEVIANT_CLASS,
     JSON,
     LINES,
     SOURCE_CLASS,
-    Load,
+    SourceLab,
     asked,
     restored,
-    values,
 )
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.integration
 
 CONFLUENT = "io.confluent.connect.s3.format"
 BYTES = "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter\n"
@@ -192,12 +189,10 @@ def good_values(count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", attacks_of(KINDS))
-def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_and_the_others_are_restored(
-    load: Load, lab: Lab, name: str
-) -> None:
+def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_alone(lab: SourceLab, name: str) -> None:
     kind, attack = KINDS[ATTACKS[name].format], ATTACKS[name]
     [key] = filled(lab.s3, lab.store.bucket, kind, {name: attack}).values()
-    config, failed = load(kind.file), f"{lab.topic}-failed"
+    config, failed = lab.load(kind.file), f"{lab.topic}-failed"
     with pytest.raises(IntegrityError) as failure:
         restored(config, (), {TOPIC: failed})
     report = restored(config, (), {TOPIC: lab.topic}, behavior_on_error="ignore")
@@ -209,12 +204,12 @@ def test_a_hostile_object_ends_a_restore_by_name_or_is_left_out_and_the_others_a
         assert attack.fault in told
 
 
-def test_sparks_workers_survive_them(load: Load, lab: Lab, spark: "SparkSession") -> None:
+def test_sparks_workers_survive_them(lab: SourceLab, spark: "SparkSession") -> None:
     """Recursion, a container that is nearly endless, and much that comes of little."""
     kind = KINDS["avro"]
     attacks = {name: ATTACKS[name] for name in ("avro-deep", "avro-nested-schema", "avro-metadata", "avro-zstd")}
     keys = filled(lab.s3, lab.store.bucket, kind, attacks)
-    request = asked(load(kind.file), (), {TOPIC: lab.topic}, behavior_on_error="ignore")
+    request = asked(lab.load(kind.file), (), {TOPIC: lab.topic}, behavior_on_error="ignore")
     report = restore(request, SparkRunner(lambda: spark))
     assert values(lab.kafka, lab.topic) == good_values(len(attacks))
     assert all(key in "\n".join(report.skipped) for key in keys.values())
@@ -222,12 +217,12 @@ def test_sparks_workers_survive_them(load: Load, lab: Lab, spark: "SparkSession"
 
 
 @pytest.mark.parametrize("name", attacks_of(["block_gzip"]))
-def test_so_is_an_object_of_block_gzip_with_such_an_index(load: Load, lab: Lab, name: str) -> None:
+def test_so_is_an_object_of_block_gzip_with_such_an_index(lab: SourceLab, name: str) -> None:
     lab.create_topic()
     lab.produce([Sent(b"%d" % n, None, NOON + n * HOUR) for n in range(3)])
     text = BLOCK_GZIP.replace("system-test", lab.topic)
-    archived(load(text))
-    source = load(
+    archived(lab.load(text))
+    source = lab.load(
         f"{text.replace(DEVIANT_CLASS, SOURCE_CLASS)}format.class=BlockGzipFormat\narchive.key.layout=block_gzip\n"
     )
     objects = lab.s3.list_objects_v2(Bucket=source.store.bucket, Prefix="systest/")["Contents"]

@@ -14,7 +14,7 @@ import pytest
 from kafka_s3_platform.config.keys.environment import DAGSTER_URL
 from kafka_s3_platform_tests.cli.conftest import REPOSITORY
 from kafka_s3_platform_tests.dagster_ui import DagsterUI, run_dagster_dev
-from kafka_s3_platform_tests.deploy.test_servers import Servers, wait_for
+from kafka_s3_platform_tests.deploy.servers import Servers, wait_for
 
 ASK = "{ version }"
 CHANGE = "mutation { setNuxSeen }"

@@ -1,5 +1,9 @@
-"""A Kafka that lets nobody do anything without a right: its users, and the rights that tests give them."""
+"""A Kafka that lets nobody do anything without a right: its users, and the rights that tests give them.
 
+The rights that the docs list, as ACLs.
+"""
+
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -17,6 +21,7 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.local.settings import StackSettings
+from kafka_s3_platform_tests.conftest import REPOSITORY
 
 USERS = 100
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -89,3 +94,24 @@ class Guarded:
         }
         secrets = {name: SecretStr(value) for name, value in common.items()}
         return KafkaSettings(bootstrap_servers=self._sasl, common=secrets)
+
+
+ROW = re.compile(r"\| (.+?) \| (topic|group|transactional id|cluster)(?: `(.+?)`)? \| ([A-Z_, ]+) \|")
+TABLE = [m.groups("") for m in map(ROW.fullmatch, (REPOSITORY / "docs" / "rights.md").read_text().splitlines()) if m]
+
+
+def rights(*runs: str, **names: str) -> list[Right]:
+    """What the table's rows of `runs` say, with names in the place of its capitals."""
+    chosen = [row for row in TABLE if row[0].replace("`", "") in runs]
+    assert {row[0].replace("`", "") for row in chosen} == set(runs)
+    return [
+        Right(resource, _named(name, names), operation)
+        for _, resource, name, operations in chosen
+        for operation in operations.split(", ")
+    ]
+
+
+def _named(name: str, names: dict[str, str]) -> str:
+    for word, given in names.items():
+        name = name.replace(word, given)
+    return name

@@ -1,5 +1,8 @@
+"""ACLs and rights, on a broker that keeps them."""
+
 import socketserver
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,13 +16,18 @@ from kafka_s3_platform.errors import BrokerUnavailableError, ConfigError, Missin
 from kafka_s3_platform.kafka import client as admin_calls
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.answers import Untold
+from kafka_s3_platform.local import stack as embedded
+from kafka_s3_platform.local.broker import Broker
+from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.model.segment import TopicAcl
+from kafka_s3_platform.restore.preflight.target import check_rights
 from kafka_s3_platform_tests.chaos.kafka_liar import KafkaLies, lying_broker
-from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
 from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, produce, until
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
+from kafka_s3_platform_tests.restore.plans import request
 from kafka_s3_platform_tests.store.http_proxy import running
 
 HOUR_MS = 3_600_000
@@ -128,9 +136,7 @@ def test_leaders_are_known_before_offsets_are_asked_for(lab: Lab, caplog: pytest
     assert not [line for line in said if "query partition leaders" in line]
 
 
-def test_a_kafka_partition_without_a_leader_says_so_and_leaves_the_others_their_answers(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_without_a_leader_says_so_and_the_others_answer(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.create_topic(2)
     describe_topics = AdminClient.describe_topics
 
@@ -169,7 +175,7 @@ def test_leaders_that_were_just_seen_are_not_asked_for_again(lab: Lab, monkeypat
         assert asked == [lab.topic] * 2
 
 
-def test_a_topic_that_is_deleted_after_its_leaders_were_seen_is_told_and_found_again_when_it_is_back(lab: Lab) -> None:
+def test_a_topic_deleted_after_its_leaders_were_seen_is_told_and_found_again(lab: Lab) -> None:
     lab.create_topic()
     with ClusterAdmin(lab.kafka) as admin:
         admin.frontiers(lab.topic, [0])
@@ -203,9 +209,7 @@ def test_a_port_that_answers_by_another_protocol_is_told_from_a_broker_that_is_d
         admin.describe_cluster()
 
 
-def test_a_cluster_that_has_answered_is_waited_for_and_one_that_never_did_is_soon_given_up(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_never_answered_is_soon_given_up(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     with lying_broker(lab.kafka.bootstrap_servers, KafkaLies("none")) as broker:
         gone = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
         with ClusterAdmin(gone, begins=True) as admin:
@@ -411,3 +415,55 @@ def test_the_newest_record_is_one_that_is_there(lab: Lab) -> None:
         assert told.results[lab.topic].all_or_raise() == {0: (0, 12 * HOUR_MS)}
         with answering(nothing), pytest.raises(BrokerUnavailableError, match=r"newest record of .*-1001"):
             admin.newest_records({lab.topic: (0, 1)}).all_or_raise()[lab.topic].all_or_raise()
+
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+ACLS = (
+    TopicAcl("User:alice", "*", "READ", "ALLOW"),
+    TopicAcl("User:bob", "10.0.0.1", "ALL", "ALLOW"),
+    TopicAcl("User:mallory", "*", "WRITE", "DENY"),
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(stack_settings: StackSettings) -> Iterator[KafkaSettings]:
+    """A cluster with an authorizer, which allows everyone what has no ACL."""
+    with own_stack(stack_settings, kafka_properties=AUTHORIZER) as settings:
+        embedded.start_servers((Broker(settings),))
+        yield KafkaSettings(bootstrap_servers=settings.bootstrap_servers)
+
+
+def test_acls_of_a_topic_are_given_and_read_back_by_its_literal_name(guarded: KafkaSettings, topic_name: str) -> None:
+    with ClusterAdmin(guarded) as admin:
+        admin.create_topic(topic_name, 1)
+        assert admin.topic_acls(topic_name) == ()
+        assert admin.topic_acls("no-such-topic") == ()
+        before = admin.describe_topic(topic_name)
+        assert before.operations is not None
+        assert list(check_rights(request(), before.operations, None)) == []
+
+        admin.create_topic_acls(topic_name, ACLS)
+        admin.create_topic_acls(topic_name, ACLS[:1])
+
+        until(lambda: admin.topic_acls(topic_name) == ACLS)
+        assert admin.topic_acls(topic_name[:-1]) == ()
+
+
+def test_rights_that_an_acl_takes_away_are_found_missing(guarded: KafkaSettings, topic_name: str) -> None:
+    with ClusterAdmin(guarded) as admin:
+        admin.create_topic(topic_name, 1)
+        before = admin.describe_topic(topic_name)
+        everyone = [TopicAcl("User:ANONYMOUS", "*", name, "ALLOW") for name in ("READ", "DESCRIBE_CONFIGS")]
+        admin.create_topic_acls(topic_name, everyone)
+        # the controller has taken them, and the broker learns of it some time later
+        until(lambda: admin.describe_topic(topic_name).operations != before.operations)
+
+        found = admin.describe_topic(topic_name)
+
+        assert found.operations is not None
+        [finding] = check_rights(request(), found.operations, None)
+        assert (finding.refuses, "lack WRITE on" in finding.text) == (True, True)
+        assert found.generation.acls == tuple(sorted(everyone))

@@ -79,9 +79,7 @@ def test_a_failed_record_arrives_as_it_was_with_connects_headers(lab: Lab, error
     assert (second["key"], second["value"], second["headers"][0]) == (None, None, {"key": "h", "value": None})
 
 
-def test_without_context_headers_a_letter_has_those_of_the_record_and_the_mark_of_a_letter(
-    lab: Lab, errors: ErrorSettings
-) -> None:
+def test_without_context_a_letter_has_its_records_headers_and_a_mark(lab: Lab, errors: ErrorSettings) -> None:
     send(lab.kafka, errors.model_copy(update={"dead_letter_headers": False}), [failure(12), failure(15)])
     headers = records_of(lab.kafka, str(errors.dead_letter_topic)).column("headers").to_pylist()
     mark = {"key": LETTER_HEADER, "value": b"c"}
@@ -173,7 +171,7 @@ def test_a_letter_of_a_record_that_came_compressed_is_compressed(lab: Lab, error
     ],
     ids=["too large", "too old to be taken", "too old to be kept", "compacted"],
 )
-def test_a_letter_that_the_topic_does_not_take_or_keep_is_told_and_keeps_no_other_back(
+def test_a_letter_that_the_topic_refuses_keeps_no_other_back(
     lab: Lab, errors: ErrorSettings, configs: dict[str, Any], refused: dict[str, object], why: str
 ) -> None:
     lab.create(str(errors.dead_letter_topic), **configs)
@@ -204,9 +202,7 @@ def test_a_topic_that_takes_none_of_many_letters_is_not_asked_for_each(lab: Lab,
     assert [f.offset for f in told] == list(range(1000))
 
 
-def test_a_topic_that_is_created_keeps_letters_of_any_age_and_takes_them_with_their_headers(
-    lab: Lab, errors: ErrorSettings
-) -> None:
+def test_a_created_topic_keeps_letters_of_any_age_with_their_headers(lab: Lab, errors: ErrorSettings) -> None:
     lab.create_topic(max_message_bytes=2_000_000)
     with DeadLetterQueue(lab.kafka, errors, "c", lab.topic) as letters:
         assert not letters.send(record_batch([{"offset": 1, "value": b"v" * 1_999_900}]), [failure(1, "x" * 700_000)])
@@ -251,7 +247,7 @@ def test_a_failure_that_is_not_tolerated_names_its_record_the_stage_and_what_to_
         assert told in str(raised.value)
 
 
-def test_of_a_record_that_cannot_be_left_out_alone_a_refused_letter_names_what_can_help() -> None:
+def test_the_refused_letter_of_a_record_that_cannot_be_left_out_names_help() -> None:
     refused = replace(failure(15, "too large"), stage=LETTER_REFUSED)
     said = str(build_record_error([refused], "flights", 3))
     assert "Change the config of the dead letter topic" in said

@@ -19,8 +19,6 @@ from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord
 from kafka_s3_platform_tests.kafka.wire import produce as produce_raw
 
-pytestmark = pytest.mark.integration
-
 HOUR_MS = 3_600_000
 NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
 

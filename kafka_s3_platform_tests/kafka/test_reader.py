@@ -353,7 +353,7 @@ def test_a_header_name_that_is_not_utf_8_stops_the_reader_at_its_offset(lab: Lab
     assert found_offsets(read(reader, 3, 4)[0]) == [3]
 
 
-def test_a_reader_that_skips_tells_of_a_header_name_that_is_not_utf_8_before_its_record(
+def test_a_skipping_reader_tells_of_a_header_name_not_in_utf_8(
     reader_class: type[Reader], lab: Lab, topic: str
 ) -> None:
     header_name_that_is_not_utf_8(lab.kafka, topic)
@@ -390,9 +390,7 @@ def crafted_batch_among_good_ones(kafka: KafkaSettings, topic: str, offset_delta
 
 
 @pytest.mark.parametrize("offset_deltas", CRAFTED, ids=str)
-def test_a_batch_whose_records_lie_about_their_offsets_takes_none_of_the_good_ones_with_it(
-    lab: Lab, topic: str, offset_deltas: Sequence[int]
-) -> None:
+def test_a_batch_of_lies_takes_no_good_record_with_it(lab: Lab, topic: str, offset_deltas: Sequence[int]) -> None:
     crafted_batch_among_good_ones(lab.kafka, topic, offset_deltas)
     with FetchReader(lab.kafka, topic, skip_unreadable=True) as reader:
         table, end = read(reader, 0, 512)
@@ -412,9 +410,7 @@ def test_a_batch_whose_records_lie_about_their_offsets_takes_none_of_the_good_on
 
 
 @pytest.mark.parametrize("offset_deltas", CRAFTED, ids=str)
-def test_a_batch_whose_records_lie_about_their_offsets_stops_a_reader_that_may_skip_nothing(
-    lab: Lab, topic: str, offset_deltas: Sequence[int]
-) -> None:
+def test_a_batch_of_lies_stops_a_reader_that_skips_nothing(lab: Lab, topic: str, offset_deltas: Sequence[int]) -> None:
     crafted_batch_among_good_ones(lab.kafka, topic, offset_deltas)
     with FetchReader(lab.kafka, topic) as reader:
         with pytest.raises(IntegrityError, match=rf"{topic}, kafka partition 0, offset 10: .* do not ascend within"):

@@ -1,6 +1,5 @@
 """Another release of Kafka than the embedded stack's: records come back from the archive byte for byte."""
 
-import dataclasses
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -12,15 +11,13 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.upkeep.verify import verify_archive
-from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.faults.broker import start_broker
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.own import request
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.kafka.topics import handed_over, records_of
+from kafka_s3_platform_tests.restore.own import request, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce
-from kafka_s3_platform_tests.tls.test_kafka import handed_over
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 RECORDS = [
     Sent(None, b"tombstone"),
@@ -31,10 +28,8 @@ RECORDS = [
 
 
 @pytest.fixture
-def kafka_3(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSettings]:
-    data = tmp_path_factory.mktemp("kafka-3")
-    settings = dataclasses.replace(stack_settings, kafka_version="3.9.1", data_dir=data, **free_port_settings())
-    with stopped_at_exit(settings):
+def kafka_3(stack_settings: StackSettings) -> Iterator[KafkaSettings]:
+    with own_stack(stack_settings, kafka_version="3.9.1") as settings:
         start_broker(settings)
         yield KafkaSettings(bootstrap_servers=settings.bootstrap_servers)
 

@@ -12,7 +12,7 @@ from kafka_s3_platform.kafka.groups import Committed, GroupOffset
 from kafka_s3_platform.kafka.transactional_producer import TransactionalReplayProducer
 from kafka_s3_platform.waits import Waiting
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import record_batch, records_of, until
+from kafka_s3_platform_tests.kafka.topics import record_batch, until, values
 
 TEN = record_batch([{"value": b"%d" % n} for n in range(10)])
 AFTER_TEN = Committed(19, "so far")
@@ -37,11 +37,6 @@ def producing(
     with TransactionalReplayProducer(kafka, topic, f"tx-{topic}", max_message_bytes=max_message_bytes) as producer:
         producer.begin()
         yield producer
-
-
-def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[bytes | None]:
-    found: list[bytes | None] = records_of(kafka, topic, kafka_partition)["value"].to_pylist()
-    return found
 
 
 def is_open(kafka: KafkaSettings, topic: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -114,17 +115,15 @@ def records_of(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> pa
     return pa.Table.from_batches(batches, RECORD_SCHEMA)
 
 
+def values(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[Any]:
+    """The value of each record, bytes or None."""
+    found: list[Any] = records_of(kafka, topic, kafka_partition).column("value").to_pylist()
+    return found
+
+
 def record_batch(rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
     """Records as they come from an archive; what a row does not give has a default, offsets are even numbers."""
-    default = {
-        "key": None,
-        "value": b"v",
-        "headers": None,
-        "topic": "source",
-        "partition": 0,
-        "timestamp": 1_000,
-        "timestampType": 0,
-    }
+    default = {"value": b"v", "topic": "source", "partition": 0, "timestamp": 1_000, "timestampType": 0}
     complete = [{**default, "offset": 2 * i, **row} for i, row in enumerate(rows)]
     return pa.RecordBatch.from_pylist(complete, schema=RECORD_SCHEMA)
 
@@ -153,3 +152,8 @@ def until(done: Callable[[], bool]) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+def handed_over(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether confluent-kafka read what the quick reader should have."""
+    return "confluent-kafka reads on" in caplog.text

@@ -1,4 +1,3 @@
-import dataclasses
 import shutil
 from collections.abc import Iterator
 
@@ -6,16 +5,12 @@ import pytest
 
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import StackStatus, stop_stack
-from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import own_stack
 
 
 @pytest.fixture(scope="session")
-def _second_settings(
-    stack: StackStatus, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StackSettings]:
-    own = tmp_path_factory.mktemp("second") / "own"
-    settings = dataclasses.replace(stack_settings, data_dir=own, **free_port_settings())
-    with stopped_at_exit(settings):
+def _second_settings(stack: StackStatus, stack_settings: StackSettings) -> Iterator[StackSettings]:
+    with own_stack(stack_settings) as settings:
         yield settings
 
 

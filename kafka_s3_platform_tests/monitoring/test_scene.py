@@ -187,7 +187,7 @@ def check_mails(web: ConnectorConfig, scene: str) -> None:
 
 def mail_after_tick(config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str | None) -> tuple[str, str]:
     """The sensor's cursor after a tick, and the mail of somebody who was told nothing before."""
-    result = tick(config, f"lag__{config.name}", instance, cursor)
+    result = tick(config, f"lag__{config.name}", cursor, instance)
     for evaluation in evaluated(result):
         instance.report_runless_asset_event(evaluation)
     keys = {evaluation.asset_check_key for evaluation in evaluated(result)}

@@ -26,8 +26,6 @@ from kafka_s3_platform_tests.serving import Server, serving
 from kafka_s3_platform_tests.support import Sent, produce
 from kafka_s3_platform_tests.tools import find_tool, leave_out
 
-pytestmark = pytest.mark.integration
-
 CONNECTOR, TOPIC = "orders-s3-sink", "orders"
 HOURS = (4, 3, 2, 1)
 

@@ -21,7 +21,7 @@ from kafka_s3_platform.store.row_filter import EVERY_SEGMENT, SegmentFilter
 from kafka_s3_platform_tests.cli.conftest import KafkaS3
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.reading.conftest import declare, delete_all_but, fill, list_places, load, sort
-from kafka_s3_platform_tests.restore.targets import put_in_parts
+from kafka_s3_platform_tests.restore.own import put_in_parts
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, produce, snapshot, stored
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Files of connectors as they stand, at the servers of the test, and archives that several tests restore."""
 
-import json
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,12 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_s3_platform.config.files import load_connector
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.restore.foreign import BUCKET, Load, Put
-from kafka_s3_platform_tests.restore.targets import Archive, once, own_restores
+from kafka_s3_platform_tests.restore.foreign import SourceLab
+from kafka_s3_platform_tests.restore.own import Archive, once, own_restores
 from kafka_s3_platform_tests.support import Sent, archived, connector, produce
 
 
@@ -67,34 +64,6 @@ def copy_objects(client: Any, shared: ConnectorConfig, to: StoreSettings) -> Non
 
 
 @pytest.fixture
-def load(lab: Lab, tmp_path: Path) -> Load:
-    """A connector file as it stands, with the bucket, the store and the cluster of the test."""
-
-    def loaded(text: str, more: str = "") -> ConnectorConfig:
-        worker, path = tmp_path / "worker.properties", tmp_path / "source.properties"
-        worker.write_text(f"bootstrap.servers={lab.kafka.bootstrap_servers}\n")
-        assert lab.store.access_key_id is not None
-        assert lab.store.secret_access_key is not None
-        own = (
-            f"store.url={lab.store.endpoint_url}\ns3.region={lab.store.region}\n"
-            f"aws.access.key.id={lab.store.access_key_id.get_secret_value()}\n"
-            f"aws.secret.access.key={lab.store.secret_access_key.get_secret_value()}\n"
-        )
-        path.write_text(text.replace(BUCKET, lab.store.bucket) + own + more)
-        return load_connector(path, worker, {}).config
-
-    return loaded
-
-
-@pytest.fixture
-def put(lab: Lab) -> Put:
-    """Puts lines of JSON as Connect's sink names them, and tells the key."""
-
-    def stored(topic: str, first: int, values: Sequence[Any], kafka_partition: int = 0) -> str:
-        folder = f"topics/{topic}/partition={kafka_partition}"
-        key = f"{folder}/{topic}+{kafka_partition}+{first:010d}.json"
-        body = b"".join(json.dumps(v, separators=(",", ":")).encode() + b"\n" for v in values)
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
-        return key
-
-    return stored
+def lab(lab: Lab, tmp_path: Path) -> SourceLab:
+    """`lab`, with files of source connectors and objects of sinks."""
+    return SourceLab(lab.kafka, lab.topic, lab.create, lab.fixture, tmp_path)

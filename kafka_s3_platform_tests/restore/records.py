@@ -47,19 +47,10 @@ def stream_of(batches: Sequence[Sequence[tuple[bytes | None, bytes | None]]]) ->
 
 
 def records(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None) -> pa.RecordBatch:
-    rows = [
-        {
-            "key": key,
-            "value": value,
-            "topic": "t",
-            "partition": 3,
-            "offset": 10 + at,
-            "timestamp": at,
-            "timestampType": 0,
-        }
-        for at, (key, value) in enumerate(zip(keys or [b"k"] * len(values), values, strict=True))
-    ]
-    return pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
+    pairs = zip(keys or [b"k"] * len(values), values, strict=True)
+    return batch_of(
+        {"key": key, "value": value, "offset": 10 + at, "timestamp": at} for at, (key, value) in enumerate(pairs)
+    )
 
 
 def applied(values: Values, batch: pa.RecordBatch) -> Rewritten:

@@ -1,19 +1,16 @@
 """Every advice in an error of a restore is taken, and works."""
 
 import re
-import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     ConverterSettings,
-    KafkaSettings,
     TransformSettings,
 )
 from kafka_s3_platform.errors import (
@@ -29,34 +26,30 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import publish_offsets
 from kafka_s3_platform.kafka.producer import ReplayProducer
 from kafka_s3_platform.restore import run
-from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.preflight import begin
 from kafka_s3_platform.restore.preflight.target import FOREVER_MS
 from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.replay.transactions import Marker
 from kafka_s3_platform.restore.request import Outgoing
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka import wire
-from kafka_s3_platform_tests.kafka.topics import delete_records
+from kafka_s3_platform_tests.kafka.topics import delete_records, values
 from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    StoppingRunner,
     add_kafka_partitions,
-    admin_client,
     delete_topic,
     numbered,
     request,
     restored,
-    values,
+    set_configs,
+    target_of,
 )
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, produce, snapshot
-
-pytestmark = pytest.mark.integration
 
 THREE_HOURS = [Sent(b"%d" % n, timestamp=NOON + n // 10 * HOUR) for n in range(30)]
 
@@ -69,16 +62,6 @@ def config(shared_archive: Archive) -> ConnectorConfig:
 
 def expected(chosen: Sequence[int] = range(30)) -> list[bytes]:
     return [b"%d" % n for n in chosen]
-
-
-def set_configs(kafka: KafkaSettings, topic: str, configs: Sequence[tuple[str, str]], pause: float = 0.3) -> None:
-    """One after the other, as a person does it, with a pause of so many seconds after each."""
-    admin = admin_client(kafka)
-    for name, value in configs:
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
-        time.sleep(pause)
 
 
 # The target
@@ -99,7 +82,7 @@ def test_a_target_keeps_all_once_it_is_set_as_the_refusal_says(config: Connector
     assert (len(asked), limit[1]) == (3, str(FOREVER_MS))
     assert values(config.kafka, target) == []
     assert list(ObjectStore(config.store).list(config.archive.restore_dir)) == []
-    set_configs(config.kafka, target, [*asked, limit])
+    set_configs(config.kafka, target, dict([*asked, limit]))
     assert restored(config).verified
     assert values(config.kafka, target) == expected()
 
@@ -113,7 +96,7 @@ def test_a_target_that_takes_no_late_times_takes_them_once_it_is_set_so(lab: Lab
     with pytest.raises(PreflightError) as refused:
         restored(config)
     asked = re.findall(r"(message\.timestamp\.after\.max\.ms).*Raise it to (\d+)", str(refused.value))
-    set_configs(config.kafka, target, asked)
+    set_configs(config.kafka, target, dict(asked))
     assert restored(config).verified
 
 
@@ -127,7 +110,7 @@ def test_a_compacted_target_loses_nothing_while_it_is_set_as_the_refusal_says(
     asked = re.findall(r"(?:Set|and|then) ([a-z.]+)=([\w-]+)", str(refused.value))
     assert [name for name, _ in asked] == ["retention.ms", "retention.bytes", "cleanup.policy"]
     # each second the test's broker looks for what is to be deleted
-    set_configs(config.kafka, target, asked, pause=1.5)
+    set_configs(config.kafka, target, dict(asked), pause=1.5)
     assert restored(config).verified
     assert values(config.kafka, target) == [b"theirs", *expected()]
 
@@ -143,7 +126,7 @@ def test_records_that_are_too_large_fit_once_the_limit_is_raised_or_are_left_out
         restored(config)
     assert restored(config, to_time=NOON + 4 * HOUR, restore_id="by-time").record_count == 30
     assert restored(config, to_offset=30, restore_id="by-offset").record_count == 30
-    set_configs(config.kafka, target, [("max.message.bytes", "10000")])
+    set_configs(config.kafka, target, {"max.message.bytes": "10000"})
     assert restored(config).record_count == 31
 
 
@@ -186,25 +169,12 @@ def test_a_target_that_is_missing_is_created_by_hand_or_by_the_restore(wide: Con
     assert restored(wide, to_topic=f"{target_of(wide)}-2", restore_id="r2", create_topic=True).verified
 
 
-def test_what_cannot_be_sent_is_allowed_or_left_out_by_time_or_offset(lab: Lab) -> None:
-    lab.create_topic()
-    config = lab.connector()
-    wire.produce(lab.kafka.bootstrap_servers, lab.topic, 0, [wire.WireRecord(t) for t in (0, 5, 7)])
-    archived(config)
-    with pytest.raises(PreflightError, match=r"--allow-unsendable-timestamps .*or leave them out by time or offset"):
-        restored(config)
-    by_time = restored(config, restore_id="by-time", from_time=datetime.fromtimestamp(0.001, timezone.utc))
-    assert by_time.record_count == 2
-    assert restored(config, restore_id="by-offset", from_offset=1).record_count == 2
-    assert restored(config, allow_unsendable_timestamps=True).record_count == 3
-
-
 # The restore id
 
 
 def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
+        restored(config, StoppingRunner(verify_stream))
     delete_topic(config.kafka, target_of(config))
     with pytest.raises(MissingTopicError, match=r"was deleted since it began.*Restore under another restore id"):
         restored(config)
@@ -216,7 +186,7 @@ def test_a_target_that_was_deleted_is_restored_to_under_another_restore_id(confi
 
 def test_a_restore_id_that_is_taken_resumes_what_it_was_for_and_another_begins_anew(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config, from_offset=5)), StoppingRunner(replay_streams))
+        restored(config, StoppingRunner(replay_streams), from_offset=5)
     with pytest.raises(PreflightError, match=r"from_offset was 5, is now None.*Ask for the same to resume that one"):
         restored(config)
     assert restored(config, from_offset=5).record_count == 25
@@ -227,7 +197,7 @@ def test_a_plan_that_somebody_changed_is_left_for_another_topic_and_restore_id(
     config: ConnectorConfig, lab: Lab
 ) -> None:
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
+        restored(config, StoppingRunner(verify_stream))
     key = request(config).documents.plan
     body = ObjectStore(config.restore_store).get(key).replace(b'"end_offset": 10', b'"end_offset": 11')
     lab.s3.put_object(Bucket=config.restore_store.bucket, Key=key, Body=body)
@@ -257,7 +227,7 @@ def test_a_progress_marker_of_something_else_is_left_alone_by_another_restore_id
 
 def test_what_the_target_lost_is_restored_to_another_topic_under_another_restore_id(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
+        restored(config, StoppingRunner(verify_stream))
     delete_records(config.kafka, target_of(config), 3)
     said = (
         r"holds offsets \[3, \d+\), 0 and what follows was restored.*Restore to another topic, under another restore id"
@@ -297,7 +267,7 @@ def test_of_two_runs_that_begin_one_restore_either_may_finish_it(
         monkeypatch.setattr(run, "store_plan", original)
         other = InProcessRunner() if ends else StoppingRunner(replay_streams)
         try:
-            restore(ArchiveSource(request(config, run_id="y")), other)
+            restored(config, other, run_id="y")
         except InterruptedError:
             assert not ends
         original(*given)
@@ -325,7 +295,7 @@ def test_a_run_that_another_has_overtaken_is_run_again(
         monkeypatch.setattr(sender, name, original)
         other = InProcessRunner() if ends else StoppingRunner(verify_stream)
         try:
-            restore(ArchiveSource(request(config, run_id="y", delivery=delivery)), other)
+            restored(config, other, run_id="y", delivery=delivery)
         except InterruptedError:
             assert not ends
         return done if delivery == "at_least_once" else original(self, *given)
@@ -361,7 +331,7 @@ def lost(changing: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         lab.s3.delete_object(Bucket=changing.store.bucket, Key=second_of(changing))
 
     with pytest.raises(IntegrityError, match=r"(?s)another connector name.*How far restore r1 came: .*-0: ") as raised:
-        restore(ArchiveSource(request(changing)), Between(before_replay=delete))
+        restored(changing, Between(before_replay=delete))
     assert f"object {second_of(changing)} " in str(raised.value)
     return body
 

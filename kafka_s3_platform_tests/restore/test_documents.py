@@ -27,11 +27,10 @@ from kafka_s3_platform.restore.verify.read_back import MAPPING_SCHEMA
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.hostile.containers import footer_of
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab
+from kafka_s3_platform_tests.restore.own import Archive, StoppingRunner, own_restores, target_of
 from kafka_s3_platform_tests.restore.plans import report
-from kafka_s3_platform_tests.restore.runners import StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, own_restores, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent
 
 NO_DOCUMENTS = [b"", b"[", b"[" * 100_000, b"5", b"null", b"[]", b"\xff", b'{"a":' * 100_000, b'{"digest": 5}']
@@ -143,7 +142,7 @@ def restored(config: ConnectorConfig, runner: InProcessRunner | None = None, **c
 
 def sent(config: ConnectorConfig, topic: str = "") -> list[bytes]:
     target = topic or target_of(config)
-    return [v for p in (0, 1) for v in records_of(config.kafka, target, p).column("value").to_pylist()]
+    return [v for p in (0, 1) for v in values(config.kafka, target, p)]
 
 
 def edited(config: ConnectorConfig, client: Any, edit: Edit) -> None:
@@ -247,7 +246,7 @@ def test_the_report_of_a_restore_is_believed(sending: ConnectorConfig, lab: Lab)
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 10, footer_of(1_000_000)])
 def test_tables_of_restores_are_read_as_those_of_strangers(lab: Lab, content: bytes) -> None:
-    lab.s3.put_object(Bucket=lab.store.bucket, Key="m.parquet", Body=content)
+    lab.put_object("m.parquet", content)
     store = ObjectStore(lab.store)
     for read in (
         lambda: read_runs(store, "m.parquet"),
@@ -277,13 +276,13 @@ FOREIGN = {
 }
 
 
-def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(load: Load, put: Put, lab: Lab) -> None:
+def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(lab: SourceLab) -> None:
     """Its targets were taken from it: it led a restore to any topic of the cluster."""
     other = lab.create(f"{lab.topic}-other", 2)
     lab.create_topic(2)
-    put(lab.topic, 0, [{"n": 1}])
-    config = load(LINES, JSON)
-    lab.s3.put_object(Bucket=config.store.bucket, Key="secrets/x.json", Body=b'{"n": 2}\n')
+    lab.put(lab.topic, 0, [{"n": 1}])
+    config = lab.load(LINES, JSON)
+    lab.put_object("secrets/x.json", b'{"n": 2}\n')
     request = RestoreRequest(config, topic="", to_topic="", restore_id="r", run_id="x", allow_source_topic=True)
     asked = ForeignSource(request, (lab.topic,))
     with pytest.raises(InterruptedError):
@@ -298,7 +297,7 @@ def test_so_is_the_plan_of_a_restore_of_objects_that_others_wrote(load: Load, pu
             plan.clear()
             plan.update(json.loads(text))
 
-        lab.s3.put_object(Bucket=config.store.bucket, Key=request.documents.plan, Body=begun_plan)
+        lab.put_object(request.documents.plan, begun_plan)
         edited(config, lab.s3, made)
         with pytest.raises(IntegrityError, match=words):
             restore(asked, InProcessRunner())

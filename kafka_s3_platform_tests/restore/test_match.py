@@ -6,16 +6,16 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch
 from kafka_s3_platform.restore.verify.read_back import MappingWriter
+from kafka_s3_platform_tests.restore.records import Headers, batch_of
 
-Row = tuple[bytes | None, bytes | None, list[dict[str, object]] | None, int]
+Row = tuple[bytes | None, bytes | None, Headers | None, int]
 
 ROWS = st.tuples(
     st.sampled_from([None, b"", b"k"]),
     st.sampled_from([None, b"", b"v"]),
-    st.sampled_from([None, [{"key": "h", "value": None}], [{"key": "h", "value": b""}, {"key": "h", "value": b""}]]),
+    st.sampled_from([None, [("h", None)], [("h", b""), ("h", b"")]]),
     st.sampled_from([-1, 0, 5]),
 )
 # 7 is no timestamp of ROWS: such a record is never one of the archive's.
@@ -24,21 +24,9 @@ FOREIGN: Row = (b"k", b"v", None, 7)
 
 def batches(rows: Sequence[Row], offsets: Sequence[int], size: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), size):
-        part, where = rows[start : start + size], offsets[start : start + size]
-        records = [
-            {
-                "key": key,
-                "value": value,
-                "headers": headers,
-                "topic": "t",
-                "partition": 0,
-                "offset": offset,
-                "timestamp": timestamp,
-                "timestampType": 0,
-            }
-            for (key, value, headers, timestamp), offset in zip(part, where, strict=True)
-        ]
-        yield pa.RecordBatch.from_pylist(records, RECORD_SCHEMA)
+        part = zip(rows[start : start + size], offsets[start : start + size], strict=True)
+        names = ("key", "value", "headers", "timestamp")
+        yield batch_of(dict(zip(names, row, strict=True)) | {"offset": offset} for row, offset in part)
 
 
 def pairs(match: SubsequenceMatch) -> list[tuple[int, int]]:
@@ -101,7 +89,7 @@ def test_a_record_with_any_timestamp_is_found_by_its_content() -> None:
 
 def test_other_content_at_the_same_time_is_foreign() -> None:
     rows: list[Row] = [(b"a", b"1", None, 5)]
-    target: list[Row] = [(b"a", None, None, 5), (None, b"1", None, 5), (b"a", b"1", [{"key": "h", "value": None}], 5)]
+    target: list[Row] = [(b"a", None, None, 5), (None, b"1", None, 5), (b"a", b"1", [("h", None)], 5)]
 
     match = SubsequenceMatch(batches(rows, [8], 1), batches(target, range(3), 3))
 

@@ -134,7 +134,7 @@ def test_gaps_are_drawn_and_told_and_the_verdict_says_so() -> None:
     assert "was found once" not in found
 
 
-def test_records_that_are_there_once_more_take_the_verdict_and_the_place_of_each_is_told() -> None:
+def test_records_that_are_there_once_more_are_told_with_the_place_of_each() -> None:
     shared = TargetReport("flights-again", 0, 0, 2_501, doubled_count=1_204, foreign_count=77, stream_count=2)
 
     found = text(report(targets=(shared,)))
@@ -150,7 +150,7 @@ def test_records_that_are_there_once_more_take_the_verdict_and_the_place_of_each
     assert "was found once" not in found
 
 
-def test_what_is_beside_a_stream_is_told_where_keys_deal_it_out_over_several_kafka_partitions() -> None:
+def test_records_beside_a_stream_are_told_where_keys_deal_it_out() -> None:
     [part, *_] = report().kafka_partitions
     targets = (TargetReport("flights-again", 0, 0, 9), TargetReport("flights-again", 1, 0, 2_501, foreign_count=77))
 

@@ -1,10 +1,7 @@
-import re
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +12,6 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import (
-    IntegrityError,
     MissingTopicError,
     PlatformError,
     PreflightError,
@@ -23,22 +19,29 @@ from kafka_s3_platform.errors import (
 )
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import StackSettings
-from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.preflight.keeping import bound_largest_log
 from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, make_archive_target, make_plan
-from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
 from kafka_s3_platform_tests.kafka import wire
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.killed import run_restore
-from kafka_s3_platform_tests.restore.own import admin_client, keys, numbered, request, restored, topics, values
-from kafka_s3_platform_tests.restore.runners import Between, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.kafka.topics import records_of, values
+from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    StoppingRunner,
+    admin_client,
+    keys,
+    numbered,
+    request,
+    restored,
+    run_restore,
+    set_configs,
+    target_of,
+    topics,
+)
 from kafka_s3_platform_tests.support import NOON, NoSpark, Sent, archived, produce
 
 CONTENT = ["key", "value", "headers", "timestamp"]
@@ -48,19 +51,6 @@ MINUTE = timedelta(minutes=1)
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:
     return lab.connector()
-
-
-@pytest.fixture
-def source(config: ConnectorConfig, lab: Lab) -> Callable[..., str]:
-    """Creates the connector's topic with records and archives it."""
-
-    def prepare(records: Iterable[Sent], kafka_partitions: int = 1, **configs: object) -> str:
-        topic = lab.create(config.topics[0], kafka_partitions, **configs)
-        produce(config.kafka, topic, records)
-        archived(config)
-        return topic
-
-    return prepare
 
 
 ODD = [
@@ -166,7 +156,7 @@ def test_other_writers_records_are_counted_and_left_alone(shared_archive: Archiv
         others.produce(target, b"not ours")
         others.flush(10)
 
-    report = restore(ArchiveSource(request(config)), Between(before_verify=meddle))
+    report = restored(config, Between(before_verify=meddle))
 
     assert report.foreign_count == 1
     assert report.record_count == 10
@@ -203,8 +193,7 @@ def test_a_failed_restore_says_how_far_it_came_and_goes_on_from_there(shared_arc
 
     with pytest.raises(PreflightError, match=r"source offset 100 .*\nHow far restore r1 came: .*-0: "):
         restored(config)
-    admin = admin_client(config.kafka)
-    set_config(admin, target, "max.message.bytes", "100000")
+    set_configs(config.kafka, target, {"max.message.bytes": "100000"})
     report = restored(config)
 
     assert values(config.kafka, target) == values(config.kafka, config.topics[0])
@@ -235,7 +224,7 @@ def test_a_target_that_its_brokers_defaults_spoil_is_taken_back(shared_archive: 
     assert restored(config).record_count == 10
 
 
-def test_a_transaction_timeout_that_the_brokers_refuse_is_told_before_anything_is_created(
+def test_a_transaction_timeout_that_brokers_refuse_is_told_first(
     shared_archive: Archive,
 ) -> None:
     config = shared_archive(numbered(10))
@@ -249,14 +238,14 @@ def test_a_transaction_timeout_that_the_brokers_refuse_is_told_before_anything_i
 def test_where_spark_does_not_start_nothing_is_created(shared_archive: Archive) -> None:
     config = shared_archive(numbered(10))
     with pytest.raises(SparkUnavailableError):
-        restore(ArchiveSource(request(config)), NoSpark())
+        restored(config, NoSpark())
     assert target_of(config) not in topics(config.kafka)
     assert keys(config.store, config.archive.restore_dir) == []
 
 
 def test_a_restore_of_nothing_needs_no_spark(shared_archive: Archive) -> None:
     later = ((NOON + timedelta(days=2), NOON + timedelta(days=3)),)
-    report = restore(ArchiveSource(request(shared_archive(numbered(10)), windows=later)), NoSpark())
+    report = restored(shared_archive(numbered(10)), NoSpark(), windows=later)
     assert (report.verified, report.record_count) == (True, 0)
 
 
@@ -266,14 +255,7 @@ def set_broker_config(admin: AdminClient, entry: ConfigEntry) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(30)
-    time.sleep(0.5)
-
-
-def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transactions_with_it(
+def test_a_limit_is_held_against_what_the_log_takes(
     shared_archive: Archive, lab: Lab, stack_settings: StackSettings
 ) -> None:
     """Retention would delete the first of what was verified: records that come slowly have a batch each."""
@@ -295,10 +277,12 @@ def test_a_limit_is_held_against_what_the_log_really_takes_batches_and_transacti
 
 
 def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
-    config: ConnectorConfig, source: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a source with brokers of another version, with which creating the topic fails."""
-    topic = source(numbered(5), segment_ms=3_600_000)
+    topic = lab.create_topic(segment_ms=3_600_000)
+    lab.produce(numbered(5))
+    archived(config)
 
     def planned(asked: RestoreRequest) -> ArchivePlan:
         made = make_plan(asked)
@@ -320,8 +304,8 @@ def test_configs_that_the_targets_brokers_do_not_take_are_told_and_left_out(
     assert f"{topic}-3 would not be created: " in refusal
 
 
-def test_the_source_topic_is_a_target_only_in_words(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    topic = source(numbered(5))
+def test_the_source_topic_is_a_target_only_in_words(lab: Lab) -> None:
+    config, topic = lab.archive(numbered(5)), lab.topic
 
     with pytest.raises(PreflightError, match="is the source topic itself"):
         restored(config, to_topic=topic)
@@ -331,15 +315,20 @@ def test_the_source_topic_is_a_target_only_in_words(config: ConnectorConfig, sou
     assert report.kafka_partitions[0].first_target_offset == 5
 
 
-def test_timestamp_zero_is_counted_and_refused_unless_allowed(config: ConnectorConfig, lab: Lab) -> None:
+def test_timestamp_zero_is_refused_unless_it_is_allowed_or_left_out(config: ConnectorConfig, lab: Lab) -> None:
     topic = lab.create(config.topics[0])
     wire.produce(
         config.kafka.bootstrap_servers, topic, 0, [wire.WireRecord(t, value=b"%d" % t) for t in (0, -1, 5, 0, 7)]
     )
     archived(config)
 
-    with pytest.raises(PreflightError, match=r"2 records have timestamp 0 \(2 in kafka partition 0\)"):
+    with pytest.raises(
+        PreflightError, match=r"(?s)2 records have timestamp 0 \(2 in kafka partition 0\).*allow-unsendable"
+    ):
         restored(config)
+    from_one = datetime.fromtimestamp(0.001, timezone.utc)
+    assert restored(config, to_topic=f"{topic}-by-time", from_time=from_one).record_count == 2
+    assert restored(config, to_topic=f"{topic}-by-offset", from_offset=4).record_count == 1
     report = restored(config, allow_unsendable_timestamps=True)
 
     found = records_of(config.kafka, report.to_topic)
@@ -349,58 +338,10 @@ def test_timestamp_zero_is_counted_and_refused_unless_allowed(config: ConnectorC
     assert report.kafka_partitions[0].altered_timestamps == 2
 
 
-def test_a_deleted_object_is_named_before_the_first_record(copied_archive: Archive, lab: Lab) -> None:
-    config = copied_archive(numbered(10))
-    (segment,) = live(config)
-    lab.s3.delete_object(Bucket=config.store.bucket, Key=segment.key)
-
-    with pytest.raises(PreflightError, match=f"object {re.escape(segment.key)} does not exist"):
-        restored(config)
-    assert "does not exist" in restored(config, dry_run=True).refusals[0]
-
-
-def test_a_damaged_object_is_named_and_none_of_its_records_are_sent(copied_archive: Archive, lab: Lab) -> None:
-    config = copied_archive(numbered(1000))
-    (segment,) = live(config)
-    whole = lab.s3.get_object(Bucket=config.store.bucket, Key=segment.key)["Body"].read()
-    body = bytearray(whole)
-    body[200] ^= 0xFF
-    lab.s3.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
-
-    with pytest.raises(PreflightError, match=f"object {re.escape(segment.key)} was replaced"):
-        restored(config)
-
-    # As if the bytes had changed below a store that still gives the planned entity tag.
-    store, plan_key = ObjectStore(config.store), request(config).documents.plan
-    lab.s3.put_object(Bucket=config.store.bucket, Key=segment.key, Body=whole)
+def test_a_resumed_restore_uses_its_first_plan(lab: Lab) -> None:
+    config, topic = lab.archive(numbered(10)), lab.topic
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(replay_streams))
-    lab.s3.put_object(Bucket=config.store.bucket, Key=segment.key, Body=bytes(body))
-    plan = ArchivePlan.from_json(store.get(plan_key), plan_key)
-    found = store.head(segment.key)
-    plan_now = store.head(plan_key)
-    assert found is not None
-    assert plan_now is not None
-    blind = replace(plan, objects=tuple(replace(o, etag=found.etag) for o in plan.objects))
-    store.replace(plan_key, blind.to_json(), plan_now.etag)
-    with pytest.raises(
-        IntegrityError,
-        match=rf"object {re.escape(segment.key)} cannot be read(.|\n)*no record is noted as delivered to ",
-    ):
-        restored(config)
-    assert values(config.kafka, target_of(config)) == []
-
-
-def live(config: ConnectorConfig) -> Any:
-    snapshot = TopicIndex.of(config, config.topics[0]).peek()
-    assert snapshot is not None
-    return snapshot.segments
-
-
-def test_a_resumed_restore_uses_its_first_plan(config: ConnectorConfig, source: Callable[..., str]) -> None:
-    topic = source(numbered(10))
-    with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(replay_streams))
+        restored(config, StoppingRunner(replay_streams))
     produce(config.kafka, topic, numbered(5))
     archived(config)
 
@@ -425,13 +366,8 @@ def test_gaps_and_hours_that_are_not_complete_are_told(config: ConnectorConfig, 
     assert any("holds no record in the window" in note for note in today.notes)
 
 
-def test_a_topic_that_was_never_archived_is_a_clear_error(config: ConnectorConfig, lab: Lab) -> None:
-    topic = config.topics[0]
-    with pytest.raises(
-        MissingTopicError, match=f"connector c has archived nothing of topic {topic}: there is no index"
-    ):
-        restored(config)
-    lab.create(topic)
+def test_a_topic_that_is_like_an_archived_one_is_told_its_name(config: ConnectorConfig, lab: Lab) -> None:
+    topic = lab.create(config.topics[0])
     archived(config)
     with pytest.raises(MissingTopicError, match=rf"no index at .* that has it\. .* Did you mean {topic}\?"):
         restored(config.model_copy(update={"topics": (topic[:-1],)}))

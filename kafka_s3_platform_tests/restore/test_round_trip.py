@@ -25,8 +25,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, archived, connector, send
 
-pytestmark = pytest.mark.integration
-
 ON_BROKERS = settings(
     # besides one that has something of everything
     max_examples=2,

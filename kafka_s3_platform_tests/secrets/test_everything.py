@@ -44,19 +44,19 @@ from kafka_s3_platform.local.stack import StackStatus
 from kafka_s3_platform_tests.conftest import REPOSITORY, Lab
 from kafka_s3_platform_tests.converters.refusing import gate
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.secrets.marks import all_found, found_in, mark
 from kafka_s3_platform_tests.secrets.world import (
     ENVIRONMENT,
     NOBODY,
     OF_THE_DEFAULT_CHAIN,
     OUTGOING,
     World,
+    all_found,
+    found_in,
+    mark,
     store_servers,
 )
 from kafka_s3_platform_tests.serving import serving
 from kafka_s3_platform_tests.support import Sent, produce
-
-pytestmark = pytest.mark.integration
 
 SHOWN_IN_ITS_RUN = mark("outgoing of a run")
 """Everyone who sees a run sees its config, and so `outgoing` in it: there alone may that be."""

@@ -18,7 +18,7 @@ from kafka_s3_platform.config.keys.converters import OPTION_KEYS
 from kafka_s3_platform.config.keys.sheet import is_secret
 from kafka_s3_platform.config.keys.table import Key, Support
 from kafka_s3_platform.config.mapping import ALL_KEYS
-from kafka_s3_platform_tests.secrets.marks import MARK, all_found, found_in, mark
+from kafka_s3_platform_tests.secrets.world import MARK, all_found, found_in, mark
 
 MINIMAL = {"name": "c", "topics": "t", "s3.bucket.name": "b", "s3.region": "eu-central-1"}
 CLIENTS = (

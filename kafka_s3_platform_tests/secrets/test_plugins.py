@@ -11,7 +11,7 @@ from kafka_s3_platform.errors import PermanentError, PlatformError, TransientErr
 from kafka_s3_platform.store.credentials import find_credentials
 from kafka_s3_platform.transforms import new_chain
 from kafka_s3_platform_tests.secrets import leaky
-from kafka_s3_platform_tests.secrets.marks import found_in, mark
+from kafka_s3_platform_tests.secrets.world import found_in, mark
 from kafka_s3_platform_tests.transforms.batches import batch, payload
 
 LEAKY = leaky.__name__

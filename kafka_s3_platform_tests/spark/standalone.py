@@ -9,6 +9,8 @@ import json
 import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -31,6 +33,7 @@ from kafka_s3_platform_tests.forked import FORKED
 from kafka_s3_platform_tests.kafka.topics import until
 
 MASTER_ADDRESS = "127.0.0.1"
+NO_OBJECTS = b"no stream of Java's objects"
 # The shell's process becomes Java's, which ends with the process that started it.
 APART = 'mount --bind "$0" /tmp && hostname "$1" && shift && cd /tmp && exec setpriv --pdeathsig KILL "$@"'
 
@@ -223,3 +226,16 @@ def _enter(environment: Mapping[str, str]) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def answer(port: int, payload: bytes) -> str:
+    """What the driver says to a call of Spark's network protocol, as one without a secret makes it."""
+    endpoint = b"endpoint-verifier"
+    # Neither sender nor receiver has an address.
+    body = b"\0\0" + struct.pack(">H", len(endpoint)) + endpoint + payload
+    rpc_request, request_id = 3, 1
+    head = struct.pack(">BqI", rpc_request, request_id, len(body))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+        peer.sendall(struct.pack(">q", 8 + len(head) + len(body)) + head + body)
+        size = struct.unpack(">q", peer.recv(8, socket.MSG_WAITALL))[0]
+        return peer.recv(size - 8, socket.MSG_WAITALL).decode(errors="replace")

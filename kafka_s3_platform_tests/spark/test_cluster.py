@@ -28,9 +28,8 @@ from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of, until
-from kafka_s3_platform_tests.restore.own import request
-from kafka_s3_platform_tests.restore.targets import target_of
+from kafka_s3_platform_tests.kafka.topics import until
+from kafka_s3_platform_tests.restore.own import check_restored_once, request, target_of
 from kafka_s3_platform_tests.spark.standalone import StandaloneCluster, Worker, opened_driver
 from kafka_s3_platform_tests.support import (
     HOUR,
@@ -42,8 +41,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-
-pytestmark = pytest.mark.integration
 
 KAFKA_PARTITIONS = 8
 RECORDS = 400
@@ -138,12 +135,6 @@ def check_archived_once(config: ConnectorConfig) -> None:
     assert verify_archive(config, config.topics[0], deep=True, runner=InProcessRunner()).ok
 
 
-def check_restored_once(config: ConnectorConfig) -> None:
-    for kafka_partition in range(KAFKA_PARTITIONS):
-        was, now = (records_of(config.kafka, t, kafka_partition) for t in (config.topics[0], target_of(config)))
-        assert now["value"].equals(was["value"])
-
-
 def look_there(path: Path) -> list[tuple[str, str, bool]]:
     """Where tasks find the package, what their host calls itself, and whether they see a file of the driver."""
 
@@ -157,7 +148,7 @@ def look_there(path: Path) -> list[tuple[str, str, bool]]:
     return list(SparkResource().make_runner().run(look, [1, 2], 2))
 
 
-def test_workers_that_share_nothing_die_and_join_while_a_topic_is_archived_and_restored(
+def test_workers_that_share_nothing_die_and_join_under_archive_and_restore(
     cluster: StandaloneCluster, workers: list[Worker], config: ConnectorConfig
 ) -> None:
     with opened_driver(cluster.write_properties()) as driver:
@@ -182,7 +173,7 @@ def test_workers_that_share_nothing_die_and_join_while_a_topic_is_archived_and_r
         wait_for(restoring, lambda: has_restored(config))
         joined.kill()
         assert restoring.result(180), "it was not verified"
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=KAFKA_PARTITIONS)
 
 
 @pytest.mark.long
@@ -216,11 +207,11 @@ def test_a_worker_that_was_cut_off_and_comes_back_does_no_harm(
             workers[0].resume()
             until(lambda: not workers[0].has_tasks())
     check_archived_once(config)
-    check_restored_once(config)
+    check_restored_once(config, kafka_partitions=KAFKA_PARTITIONS)
 
 
 @pytest.mark.long
-def test_a_run_whose_session_the_master_ended_fails_for_now_and_its_process_starts_another(
+def test_a_run_whose_session_ended_fails_and_its_process_starts_another(
     cluster: StandaloneCluster, workers: list[Worker], config: ConnectorConfig
 ) -> None:
     with opened_driver(cluster.write_properties()) as driver:

@@ -20,7 +20,7 @@ import json, os, tempfile
 from pathlib import Path
 import psutil
 from kafka_s3_platform.defs.resources import SparkResource, start_session
-from kafka_s3_platform_tests.spark.test_session import NO_OBJECTS, answer
+from kafka_s3_platform_tests.spark.standalone import NO_OBJECTS, answer
 
 def look(task, attempt):
     return [a for p in psutil.Process().parents() if p.name() == "java" for a in p.cmdline()], os.environ.get("SEEN")
@@ -99,7 +99,7 @@ def test_the_properties_of_a_deployment_hold_and_are_nobodys_arguments(tmp_path:
     assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}, "tasks carry secrets, and may spill"
 
 
-def test_a_user_without_an_entry_in_the_user_database_starts_spark_whatever_else_the_environment_asks_for(
+def test_a_user_without_an_entry_in_the_user_database_starts_spark(
     tmp_path: Path,
 ) -> None:
     """Containers run under any user id; and a shell may be set up for another Spark."""
@@ -132,7 +132,7 @@ def test_a_user_without_an_entry_in_the_user_database_starts_spark_whatever_else
         ),
     ],
 )
-def test_a_spark_that_does_not_start_is_one_sentence_and_heals_by_itself_unless_there_is_no_java(
+def test_a_spark_that_does_not_start_is_one_sentence_and_heals_where_java_is(
     monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str], error: type[PlatformError], said: str
 ) -> None:
     for name, value in variables.items():

@@ -1,6 +1,4 @@
 import os
-import socket
-import struct
 import subprocess
 import sys
 import sysconfig
@@ -17,11 +15,10 @@ from kafka_s3_platform.spark.session import (
     log_errors_only,
     set_java_options,
 )
+from kafka_s3_platform_tests.spark.standalone import NO_OBJECTS, answer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NO_OBJECTS = b"no stream of Java's objects"
 
 
 def test_the_platforms_own_settings_hold_unless_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,13 +33,13 @@ def test_local_mode_retries_a_failed_task_as_a_cluster_does() -> None:
     assert build_spark_conf()["spark.master"] == f"local[*,{MAX_TASK_ATTEMPTS}]"
 
 
-def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_is_left_to_its_deployment() -> None:
+def test_spark_of_this_machine_asks_for_a_secret_and_a_cluster_does_not() -> None:
     assert build_spark_conf()["spark.authenticate"] == "true"
     assert build_spark_conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
     assert "spark.authenticate" not in build_spark_conf({"spark.master": "spark://host:7077"})
 
 
-def test_workers_of_this_machine_are_forked_with_their_imports_and_those_of_a_cluster_as_spark_does_it() -> None:
+def test_workers_of_this_machine_are_forked_with_their_imports() -> None:
     name = "spark.python.daemon.module"
     assert build_spark_conf()[name] == DAEMON_MODULE
     assert build_spark_conf({name: "mine"})[name] == "mine"
@@ -50,7 +47,7 @@ def test_workers_of_this_machine_are_forked_with_their_imports_and_those_of_a_cl
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux shows a process's threads")
-def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports_and_reads_no_zip_file_for_each() -> None:
+def test_the_process_that_is_forked_has_one_thread_and_all_that_a_task_imports() -> None:
     look = (
         "import os, sys; from kafka_s3_platform.python_daemon import TASKS, import_for_tasks as i; i();"
         "print(len(os.listdir('/proc/self/task')), set(TASKS) <= set(sys.modules));"
@@ -84,19 +81,6 @@ def test_what_a_neighbour_on_this_machine_sends_is_not_deserialized(spark: "Spar
     said = answer(int(spark.sparkContext.getConf().get("spark.driver.port") or "0"), NO_OBJECTS)
     assert "StreamCorruptedException" not in said, said
     assert "AuthRpcHandler" in said or "SaslRpcHandler" in said, said
-
-
-def answer(port: int, payload: bytes) -> str:
-    """What the driver says to a call of Spark's network protocol, as one without a secret makes it."""
-    endpoint = b"endpoint-verifier"
-    # Neither sender nor receiver has an address.
-    body = b"\0\0" + struct.pack(">H", len(endpoint)) + endpoint + payload
-    rpc_request, request_id = 3, 1
-    head = struct.pack(">BqI", rpc_request, request_id, len(body))
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
-        peer.sendall(struct.pack(">q", 8 + len(head) + len(body)) + head + body)
-        size = struct.unpack(">q", peer.recv(8, socket.MSG_WAITALL))[0]
-        return peer.recv(size - 8, socket.MSG_WAITALL).decode(errors="replace")
 
 
 @pytest.mark.parametrize("chosen", [{"SPARK_SUBMIT_OPTS": "-Dlog4j2.level=info"}, {"SPARK_CONF_DIR": "/etc/spark"}])

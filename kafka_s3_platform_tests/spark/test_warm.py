@@ -185,9 +185,7 @@ def test_a_suspended_server_or_jvm_is_told_and_not_used(
     assert is_gone(int(await_file(tmp_path / "0"))), "its client has gone meanwhile"
 
 
-def test_other_settings_get_another_server_and_the_old_one_ends_with_its_last_client(
-    warm: WarmSpark, warm_folder: Path
-) -> None:
+def test_other_settings_get_another_server_and_the_old_one_ends(warm: WarmSpark, warm_folder: Path) -> None:
     """So does another version of the package. The tests that follow use the new one."""
     warm_folder.write_text(warm_folder.read_text() + "spark.app.name=another\n")
     new = find_warm_spark(start_warm_spark)

@@ -1,7 +1,6 @@
 """What requests carry and how they travel: encryption, ACLs, tags, addresses, proxies, retries."""
 
 import base64
-import dataclasses
 import hashlib
 import time
 from contextlib import suppress
@@ -24,7 +23,7 @@ from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.upload import Provenance, SegmentUpload
-from kafka_s3_platform_tests.conftest import free_port_settings, present, stopped_at_exit
+from kafka_s3_platform_tests.conftest import own_stack, present
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import Recorder
@@ -52,11 +51,10 @@ def creations(requests: list[HttpRequest]) -> list[HttpRequest]:
 
 
 @pytest.fixture(scope="module")
-def encrypting(stack: StackStatus, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def encrypting(stack: StackStatus, stack_settings: StackSettings) -> Any:
     """A second S3 server, which has a key to encrypt with, and its client."""
-    own = dataclasses.replace(stack_settings, data_dir=tmp_path_factory.mktemp("s3"), **free_port_settings())
-    server = SeaweedFS(own)
-    with stopped_at_exit(own), pytest.MonkeyPatch.context() as patch:
+    with own_stack(stack_settings) as own, pytest.MonkeyPatch.context() as patch:
+        server = SeaweedFS(own)
         patch.setenv("WEED_S3_SSE_KEK", bytes(range(32)).hex())
         server.start()
         for _ in range(120):

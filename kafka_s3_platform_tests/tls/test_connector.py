@@ -15,14 +15,13 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.restore.own import restored, values
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.servers import PlainStore
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
+from kafka_s3_platform_tests.tls.authority import tls_before
 from kafka_s3_platform_tests.tls.broker import PASSWORD, USER, SecuredKafka, java_quoted
-from kafka_s3_platform_tests.tls.terminator import tls_before
-
-pytestmark = pytest.mark.integration
 
 PERSON = {"type": "record", "name": "Person", "fields": [{"name": "name", "type": "string"}]}
 

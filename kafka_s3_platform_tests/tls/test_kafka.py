@@ -18,13 +18,12 @@ from kafka_s3_platform.kafka.fetch.connection import BrokerConnection, Unsupport
 from kafka_s3_platform.kafka.fetch.fetch_reader import FetchReader
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.conftest import Lab
+from kafka_s3_platform_tests.kafka.guarded import rights
+from kafka_s3_platform_tests.kafka.topics import handed_over
 from kafka_s3_platform_tests.restore.own import numbered
-from kafka_s3_platform_tests.restore.rights import rights
 from kafka_s3_platform_tests.support import NOON, archived, connector, produce, snapshot
 from kafka_s3_platform_tests.tls.authority import Authority
 from kafka_s3_platform_tests.tls.broker import LIMITED, SecuredKafka
-
-pytestmark = pytest.mark.integration
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WAYS = ("certificate", *MECHANISMS, "OAUTHBEARER")
@@ -60,11 +59,6 @@ def own_topic(secured: SecuredKafka) -> str:
 def quickly_read(settings: KafkaSettings, topic: str) -> pa.Table:
     with FetchReader(settings, topic) as reader:
         return pa.Table.from_batches(list(reader.read(0, ALL)))
-
-
-def handed_over(caplog: pytest.LogCaptureFixture) -> bool:
-    """Whether confluent-kafka read what the quick reader should have."""
-    return "confluent-kafka reads on" in caplog.text
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -104,9 +98,7 @@ def test_the_nearest_replica_of_a_rack_is_left_to_librdkafka(
     assert handed_over(caplog)
 
 
-def test_a_broker_under_a_name_that_its_certificate_has_not_is_refused_unless_names_do_not_count(
-    secured: SecuredKafka, topic: str
-) -> None:
+def test_another_name_than_the_certificates_is_refused_unless_none_counts(secured: SecuredKafka, topic: str) -> None:
     misnamed = {"bootstrap_servers": secured.users.replace("127.0.0.1", "localhost")}
     careless = secured.by_password("PLAIN", ssl_endpoint_identification_algorithm="none").model_copy(update=misnamed)
     assert quickly_read(careless, topic).num_rows == 20
@@ -216,9 +208,7 @@ def revoke(secured: SecuredKafka, bindings: list[AclBinding]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_rights_that_are_documented_are_enough_and_needed_however_one_authenticates(
-    secured: SecuredKafka, own_topic: str, way: str, lab: Lab
-) -> None:
+def test_the_documented_rights_are_enough_and_needed(secured: SecuredKafka, own_topic: str, way: str, lab: Lab) -> None:
     settings = secured.as_user(way, LIMITED)
     config = connector(settings, lab.store, own_topic)
     with pytest.raises(PlatformError, match=own_topic) as raised:

@@ -7,10 +7,7 @@ from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError, RegistryUnavailableError
 from kafka_s3_platform.local.settings import REGISTRY_PATH, StackSettings
-from kafka_s3_platform_tests.tls.authority import Authority
-from kafka_s3_platform_tests.tls.terminator import tls_before
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
 ONCE = {"max.retries": SecretStr("0")}
 
@@ -25,7 +22,7 @@ def test_a_certificate_of_an_authority_that_was_not_named_is_refused(
             open_registry(secured).archived(1)
 
 
-def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_with_it(
+def test_a_port_that_speaks_tls_or_not_is_told_with_the_urls_scheme(
     registry: RegistrySettings, stack_settings: StackSettings, authority: Authority
 ) -> None:
     with tls_before(stack_settings.registry_port, authority.server) as port:

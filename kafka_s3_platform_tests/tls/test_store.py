@@ -12,10 +12,7 @@ from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.tls.authority import Authority
-from kafka_s3_platform_tests.tls.terminator import tls_before
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
 VARIABLES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
@@ -44,7 +41,7 @@ def test_objects_and_index_are_reached_where_both_variables_name_the_authority(
         ("elsewhere", "(?s)elsewhere.example.com.*Call the server in store.url by a name that its certificate holds"),
     ],
 )
-def test_a_certificate_that_is_out_of_date_or_another_server_s_is_told_as_that_and_not_tried_again(
+def test_a_certificate_that_is_expired_or_anothers_is_told_and_not_tried_again(
     lab: Lab, stack_settings: StackSettings, authority: Authority, monkeypatch: pytest.MonkeyPatch, name: str, said: str
 ) -> None:
     for variable in VARIABLES:
@@ -71,9 +68,7 @@ def test_no_variable_of_the_environment_turns_verification_off(
         ObjectStore(store).get("key")
 
 
-def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_with_it(
-    store: StoreSettings, lab: Lab
-) -> None:
+def test_a_port_that_speaks_tls_or_not_is_told_with_the_urls_scheme(store: StoreSettings, lab: Lab) -> None:
     for url, kind, advice in (
         (str(lab.store.endpoint_url).replace("http:", "https:"), ConfigError, "does not speak TLS.*http://"),
         (
@@ -88,7 +83,7 @@ def test_a_port_that_speaks_tls_or_does_not_is_told_as_that_and_the_urls_scheme_
                 use()
 
 
-def test_an_authority_that_nobody_was_told_of_is_a_matter_of_settings_and_is_not_tried_again(
+def test_an_authority_that_nobody_named_is_of_settings_and_not_tried_again(
     store: StoreSettings,
 ) -> None:
     with pytest.raises(ConfigError, match=r"certificate.*AWS_CA_BUNDLE and SSL_CERT_FILE"):

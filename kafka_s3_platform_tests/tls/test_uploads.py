@@ -18,10 +18,7 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.store.http_proxy import HttpRequest, running
 from kafka_s3_platform_tests.store.servers import PlainStore, forget_clients
 from kafka_s3_platform_tests.store.written import CUSTOMER_KEY, KEY, LARGE, PART, SMALL, changed, written
-from kafka_s3_platform_tests.tls.authority import Authority
-from kafka_s3_platform_tests.tls.terminator import tls_before
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.tls.authority import Authority, tls_before
 
 
 @pytest.fixture

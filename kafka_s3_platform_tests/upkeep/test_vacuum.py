@@ -23,7 +23,8 @@ from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import VacuumReport, set_aside_unknown, vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab, present
-from kafka_s3_platform_tests.restore.own import restored, values
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,

@@ -74,7 +74,7 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_topics.test_names_that_begin_with_two_underscores_never_match,
     ),
     "A restore creates its topic only with `--create-topic`.": (
-        test_checks.test_an_absent_target_is_refused_unless_creation_is_asked_and_then_checked_against_the_brokers,
+        test_checks.test_an_absent_target_is_refused_or_checked_against_the_brokers,
     ),
     "No Java plugin is loaded.": (test_clients.test_no_java_plugin_is_loaded_though_a_path_of_plugins_is_there,),
     "No licence is needed, and no topic that stores one.": (
@@ -88,11 +88,11 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_clients.test_a_connector_overrides_any_honoured_property_whatever_the_policy,
     ),
     "A run that failed for a temporary reason is run again.": (
-        test_runs.test_other_failures_are_asked_for_again_after_a_while,
+        test_runs.test_a_request_waits_by_the_end_of_earlier_ones_and_their_inputs,
     ),
     "Temporary failures are tried again in any case.": (
         test_writing.test_a_request_is_repeated_as_often_as_asked,
-        test_runs.test_other_failures_are_asked_for_again_after_a_while,
+        test_runs.test_a_request_waits_by_the_end_of_earlier_ones_and_their_inputs,
     ),
     "No converter reads header values: each comes back with its bytes.": (
         test_archive.test_header_values_keys_and_values_are_archived_as_the_bytes_that_they_are,
@@ -168,7 +168,7 @@ PROOFS: Mapping[str, tuple[Callable[..., None], ...]] = {
         test_archive.test_header_values_keys_and_values_are_archived_as_the_bytes_that_they_are,
     ),
     "{} No restore can change them: {}": (
-        test_values.test_what_cannot_be_decoded_is_archived_and_restored_as_it_is_and_changed_by_no_restore,
+        test_values.test_what_cannot_be_decoded_is_restored_as_it_is_and_never_changed,
     ),
     "No record without a value is left out beside a dead letter topic.": (
         test_clients.test_a_letter_for_an_ignored_null_is_refused_and_no_other_null_is_left_out,

@@ -1,6 +1,5 @@
 """The store is stopped under load: one alert, healed by itself, one message that it is over, and nothing is lost."""
 
-import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -16,21 +15,18 @@ from kafka_s3_platform.errors import StoreUnavailableError
 from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_servers
-from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.defs.alerts.deployment import Deployment
 from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook
 from kafka_s3_platform_tests.support import Sent, produce
-
-pytestmark = pytest.mark.integration
 
 TOPICS = 3
 
 
 @pytest.fixture
-def store(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+def store(stack_settings: StackSettings) -> Iterator[SeaweedFS]:
     """A store of the test's own, which it may stop."""
-    own = dataclasses.replace(stack_settings, data_dir=tmp_path_factory.mktemp("s3"), **free_port_settings())
-    with stopped_at_exit(own):
+    with own_stack(stack_settings) as own:
         server = SeaweedFS(own)
         start_servers((server,))
         server.create_bucket()

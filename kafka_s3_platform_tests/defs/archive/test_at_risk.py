@@ -34,8 +34,6 @@ from kafka_s3_platform_tests.defs.running import (
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import Sent, archived, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 DAY_MS = 86_400_000
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 
@@ -77,73 +75,62 @@ def changed(config: ConnectorConfig, **archive: Any) -> ConnectorConfig:
     ],
     ids=["young", "late", "very late, and new here", "kept for long", "half is over", "three quarters are over"],
 )
-def test_what_is_not_archived_warns_and_fails_by_its_age_and_by_the_time_that_is_left(
-    config: ConnectorConfig,
-    instance: dg.DagsterInstance,
-    hours: int,
-    archive: dict[str, int],
-    severity: dg.AssetCheckSeverity | None,
-    said: str,
+def test_what_is_not_archived_warns_and_fails_by_age_and_time_left(
+    config: ConnectorConfig, hours: int, archive: dict[str, int], severity: dg.AssetCheckSeverity | None, said: str
 ) -> None:
     send_hour(config, hours)
-    [found] = evaluated(tick(changed(config, **archive), "lag__c", instance))
+    [found] = evaluated(tick(changed(config, **archive), "lag__c"))
     assert (found.passed, found.severity if severity else None) == (severity is None, severity), found.description
     assert said in (found.description or "")
 
 
-def test_the_late_hours_of_a_topic_are_no_alarm_in_its_first_half_hour(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_the_late_hours_of_a_topic_are_no_alarm_in_its_first_half_hour(config: ConnectorConfig) -> None:
     send_hour(config, 20)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     [found] = evaluated(first)
     alarm = r"The topic is new here: it is an alarm if this is still so at \d\d:\d\d UTC\.$"
     assert re.search(alarm, found.description or "")
-    soon = tick(config, "lag__c", instance, pass_minutes(first.cursor, 28))
+    soon = tick(config, "lag__c", pass_minutes(first.cursor, 28))
     assert [found.severity for found in evaluated(soon)] == [WARN], "it is told again, and is no alarm yet"
-    later = tick(config, "lag__c", instance, pass_minutes(first.cursor, 30))
+    later = tick(config, "lag__c", pass_minutes(first.cursor, 30))
     assert [found.severity for found in evaluated(later)] == [ERROR]
 
 
 def test_a_topic_whose_index_is_older_is_not_new_to_a_sensor_without_a_cursor(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_hour(config, 20)
     archived(config, [ago(config, 1)])
-    [found] = evaluated(tick(config, "lag__c", instance))
+    [found] = evaluated(tick(config, "lag__c"))
     assert found.severity == WARN, "its index began a moment ago"
     monkeypatch.setattr("kafka_s3_platform.status.risk.FIRST_MINUTES", timedelta())
-    [found] = evaluated(tick(config, "lag__c", instance))
+    [found] = evaluated(tick(config, "lag__c"))
     assert found.severity == ERROR
 
 
-def test_records_before_the_first_hour_are_at_risk_at_any_moment(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_records_before_the_first_hour_are_at_risk_at_any_moment(config: ConnectorConfig) -> None:
     # Kafka keeps a segment until its newest record is too old. With the old one alone, it would delete it meanwhile.
     old, young = ago(config, 24 * 31), ago(config, 3)
     produce(config.kafka, config.topics[0], [Sent(timestamp=old), Sent(timestamp=young)])
-    [found] = evaluated(tick(config, "lag__c", instance))
+    [found] = evaluated(tick(config, "lag__c"))
     assert (found.passed, found.severity) == (False, ERROR)
     assert found.description == (
         "Records before the first hour are not archived. Kafka may delete the oldest at any moment."
     )
 
 
-def test_it_is_told_when_it_changes_and_again_while_something_is_at_risk(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_it_is_told_when_it_changes_and_again_while_something_is_at_risk(config: ConnectorConfig) -> None:
     send_hour(config, 5)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     assert [found.passed for found in evaluated(first)] == [False]
     assert [asked.tags.get("dagster/priority") for asked in first.run_requests or ()] == ["1"]
-    assert not evaluated(tick(config, "lag__c", instance, first.cursor))
-    later = tick(config, "lag__c", instance, pass_minutes(first.cursor, 10))
+    assert not evaluated(tick(config, "lag__c", first.cursor))
+    later = tick(config, "lag__c", pass_minutes(first.cursor, 10))
     assert [found.passed for found in evaluated(later)] == [False]
     archived(config, [ago(config, hour) for hour in range(5, 0, -1)])
-    over = tick(config, "lag__c", instance, later.cursor)
+    over = tick(config, "lag__c", later.cursor)
     assert [found.passed for found in evaluated(over)] == [True]
-    assert not evaluated(tick(config, "lag__c", instance, pass_minutes(over.cursor, 10)))
+    assert not evaluated(tick(config, "lag__c", pass_minutes(over.cursor, 10)))
 
 
 def test_it_can_be_run_by_hand(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
@@ -156,61 +143,59 @@ def test_it_can_be_run_by_hand(config: ConnectorConfig, instance: dg.DagsterInst
 
 
 def test_an_outage_of_kafka_is_red_after_three_ticks_until_it_is_over(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 0.5)
-    cursor = tick(config, "lag__c", instance).cursor
+    cursor = tick(config, "lag__c").cursor
     down = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
     for _ in range(2):
-        silent = tick(down, "lag__c", instance, cursor)
+        silent = tick(down, "lag__c", cursor)
         assert not evaluated(silent)
         cursor = silent.cursor
-    third = tick(down, "lag__c", instance, cursor)
+    third = tick(down, "lag__c", cursor)
     [red] = evaluated(third)
     assert (red.passed, red.severity) == (False, ERROR)
     assert "no tick of the last 3 had an answer" in str(red.description)
     with pytest.raises(Exception, match=r"127\.0\.0\.1:31699") as raised:
-        tick(down, "lag__c", instance, third.cursor)
+        tick(down, "lag__c", third.cursor)
     assert isinstance(raised.value, BrokerUnavailableError)
-    [over] = evaluated(tick(config, "lag__c", instance, third.cursor))
+    [over] = evaluated(tick(config, "lag__c", third.cursor))
     assert over.passed
 
 
 def test_the_lag_is_still_told_while_the_store_does_not_answer(
-    config: ConnectorConfig, proxy: FaultyProxy, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.tick.TICK_SECONDS", 8.0)
     store = config.store.model_copy(update={"endpoint_url": proxy.endpoint})
     config = config.model_copy(update={"store": store})
-    cursor = tick(config, "lag__c", instance).cursor
+    cursor = tick(config, "lag__c").cursor
     for method in ("GET", "HEAD", "PUT"):
         proxy.refuse(method, "", 503, "SlowDown")
     send_hour(config, 0)
-    silent = tick(config, "lag__c", instance, cursor)
+    silent = tick(config, "lag__c", cursor)
     [lag] = observed(silent)
     assert (lag.asset_key, lag.metadata["lag"].value) == (topic_of(config).key("kafka"), 1)
     assert not silent.run_requests
     assert json.loads(silent.cursor or "{}")["/silent"] == 1
     proxy.clear()
-    assert "/silent" not in json.loads(tick(config, "lag__c", instance, silent.cursor).cursor or "{}")
+    assert "/silent" not in json.loads(tick(config, "lag__c", silent.cursor).cursor or "{}")
 
 
 @pytest.mark.parametrize("days", [3, -3], ids=["ahead", "behind"])
-def test_a_clock_that_is_wrong_is_red(
-    config: ConnectorConfig, proxy: FaultyProxy, instance: dg.DagsterInstance, days: int
-) -> None:
+def test_a_clock_that_is_wrong_is_red(config: ConnectorConfig, proxy: FaultyProxy, days: int) -> None:
     """This machine would take what is days late for young."""
     config = config.model_copy(
         update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})},
     )
     proxy.date_shift = timedelta(days=-days)
-    [red] = evaluated(tick(config, "lag__c", instance))
+    [red] = evaluated(tick(config, "lag__c"))
     assert (red.passed, red.severity) == (False, ERROR)
     assert re.search(
         r"How late the archive is, is not known: \[KS-CLOCK\] this machine's clock says", str(red.description)
     )
     proxy.date_shift = timedelta()
-    [well] = evaluated(tick(config, "lag__c", instance))
+    [well] = evaluated(tick(config, "lag__c"))
     assert well.passed
 
 

@@ -16,8 +16,6 @@ from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, to
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.support import Sent, archived, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:
@@ -58,7 +56,7 @@ def hours_since(config: ConnectorConfig, first: int) -> list[str]:
     return [topic_of(config).hours.key(hour + n * HOUR) for n in range(count + 1)]
 
 
-def test_empty_hours_are_shown_with_no_record_and_those_that_a_run_is_due_for_are_left_to_it(
+def test_empty_hours_are_shown_without_records_but_those_a_run_is_due_for(
     config: ConnectorConfig, sensors: Sensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(empty_windows, "MAX_EMPTY", 50)
@@ -83,7 +81,7 @@ def test_a_day_without_a_record_is_shown_when_it_is_over(config: ConnectorConfig
     assert sensors.tick("folders__c") == {}
 
 
-def test_hours_that_may_have_lost_records_before_the_archive_began_are_not_called_empty(
+def test_hours_that_may_have_lost_records_are_not_called_empty(
     config: ConnectorConfig, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     """Kafka had deleted the first record: it was of any hour before that, if records were out of order."""

@@ -56,8 +56,7 @@ def offered(config: ConnectorConfig, folder: Path) -> set[datetime]:
     return begins(build_definitions([config], autostart=False, hours_folder=folder).get_repository_def())
 
 
-@pytest.mark.integration
-def test_the_partitions_of_all_topics_begin_with_the_earliest_hour_of_any_and_move_back_alone(
+def test_partitions_begin_with_the_earliest_hour_of_any_topic(
     config: ConnectorConfig, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     topic = topic_of(config)
@@ -77,7 +76,6 @@ def test_the_partitions_of_all_topics_begin_with_the_earliest_hour_of_any_and_mo
     assert offered(config, tmp_path) == {day_of(config, 200)}
 
 
-@pytest.mark.integration
 def test_an_hour_that_dagster_shows_stays_where_the_file_is_lost(
     config: ConnectorConfig, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -96,7 +94,7 @@ def remember(folder: Path, text: str) -> None:
     (folder / "c.json").write_text(text)
 
 
-def test_the_start_hour_of_the_file_is_a_bound_and_another_index_or_a_broken_file_tells_nothing(tmp_path: Path) -> None:
+def test_the_files_start_hour_is_a_bound_another_index_or_file_tells_nothing(tmp_path: Path) -> None:
     store = StoreSettings(bucket="bucket")
     late, early = (
         connector(KafkaSettings(bootstrap_servers="-"), store, "t", start_hour=MARCH + timedelta(days=n))
@@ -111,7 +109,7 @@ def test_the_start_hour_of_the_file_is_a_bound_and_another_index_or_a_broken_fil
         assert recall_first_hour(early, tmp_path) is None
 
 
-def test_a_runs_process_takes_the_hours_that_its_run_was_planned_with_whatever_its_machine_remembers(
+def test_a_runs_process_takes_the_hours_its_run_was_planned_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On Kubernetes a run has a file system of its own; elsewhere the hour may have moved since the run was planned."""

@@ -7,7 +7,6 @@ from datetime import date, datetime, timedelta
 from xml.etree import ElementTree as ET
 
 import dagster as dg
-import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs.archive.checks import MAX_BYTES, evaluate_hourly, read_hours_at_risk, render_picture
@@ -54,7 +53,6 @@ def test_a_month_of_the_worst_is_cut_to_four_kilobytes_and_a_good_one_is_whole()
     assert len(good) < 3000
 
 
-@pytest.mark.integration
 def test_the_check_of_a_run_shows_the_last_month(lab: Lab) -> None:
     config: ConnectorConfig = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic())
     lab.produce([Sent(timestamp=ago(config, h)) for h in (30, 2)])
@@ -64,12 +62,11 @@ def test_the_check_of_a_run_shows_the_last_month(lab: Lab) -> None:
     assert set(found) == {"complete", "open", "empty"}
 
 
-@pytest.mark.integration
 def test_hours_that_the_check_at_risk_has_found_are_marked(lab: Lab, instance: dg.DagsterInstance) -> None:
     config = connector_of_this_hour(lab.kafka, lab.store, lab.create_topic(retention_ms=10 * 86_400_000))
     lab.produce([Sent(timestamp=ago(config, h) + timedelta(minutes=1)) for h in (144, 2)])
     assert read_hours_at_risk(instance, [topic_of(config)]) == {}
-    [told] = evaluated(tick(config, "lag__c", instance))
+    [told] = evaluated(tick(config, "lag__c"))
     instance.report_runless_asset_event(told)
     at_risk = read_hours_at_risk(instance, [topic_of(config)])[lab.topic]
     assert at_risk[0] <= ago(config, 143) < at_risk[1] < ago(config, 100)

@@ -12,7 +12,7 @@ from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import events, run, topic_of
+from kafka_s3_platform_tests.defs.running import events, run, tags_of, topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -23,8 +23,6 @@ from kafka_s3_platform_tests.support import (
     produce,
     stored,
 )
-
-pytestmark = pytest.mark.integration
 
 MIDNIGHT = NOON - 12 * HOUR
 
@@ -56,7 +54,7 @@ def test_a_day_of_hours_is_one_run_and_each_hour_shows_its_own_numbers(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     key, keys = topic_of(config).key("hourly"), keys_of(config, *range(24))
-    found = run(config, "archive__c", key, keys, instance=instance)
+    found = run(config, "archive__c", key, keys)
     assert found.success
     reported = events(found, key)
     assert sorted(str(k) for k in reported) == keys
@@ -72,18 +70,18 @@ def test_a_day_of_hours_is_one_run_and_each_hour_shows_its_own_numbers(
     assert len(instance.get_materialized_partitions(key)) == 24
 
 
-def test_the_checks_of_a_run_read_what_it_archived(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_the_checks_of_a_run_read_what_it_archived(config: ConnectorConfig) -> None:
     key = topic_of(config).key("hourly")
-    found = run(config, "archive__c", key, keys_of(config, *range(24)), instance=instance)
+    found = run(config, "archive__c", key, keys_of(config, *range(24)))
     passed = {e.check_name: e.passed for e in found.get_asset_check_evaluations()}
     assert passed == {"archived": True}
 
 
-def test_hours_covered_in_passing_are_reported_too(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_hours_covered_in_passing_are_reported_too(config: ConnectorConfig) -> None:
     """The late record of hour 3 lies among those of hour 4."""
     key = topic_of(config).key("hourly")
-    assert run(config, "archive__c", key, keys_of(config, 3), instance=instance).success
-    found = run(config, "archive__c", key, keys_of(config, 4), instance=instance)
+    assert run(config, "archive__c", key, keys_of(config, 3)).success
+    found = run(config, "archive__c", key, keys_of(config, 4))
     assert list(events(found, key)) == keys_of(config, 3, 4)
     assert events(found, key)[keys_of(config, 3)[0]][0]["partition_row_count"] == 5
 
@@ -92,7 +90,7 @@ def test_a_run_without_hours_archives_everything_up_to_now(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     key = topic_of(config).key("hourly")
-    found = run(config, "archive__c", key, instance=instance)
+    found = run(config, "archive__c", key)
     assert found.success
     [totals] = events(found, key)[None]
     assert totals["records"] == 24 * 25 // 2 + 1
@@ -101,12 +99,10 @@ def test_a_run_without_hours_archives_everything_up_to_now(
     assert all(found == list(range(len(found))) for found in offsets.values())
 
 
-def test_picked_hours_and_everything_up_to_now_go_together(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_picked_hours_and_everything_up_to_now_go_together(config: ConnectorConfig) -> None:
     key = topic_of(config).key("hourly")
     ops = {make_op_name("hourly", config.name): ArchiveConfig(until_now=True)}
-    found = run(config, "archive__c", key, keys_of(config, 2), instance=instance, ops=ops)
+    found = run(config, "archive__c", key, keys_of(config, 2), ops=ops)
     assert found.success
     assert set(events(found, key)) == set(keys_of(config, *range(24)))
     assert stored(config).num_rows == 24 * 25 // 2 + 1
@@ -123,7 +119,7 @@ def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
     layout = {"partitioner": "Field", "partition_fields": ("n",)}
     strict = connector(config.kafka, config.store, topic, layout=layout, records={"value": {"format": "JSON"}})
     key, keys = topic_of(strict).key("hourly"), keys_of(strict, 5, 6)
-    found = run(strict, "archive__c", key, keys, instance=instance)
+    found = run(strict, "archive__c", key, keys)
     assert not found.success
     reported = {
         k: [(m["partition_row_count"], m["unresolved_offsets"], m["complete"]) for m in ms]
@@ -147,9 +143,7 @@ def test_hours_beside_a_bad_record_are_told_though_the_run_fails(
     assert " days, " in row["time_left"]
 
 
-def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(
-    lab: Lab, instance: dg.DagsterInstance
-) -> None:
+def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(lab: Lab) -> None:
     """They were archived under a start hour that was a later one."""
     lab.create_topic()
     start = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - 6 * HOUR
@@ -162,7 +156,7 @@ def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(
     archived(lab.connector(start_hour=start))
     moved = lab.connector(start_hour=start - 24 * HOUR)
     keys = [topic_of(moved).hours.key(start - n * HOUR) for n in (2, 1)]
-    found = run(moved, "archive__c", topic_of(moved).key("hourly"), keys, instance=instance)
+    found = run(moved, "archive__c", topic_of(moved).key("hourly"), keys)
     (check,) = found.get_asset_check_evaluations()
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert convert_metadata(check.metadata)["incomplete_hours"] == [
@@ -175,14 +169,12 @@ def test_an_hour_whose_records_are_out_of_range_is_not_complete_to_the_check(
     ]
 
 
-def test_a_missing_topic_fails_for_good(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_a_missing_topic_fails_for_good(config: ConnectorConfig) -> None:
     missing = config.model_copy(update={"topics": ("not-there",)})
     key = topic_of(missing).key("hourly")
-    found = run(missing, "archive__c", key, keys_of(config, 1), instance=instance)
+    found = run(missing, "archive__c", key, keys_of(config, 1))
     assert not found.success
-    stored_run = instance.get_run_by_id(found.run_id)
-    assert stored_run is not None
-    assert stored_run.tags[FAILURE_TAG] == "permanent"
+    assert tags_of(found)[FAILURE_TAG] == "permanent"
     data = found.get_step_failure_events()[0].step_failure_data
     assert data.user_failure_data is not None
     assert "not-there" in str(data.user_failure_data.description)

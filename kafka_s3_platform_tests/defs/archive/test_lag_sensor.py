@@ -31,14 +31,13 @@ from kafka_s3_platform_tests.defs.running import (
     connector_of_this_hour,
     launch,
     observed,
+    tags_of,
     tick,
     topic_of,
 )
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering
 from kafka_s3_platform_tests.kafka.topics import wait_until_stable
 from kafka_s3_platform_tests.support import Sent, archived, produce, scanned, send, snapshot
-
-pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -70,11 +69,9 @@ def archive_in_time(config: ConnectorConfig, hour: int, *ends: int) -> None:
     TopicIndex.of(config, config.topics[0]).open().commit(Change(tuple(rows), run_id="earlier"))
 
 
-def test_a_new_topic_asks_for_its_hours_in_one_run_and_shows_its_lag(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_new_topic_asks_for_its_hours_in_one_run_and_shows_its_lag(config: ConnectorConfig) -> None:
     send_hours(config, [5, 4, 2])
-    found = tick(config, "lag__c", instance)
+    found = tick(config, "lag__c")
     assert found.run_requests is not None
     assert [asked_keys(r) for r in found.run_requests] == [keys(config, 5, 1)]
     [told] = observed(found)
@@ -88,27 +85,27 @@ def test_hours_whose_run_died_between_commit_and_event_are_reported_by_the_next(
     send_hours(config, [3, 2, 1])
     archive_hours(config, 3, 1)
     before = scanned(config)
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    [asked] = tick(config, "lag__c").run_requests or ()
     assert asked_keys(asked) == keys(config, 3, 1)
-    assert launch(config, asked, instance).success
+    assert launch(config, asked).success
     assert scanned(config) == before
     assert instance.get_materialized_partitions(topic_of(config).key("hourly")) >= set(keys(config, 3, 1))
-    idle = tick(config, "lag__c", instance)
+    idle = tick(config, "lag__c")
     assert not idle.run_requests
     assert idle.skip_reason
 
 
 def test_hours_of_a_run_under_way_are_not_asked_for(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
     send_hours(config, [5, 4, 3, 2])
-    asked = tick(config, "lag__c", instance).run_requests
+    asked = tick(config, "lag__c").run_requests
     assert asked
     key = topic_of(config).key("hourly")
     manual = {"dagster/partition": keys(config, 4, 4)[0]}
     start(config, instance, key, manual)
-    found = tick(config, "lag__c", instance).run_requests or ()
+    found = tick(config, "lag__c").run_requests or ()
     assert [asked_keys(r) for r in found] == [keys(config, 5, 5), keys(config, 3, 1)]
     start(config, instance, key, dict(asked[0].tags))
-    assert not tick(config, "lag__c", instance).run_requests
+    assert not tick(config, "lag__c").run_requests
 
 
 def start(config: ConnectorConfig, instance: dg.DagsterInstance, key: dg.AssetKey, tags: dict[str, str]) -> None:
@@ -122,25 +119,19 @@ def start(config: ConnectorConfig, instance: dg.DagsterInstance, key: dg.AssetKe
     instance.create_run_for_job(job, asset_selection=selected, tags=tags, status=dg.DagsterRunStatus.STARTED)
 
 
-def test_a_permanent_failure_is_not_asked_for_again_until_something_changes(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_permanent_failure_is_not_asked_for_again_until_something_changes(config: ConnectorConfig) -> None:
     send_hours(config, [3, 2])
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    [asked] = tick(config, "lag__c").run_requests or ()
     elsewhere = config.store.model_copy(update={"bucket": "no-such-bucket"})
-    failed = launch(config.model_copy(update={"store": elsewhere}), asked, instance)
-    stored = instance.get_run_by_id(failed.run_id)
-    assert stored is not None
-    assert stored.tags[FAILURE_TAG] == "permanent"
-    assert not tick(config, "lag__c", instance).run_requests
-    assert "same inputs" in str(tick(config, "lag__c", instance).skip_reason)
+    failed = launch(config.model_copy(update={"store": elsewhere}), asked)
+    assert tags_of(failed)[FAILURE_TAG] == "permanent"
+    assert not tick(config, "lag__c").run_requests
+    assert "same inputs" in str(tick(config, "lag__c").skip_reason)
     archive = config.archive.model_copy(update={"allow_gaps": True})
-    assert tick(config.model_copy(update={"archive": archive}), "lag__c", instance).run_requests
+    assert tick(config.model_copy(update={"archive": archive}), "lag__c").run_requests
 
 
-def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loop(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loop(config: ConnectorConfig) -> None:
     send_hours(config, [2])
     producer = Producer(config.kafka.properties("producer") | {"transactional.id": config.topics[0]})
     producer.init_transactions(30)
@@ -148,23 +139,21 @@ def test_an_open_transaction_neither_completes_the_hour_nor_makes_the_sensor_loo
     send(producer, config.topics[0], Sent(timestamp=ago(config, 1)))
     assert producer.flush(30) == 0
     archive_hours(config, 2, 1)
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
-    assert launch(config, asked, instance).success
-    assert not tick(config, "lag__c", instance).run_requests
+    [asked] = tick(config, "lag__c").run_requests or ()
+    assert launch(config, asked).success
+    assert not tick(config, "lag__c").run_requests
     assert not topic_of(config).index.open().state.judge.is_complete(ago(config, 1), timedelta())
     producer.commit_transaction(30)
     wait_until_stable(config.kafka, config.topics[0])
-    assert tick(config, "lag__c", instance).run_requests
+    assert tick(config, "lag__c").run_requests
 
 
-def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_records_older_than_the_first_hour_are_archived_by_a_run_up_to_now(config: ConnectorConfig) -> None:
     send_hours(config, [24 * 60])
-    found = tick(config, "lag__c", instance).run_requests or ()
+    found = tick(config, "lag__c").run_requests or ()
     assert asked_keys(found[-1]) == (None, None)
     archived(config)
-    remaining = tick(config, "lag__c", instance).run_requests or ()
+    remaining = tick(config, "lag__c").run_requests or ()
     assert (None, None) not in [asked_keys(r) for r in remaining]
 
 
@@ -183,22 +172,20 @@ def test_the_open_hour_is_asked_for_at_each_interval_by_one_run_at_a_time(
         instance.report_runless_asset_event(dg.AssetMaterialization(topic_of(config).key("hourly"), partition=key))
     for sent in range(1, 3):
         send_hours(config, [0])
-        [asked] = tick(often, "lag__c", instance).run_requests or ()
+        [asked] = tick(often, "lag__c").run_requests or ()
         assert asked_keys(asked) == (None, None)
         archived(config)
         assert scanned(config) == (OffsetRange(0, sent),)
-        assert not tick(often, "lag__c", instance).run_requests, "nothing is left to archive"
+        assert not tick(often, "lag__c").run_requests, "nothing is left to archive"
     send_hours(config, [0])
-    assert not tick(rotated(config, 3_600_000), "lag__c", instance).run_requests, "a run looked a moment ago"
-    assert not tick(config, "lag__c", instance).run_requests, "no interval is set"
+    assert not tick(rotated(config, 3_600_000), "lag__c").run_requests, "a run looked a moment ago"
+    assert not tick(config, "lag__c").run_requests, "no interval is set"
     start(config, instance, topic_of(config).key("hourly"), {})
-    assert not tick(often, "lag__c", instance).run_requests, "a run is under way"
+    assert not tick(often, "lag__c").run_requests, "a run is under way"
 
 
-def test_a_topic_that_a_pattern_found_may_go_without_failing_the_tick(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
-    found = tick(config.model_copy(update={"topics": ("gone",), "topics_regex": "gone.*"}), "lag__c", instance)
+def test_a_topic_that_a_pattern_found_may_go_without_failing_the_tick(config: ConnectorConfig) -> None:
+    found = tick(config.model_copy(update={"topics": ("gone",), "topics_regex": "gone.*"}), "lag__c")
     assert "c/gone: the topic is not at Kafka any more" in str(found.skip_reason)
 
 
@@ -219,30 +206,30 @@ def wait_until_first_is(config: ConnectorConfig, offset: int) -> None:
             time.sleep(0.1)
 
 
-def test_hours_that_retention_has_cut_into_are_told_and_what_is_left_of_them_is_archived_by_a_run_up_to_now(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_hours_that_retention_cut_are_told_and_the_rest_archived(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
     send_hours(config, [7])
     archive_in_time(config, 7, 1)
     send_hours(config, [5, 5, 4, 2])
     delete_before(config, 2)
-    [first] = tick(config, "lag__c", instance).run_requests or ()
+    [first] = tick(config, "lag__c").run_requests or ()
     assert asked_keys(first) == keys(config, 7, 7)
-    assert launch(config, first, instance).success
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert launch(config, first).success
+    [asked] = tick(config, "lag__c").run_requests or ()
     # what was deleted may have been of each of the others
     assert asked_keys(asked) == (None, None)
-    assert not launch(config, asked, instance).success
+    assert not launch(config, asked).success
     assert scanned(config) == (OffsetRange(0, 1), OffsetRange(2, 5))
-    told = tick(config, "lag__c", instance)
+    told = tick(config, "lag__c")
     assert not told.run_requests
     assert "retention took records of 6 hours" in str(told.skip_reason)
 
 
 @pytest.mark.parametrize("is_led", [True, False], ids=["no answer to times", "no leader"])
 def test_a_kafka_partition_that_does_not_answer_hides_no_other(
-    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab, monkeypatch: pytest.MonkeyPatch, is_led: bool
+    config: ConnectorConfig, lab: Lab, monkeypatch: pytest.MonkeyPatch, is_led: bool
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
     topic = lab.create(f"{config.topics[0]}-of-two", 2)
@@ -255,20 +242,20 @@ def test_a_kafka_partition_that_does_not_answer_hides_no_other(
         return NOTHING if is_silent else true
 
     with answering(silent):
-        found = tick(config, "lag__c", instance)
+        found = tick(config, "lag__c")
         [asked] = found.run_requests or ()
-        assert not launch(config, asked, instance).success
+        assert not launch(config, asked).success
     assert asked_keys(asked) == keys(config, 2, 1)
     [told] = observed(found)
     assert "kafka partition 1" in str(told.metadata["without_an_answer"].value)
     assert scanned(config) == (OffsetRange(0, 1),)
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
-    assert launch(config, asked, instance).success
+    [asked] = tick(config, "lag__c").run_requests or ()
+    assert launch(config, asked).success
     assert scanned(config, 1) == (OffsetRange(0, 1),)
 
 
 def test_more_lost_hours_than_are_looked_at_at_once_hide_none_that_can_be_archived(
-    config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
+    config: ConnectorConfig, lab: Lab
 ) -> None:
     """A quiet kafka partition keeps what is old, while size takes from a busy one what was not archived."""
     config = config.model_copy(update={"topics": (lab.create(f"{config.topics[0]}-of-two", 2),)})
@@ -278,39 +265,35 @@ def test_more_lost_hours_than_are_looked_at_at_once_hide_none_that_can_be_archiv
     send_hours(config, [200, 60, 5])
     delete_before(config, 3)
     wait_until_first_is(config, 3)
-    [first] = tick(config, "lag__c", instance).run_requests or ()
+    [first] = tick(config, "lag__c").run_requests or ()
     assert asked_keys(first) == keys(config, 350, 350)
-    assert launch(config, first, instance).success
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    assert launch(config, first).success
+    [asked] = tick(config, "lag__c").run_requests or ()
     assert asked_keys(asked) == (None, None)
-    assert not launch(config, asked, instance).success
+    assert not launch(config, asked).success
     assert scanned(config, 1) == (OffsetRange(0, 1),)
 
 
-def test_a_log_that_retention_cut_before_archiving_began_is_archived_by_its_hours(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_log_that_retention_cut_before_archiving_began_is_archived_by_its_hours(config: ConnectorConfig) -> None:
     send_hours(config, [5, 5, 4, 2])
     delete_before(config, 1)
-    [first] = tick(config, "lag__c", instance).run_requests or ()
+    [first] = tick(config, "lag__c").run_requests or ()
     assert asked_keys(first) == keys(config, 5, 1)
-    assert launch(config, first, instance).success
+    assert launch(config, first).success
     assert scanned(config) == (OffsetRange(1, 4),)
     assert [(g.start_offset, g.end_offset) for g in snapshot(config).state.judge.left_out] == [(0, 1)]
-    assert not tick(config, "lag__c", instance).run_requests
+    assert not tick(config, "lag__c").run_requests
 
 
-def test_a_hole_that_no_hour_reads_is_archived_by_a_run_up_to_now(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_hole_that_no_hour_reads_is_archived_by_a_run_up_to_now(config: ConnectorConfig) -> None:
     """Hours archived on their own leave what came late to others: a record of hour 5 lies among those of hour 2."""
     send_hours(config, [6, 3, 5, 2])
     archive_hours(config, 6, 6)
     archive_hours(config, 2, 1)
     assert scanned(config) == (OffsetRange(0, 1), OffsetRange(3, 4))
     for _ in range(3):
-        for asked in tick(config, "lag__c", instance).run_requests or ():
-            assert launch(config, asked, instance).success
+        for asked in tick(config, "lag__c").run_requests or ():
+            assert launch(config, asked).success
     assert scanned(config) == (OffsetRange(0, 4),)
 
 
@@ -324,23 +307,23 @@ def test_the_retention_that_the_broker_sets_is_known_though_the_topic_sets_none(
 
 
 def test_a_broker_that_does_not_answer_is_a_reason_to_skip(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 1.0)
     unreachable = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers="127.0.0.1:31699")})
-    found = tick(unreachable, "lag__c", instance, json.dumps({"x": "kept"}))
+    found = tick(unreachable, "lag__c", json.dumps({"x": "kept"}))
     assert "127.0.0.1:31699" in str(found.skip_reason)
     assert json.loads(found.cursor or "{}") == {"x": "kept", "/silent": 1}
 
 
 def test_a_broker_that_does_not_answer_is_waited_for_twice_a_tick(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.archive.lag_sensor.BROKER_SECONDS", 1.0)
     kafka = KafkaSettings(bootstrap_servers="127.0.0.1:31699")
     many = config.model_copy(update={"kafka": kafka, "topics": tuple(f"t{n}" for n in range(30))})
     started = time.monotonic()
-    found = tick(many, "lag__c", instance)
+    found = tick(many, "lag__c")
     assert time.monotonic() - started < 25
     assert json.loads(found.cursor or "{}") == {"/lag": "t2", "/silent": 1}
 
@@ -350,13 +333,13 @@ def test_a_missing_topic_fails_the_tick_but_not_the_other_topics(
 ) -> None:
     send_hours(config, [2])
     both = config.model_copy(update={"topics": ("not-there", *config.topics)})
-    found = tick(both, "lag__c", instance)
+    found = tick(both, "lag__c")
     assert len(found.run_requests or ()) == 1
     start(config, instance, topic_of(config).key("hourly"), dict((found.run_requests or ())[0].tags))
-    waiting = tick(both, "lag__c", instance)
+    waiting = tick(both, "lag__c")
     assert "not-there" in str(waiting.skip_reason)
     assert waiting.cursor == found.cursor
     assert len(observed(waiting)) == 1
     with pytest.raises(Exception, match="not-there") as raised:
-        tick(config.model_copy(update={"topics": ("not-there",)}), "lag__c", instance)
+        tick(config.model_copy(update={"topics": ("not-there",)}), "lag__c")
     assert isinstance(raised.value, MissingTopicError) or isinstance(raised.value.__cause__, MissingTopicError)

@@ -19,10 +19,8 @@ from kafka_s3_platform.kafka.admin import ClusterAdmin, TopicDescription
 from kafka_s3_platform.kafka.answers import Answers
 from kafka_s3_platform.store.index import ConnectorIndex
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, events, launch, tick
+from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, events, launch, tags_of, tick
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
-
-pytestmark = pytest.mark.integration
 
 Status = dg.DagsterRunStatus
 
@@ -43,13 +41,11 @@ def hours_of(config: ConnectorConfig, first: int, last: int) -> dict[str, str]:
     }
 
 
-def run(
-    config: ConnectorConfig, topics: Sequence[TopicAssets], instance: dg.DagsterInstance, tags: dict[str, str]
-) -> dg.ExecuteInProcessResult:
+def run(config: ConnectorConfig, topics: Sequence[TopicAssets], tags: dict[str, str]) -> dg.ExecuteInProcessResult:
     keys = [topic.key("hourly") for topic in topics]
     checks = [check for key in keys for check in list_index_checks(key)]
     asked = dg.RunRequest(job_name="archive__c", asset_selection=keys, asset_check_keys=checks, tags=tags)
-    return launch(config, asked, instance)
+    return launch(config, asked)
 
 
 def shown(found: dg.ExecuteInProcessResult, topics: Sequence[TopicAssets]) -> dict[str, list[str | None]]:
@@ -65,7 +61,7 @@ def test_picked_hours_of_picked_topics_are_one_run_and_each_shows_its_own(
     for n, topic in enumerate(topics):
         times = [ago(config, hour) + timedelta(minutes=1) for hour in (3, 2, 1) for _ in range(n + 1)]
         produce(config.kafka, topic.topic, [Sent(timestamp=time) for time in times])
-    found = run(config, topics[:2], instance, hours_of(config, 3, 1))
+    found = run(config, topics[:2], hours_of(config, 3, 1))
     assert found.success
     keys = [topics[0].hours.key(ago(config, hour)) for hour in (3, 2, 1)]
     assert shown(found, topics) == {topics[0].topic: keys, topics[1].topic: keys, topics[2].topic: []}
@@ -79,13 +75,11 @@ def test_picked_hours_of_picked_topics_are_one_run_and_each_shows_its_own(
     assert len(of_topics) <= 2 * (3 + 3), "a planned materialization and check, the check, and an event an hour"
 
 
-def test_one_that_fails_leaves_the_others_and_is_told_of_alone(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_one_that_fails_leaves_the_others_and_is_told_of_alone(config: ConnectorConfig) -> None:
     there = list_topic_assets([config])
     missing = config.model_copy(update={"topics": (*config.topics, "not-there")})
     topics = list_topic_assets([missing])
-    found = run(missing, topics, instance, hours_of(config, 1, 1))
+    found = run(missing, topics, hours_of(config, 1, 1))
     assert not found.success
     [key] = [topics[0].hours.key(ago(config, 1))]
     assert shown(found, topics) == {**{topic.topic: [key] for topic in there}, "not-there": []}
@@ -96,14 +90,12 @@ def test_one_that_fails_leaves_the_others_and_is_told_of_alone(
     told = data.metadata[FAILURES].value
     assert isinstance(told, dict)
     assert list(told) == ["c/hourly/not-there"]
-    stored = instance.get_run_by_id(found.run_id)
-    assert stored is not None
-    assert stored.tags[FAILURE_TAG] == "permanent"
+    assert tags_of(found)[FAILURE_TAG] == "permanent"
     assert {c.asset_key.path[-1] for c in found.get_asset_check_evaluations()} == set(config.topics)
 
 
 def test_what_fails_for_a_while_is_tried_again_alone_and_nothing_is_told_twice(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.defs.failures.RETRY_SECONDS", 0.01)
     topics = list_topic_assets([config])
@@ -118,19 +110,17 @@ def test_what_fails_for_a_while_is_tried_again_alone_and_nothing_is_told_twice(
         return Answers({t: d for t, d in found.results.items() if t != bad}, {**found.failures, bad: err})
 
     monkeypatch.setattr(ClusterAdmin, "describe_topics", lying)
-    found = run(config, topics, instance, {RETRIES_TAG: "2", **hours_of(config, 1, 1)})
+    found = run(config, topics, {RETRIES_TAG: "2", **hours_of(config, 1, 1)})
     assert found.success
     [key] = [topics[0].hours.key(ago(config, 1))]
     assert shown(found, topics) == {topic: [key] for topic in config.topics}
     assert len(found.get_asset_check_evaluations()) == len(topics)
     assert asked == [list(config.topics), [bad], [bad]]
     asked.clear()
-    failed = run(config, topics, instance, {RETRIES_TAG: "1", **hours_of(config, 1, 1)})
+    failed = run(config, topics, {RETRIES_TAG: "1", **hours_of(config, 1, 1)})
     assert not failed.success
     assert shown(failed, topics) == {topic: [key] if topic != bad else [] for topic in config.topics}
-    stored = instance.get_run_by_id(failed.run_id)
-    assert stored is not None
-    assert stored.tags[FAILURE_TAG] == "transient"
+    assert tags_of(failed)[FAILURE_TAG] == "transient"
 
 
 def rows_of(config: ConnectorConfig, topics: Sequence[str]) -> dict[str, int]:
@@ -139,20 +129,18 @@ def rows_of(config: ConnectorConfig, topics: Sequence[str]) -> dict[str, int]:
     return {topic: whole.read_all_rows(topic).num_rows for topic in topics}
 
 
-def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
-    config: ConnectorConfig, lab: Lab, instance: dg.DagsterInstance
-) -> None:
+def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(config: ConnectorConfig, lab: Lab) -> None:
     names = tuple(lab.create(f"{config.topics[0]}.{n}") for n in range(10))
     # a topic of a pattern may be gone: the sensor goes on
     config = config.model_copy(update={"topics": names, "topics_regex": ".*"})
     bad, sound = names[4], [*names[:4], *names[5:]]
     for name in names:
         produce(config.kafka, name, [Sent(timestamp=ago(config, 1) + timedelta(minutes=1))])
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    [asked] = tick(config, "lag__c").run_requests or ()
     assert len(asked.asset_selection or ()) == 10
     admin = AdminClient({"bootstrap.servers": config.kafka.bootstrap_servers})
     admin.delete_topics([bad])[bad].result(30)
-    failed = launch(config, asked, instance)
+    failed = launch(config, asked)
     assert not failed.success
     topics = list_topic_assets([config])
     [key] = [topics[0].hours.key(ago(config, 1))]
@@ -160,43 +148,43 @@ def test_one_topic_of_ten_fails_is_mended_and_alone_is_tried_again(
     before = rows_of(config, sound)
     version = ConnectorIndex.of(config).open().version
     assert version == 2, "one commit of the plans and one of the results"
-    assert not tick(config, "lag__c", instance).run_requests
+    assert not tick(config, "lag__c").run_requests
     lab.create(bad)
     produce(config.kafka, bad, [Sent(timestamp=ago(config, 1) + timedelta(minutes=1))])
-    [again] = tick(config, "lag__c", instance).run_requests or ()
+    [again] = tick(config, "lag__c").run_requests or ()
     assert again.asset_selection == [TopicAssets(config, bad).key("hourly")]
-    assert launch(config, again, instance).success
+    assert launch(config, again).success
     assert rows_of(config, sound) == before
     assert ConnectorIndex.of(config).open().version == version + 2
-    assert not tick(config, "lag__c", instance).run_requests
+    assert not tick(config, "lag__c").run_requests
 
 
-def test_hours_of_a_run_that_was_killed_before_its_events_are_reported_by_one_later_run(
-    config: ConnectorConfig, instance: dg.DagsterInstance
+def test_hours_of_a_run_killed_before_its_events_are_told_by_one_later_run(
+    config: ConnectorConfig,
 ) -> None:
     topics = list_topic_assets([config])
     hours = tuple(ago(config, hour) for hour in (2, 1))
     found = archive_topics([ArchiveRequest(config, t.topic, "killed", hours) for t in topics], InProcessRunner())
     assert all(isinstance(report, ArchiveReport) for report in found.values())
-    [asked] = tick(config, "lag__c", instance).run_requests or ()
+    [asked] = tick(config, "lag__c").run_requests or ()
     assert asked.asset_selection == [topic.key("hourly") for topic in topics]
-    reported = launch(config, asked, instance)
+    reported = launch(config, asked)
     assert reported.success
     keys = [topics[0].hours.key(hour) for hour in hours]
     assert shown(reported, topics) == dict.fromkeys(config.topics, keys)
-    assert not tick(config, "lag__c", instance).run_requests
+    assert not tick(config, "lag__c").run_requests
 
 
-def test_a_check_alone_archives_nothing(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_a_check_alone_archives_nothing(config: ConnectorConfig) -> None:
     topics = list_topic_assets([config])
-    assert run(config, topics[:1], instance, hours_of(config, 1, 1)).success
+    assert run(config, topics[:1], hours_of(config, 1, 1)).success
     before = topics[0].index.open().version
     asked = dg.RunRequest(
         job_name="archive__c",
         asset_selection=[],
         asset_check_keys=[check for topic in topics for check in list_index_checks(topic.key("hourly"))],
     )
-    found = launch(config, asked, instance)
+    found = launch(config, asked)
     assert found.success
     told = {c.asset_key.path[-1]: (c.passed, c.description) for c in found.get_asset_check_evaluations()}
     nothing = (True, "Nothing is archived yet.")

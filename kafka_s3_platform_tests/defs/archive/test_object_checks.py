@@ -15,8 +15,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:

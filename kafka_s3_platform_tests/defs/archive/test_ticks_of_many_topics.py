@@ -21,8 +21,6 @@ from kafka_s3_platform_tests.faults.proxy import faulty_proxy
 from kafka_s3_platform_tests.kafka.counting import counting_broker
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def config(lab: Lab) -> ConnectorConfig:
@@ -44,7 +42,7 @@ def archive_all(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
             instance.report_runless_asset_event(dg.AssetMaterialization(topic.key("hourly"), partition=partition))
 
 
-def count_idle_tick(config: ConnectorConfig, instance: dg.DagsterInstance) -> tuple[Counter[str], Counter[str]]:
+def count_idle_tick(config: ConnectorConfig) -> tuple[Counter[str], Counter[str]]:
     """Count what a tick asks of the broker and of the store, if all was seen by the tick before."""
     with ExitStack() as stack:
         broker = stack.enter_context(counting_broker(config.kafka.bootstrap_servers))
@@ -55,10 +53,10 @@ def count_idle_tick(config: ConnectorConfig, instance: dg.DagsterInstance) -> tu
                 "store": config.store.model_copy(update={"endpoint_url": store.endpoint}),
             }
         )
-        first = tick(between, "lag__c", instance)
+        first = tick(between, "lag__c")
         assert {event.asset_key.path[-1] for event in observed(first)} == set(config.topics)
         asked, requests = Counter(broker.asked), len(store.requests)
-        again = tick(between, "lag__c", instance, first.cursor)
+        again = tick(between, "lag__c", first.cursor)
         assert (again.asset_events, again.run_requests, again.cursor) == ([], [], first.cursor)
         return broker.asked - asked, Counter(method for method, _ in store.requests[requests:])
 
@@ -69,7 +67,7 @@ def test_a_tick_without_news_asks_for_many_topics_what_it_asks_for_one(
     archive_all(config, instance)
     for count in (1, 2, 5):
         some = config.model_copy(update={"topics": config.topics[:count]})
-        asked, requests = count_idle_tick(some, instance)
+        asked, requests = count_idle_tick(some)
         assert asked.pop("Metadata") <= 3
         assert asked == {"ListOffsets": 3}
         # the look for a newer version of the index and for another one in its place, whatever the number of topics
@@ -80,11 +78,11 @@ def test_what_is_archived_of_one_topic_is_no_news_of_the_others(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     archive_all(config, instance)
-    first = tick(config, "lag__c", instance)
+    first = tick(config, "lag__c")
     assert len(observed(first)) == 5
     produce(config.kafka, config.topics[2], [Sent(timestamp=ago(config, 3) + timedelta(minutes=1))])
     archive_topics([ArchiveRequest(config, config.topics[2], "later", None)], InProcessRunner())
-    again = tick(config, "lag__c", instance, pass_minutes(first.cursor, 10))
+    again = tick(config, "lag__c", pass_minutes(first.cursor, 10))
     assert [event.asset_key.path[-1] for event in observed(again)] == [config.topics[2]]
 
 
@@ -105,17 +103,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.mark.parametrize("at_once", [2, 100])
 def test_a_tick_that_is_cut_keeps_what_it_has_and_the_next_goes_on_there(
-    config: ConnectorConfig,
-    instance: dg.DagsterInstance,
-    clock: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    at_once: int,
+    config: ConnectorConfig, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("kafka_s3_platform.status.backlogs.TOPICS_AT_ONCE", at_once)
     cursor = None
     reached = []
     for _ in range(3):
-        found = tick(config, "lag__c", instance, cursor)
+        found = tick(config, "lag__c", cursor)
         cursor = found.cursor
         reached.append(([event.asset_key.path[-1] for event in observed(found)], json.loads(cursor or "").get("/lag")))
     assert clock.now == 9 * 15

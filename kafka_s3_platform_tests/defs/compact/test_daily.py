@@ -15,7 +15,7 @@ from kafka_s3_platform.store.index_commit import Change
 from kafka_s3_platform.store.row_filter import match_segments
 from kafka_s3_platform.upkeep.compact.days import find_day
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tick, topic_of
+from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, tags_of, tick, topic_of
 from kafka_s3_platform_tests.support import (
     HOUR,
     NOON,
@@ -26,8 +26,6 @@ from kafka_s3_platform_tests.support import (
     snapshot,
     stored,
 )
-
-pytestmark = pytest.mark.integration
 
 DAYS = ["2026-01-01", "2026-01-02"]
 
@@ -43,11 +41,9 @@ def config(lab: Lab) -> ConnectorConfig:
     return made
 
 
-def test_picked_days_are_merged_in_one_run_and_each_shows_its_own_numbers(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_picked_days_are_merged_in_one_run_and_each_shows_its_own_numbers(config: ConnectorConfig) -> None:
     key = topic_of(config).key("daily")
-    found = run(config, "compact__c", key, DAYS, instance=instance)
+    found = run(config, "compact__c", key, DAYS)
     assert found.success
     reported = events(found, key)
     assert sorted(map(str, reported)) == DAYS
@@ -65,12 +61,10 @@ def test_a_day_that_cannot_be_merged_keeps_no_other_from_being_merged_and_shown(
     key = topic_of(config).key("daily")
     bad = next(s for s in snapshot(config).segments if find_day(s) == NOON.date())
     lab.s3.delete_object(Bucket=config.store.bucket, Key=bad.key)
-    [asked] = tick(config, "folders__c", instance).run_requests or ()
-    found = launch(config, asked, instance)
+    [asked] = tick(config, "folders__c").run_requests or ()
+    found = launch(config, asked)
     assert not found.success
-    run = instance.get_run_by_id(found.run_id)
-    assert run is not None
-    assert run.tags[FAILURE_TAG] == "permanent"
+    assert tags_of(found)[FAILURE_TAG] == "permanent"
     [told] = [e.step_failure_data.user_failure_data for e in found.all_events if e.is_step_failure and e.step_key]
     assert told is not None
     assert bad.key in str(told.description)
@@ -81,11 +75,9 @@ def test_a_day_that_cannot_be_merged_keeps_no_other_from_being_merged_and_shown(
     assert (metadata["partition_row_count"], metadata["merged_objects"]) == (6, 6)
 
 
-def test_the_check_of_a_compaction_counts_its_records_again(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_the_check_of_a_compaction_counts_its_records_again(config: ConnectorConfig) -> None:
     key = topic_of(config).key("daily")
-    [early, found] = [run(config, "compact__c", key, days, instance=instance) for days in (DAYS[:1], DAYS[1:])]
+    [early, found] = [run(config, "compact__c", key, days) for days in (DAYS[:1], DAYS[1:])]
     [before] = early.get_asset_check_evaluations()
     assert (before.check_name, before.passed, before.severity) == ("compacted", False, dg.AssetCheckSeverity.WARN)
     assert before.description == "Hourly segments to merge: of 1 past day."
@@ -94,15 +86,13 @@ def test_the_check_of_a_compaction_counts_its_records_again(
     assert (after.check_name, after.passed, after.description) == ("compacted", True, None)
 
 
-def test_a_day_that_holds_other_counts_than_its_hours_is_an_error(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_day_that_holds_other_counts_than_its_hours_is_an_error(config: ConnectorConfig) -> None:
     key = topic_of(config).key("daily")
-    assert run(config, "compact__c", key, DAYS, instance=instance).success
+    assert run(config, "compact__c", key, DAYS).success
     now = snapshot(config)
     lost = next(s for s in now.segments if find_day(s) == NOON.date())
     now.commit(Change(added=(), removed=(match_segments([lost.key]),)))
-    found = run(config, "compact__c", key, DAYS, instance=instance)
+    found = run(config, "compact__c", key, DAYS)
     [check] = found.get_asset_check_evaluations()
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert check.description == "Other counts than their hours: 1 day of the run."
@@ -121,15 +111,13 @@ def fleet(config: ConnectorConfig, lab: Lab) -> ConnectorConfig:
     return config.model_copy(update={"topics": topics})
 
 
-def pick(
-    config: ConnectorConfig, instance: dg.DagsterInstance, topics: Sequence[str], days: Sequence[str]
-) -> dg.ExecuteInProcessResult:
+def pick(config: ConnectorConfig, topics: Sequence[str], days: Sequence[str]) -> dg.ExecuteInProcessResult:
     """One run of days of topics."""
     keys = [dg.AssetKey(["c", "daily", topic]) for topic in topics]
     checks = [check for key in keys for check in list_index_checks(key)]
     picked = {ASSET_PARTITION_RANGE_START_TAG: days[0], ASSET_PARTITION_RANGE_END_TAG: days[-1]}
     asked = dg.RunRequest(job_name="compact__c", asset_selection=keys, asset_check_keys=checks, tags=picked)
-    return launch(config, asked, instance)
+    return launch(config, asked)
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -138,7 +126,7 @@ def test_days_of_picked_topics_are_merged_and_shown_by_one_run(
 ) -> None:
     topics = fleet.topics[1:] if count == 2 else fleet.topics
     first = ConnectorIndex.of(fleet).open().version
-    found = pick(fleet, instance, topics, DAYS)
+    found = pick(fleet, topics, DAYS)
     assert found.success
     assert ConnectorIndex.of(fleet).open().version == first + 2
     assert [e.step_key for e in found.all_events if e.is_step_start] == ["daily__c"]
@@ -157,7 +145,7 @@ def test_a_topic_that_fails_leaves_the_others_merged_and_shown_and_is_named(
 ) -> None:
     bad = next(s for s in snapshot(fleet).segments if find_day(s) == NOON.date())
     lab.s3.delete_object(Bucket=fleet.store.bucket, Key=bad.key)
-    found = pick(fleet, instance, fleet.topics, DAYS)
+    found = pick(fleet, fleet.topics, DAYS)
     assert not found.success
     [told] = [e.step_failure_data.user_failure_data for e in found.all_events if e.is_step_failure and e.step_key]
     assert told is not None

@@ -17,8 +17,6 @@ from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions
 from kafka_s3_platform_tests.support import connector
 
-pytestmark = pytest.mark.integration
-
 NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 
 
@@ -84,7 +82,7 @@ def test_records_are_counted_and_what_is_broken_missing_or_misnamed_is_told(
     assert "1 more objects, of this topic or of others" in str(unnamed.metadata["all_bad"].value)
 
 
-def test_of_time_folders_those_of_the_look_back_are_read_unless_others_are_asked_for(
+def test_time_folders_of_the_look_back_are_read_unless_others_are_asked_for(
     config: ConnectorConfig, instance: dg.DagsterInstance, lab: Lab
 ) -> None:
     config = config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})})

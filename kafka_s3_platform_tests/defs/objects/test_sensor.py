@@ -14,17 +14,12 @@ from kafka_s3_platform.config.settings import (
     ConverterSettings,
     KafkaSettings,
     SourceSettings,
-    StoreSettings,
 )
 from kafka_s3_platform.definitions import defs
-from kafka_s3_platform.store import objects
-from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import observed, tick
 from kafka_s3_platform_tests.faults.proxy import FaultyProxy
-from kafka_s3_platform_tests.support import HOUR, connector
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.support import HOUR, connector, watch_s3
 
 NOW = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
 LOOK_BACK = timedelta(days=2)
@@ -68,30 +63,24 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The prefixes of all listings from now on. A page has two entries."""
     made: list[str] = []
 
-    def note(params: dict[str, Any], model: Any, **_: Any) -> None:
-        assert model.name == "ListObjectsV2"
-        params["MaxKeys"] = 2
-        made.append(params["Prefix"])
+    def note(name: str, asked: dict[str, Any]) -> None:
+        assert name == "ListObjectsV2"
+        asked["MaxKeys"] = 2
+        made.append(asked["Prefix"])
 
-    def recorded(settings: StoreSettings) -> Any:
-        client = new_s3_client(settings)
-        client.meta.events.register("provide-client-params.s3", note)
-        return client
-
-    monkeypatch.setattr(objects, "get_s3_client", recorded)
+    watch_s3(monkeypatch, note)
     return made
 
 
 class Look:
     """Ticks of the sensor, each with the cursor of the one before it."""
 
-    def __init__(self, config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+    def __init__(self, config: ConnectorConfig) -> None:
         self.config = config
-        self.instance = instance
         self.result = dg.SensorResult(cursor=None)
 
     def __call__(self) -> Seen:
-        self.result = tick(self.config, "folders__c", self.instance, self.result.cursor)
+        self.result = tick(self.config, "folders__c", self.result.cursor)
         return {e.asset_key.path[-1]: (self.number(e, "objects"), self.number(e, "object_bytes")) for e in self.events}
 
     @property
@@ -116,8 +105,8 @@ class Look:
 
 
 @pytest.fixture
-def look(config: ConnectorConfig, instance: dg.DagsterInstance) -> Look:
-    return Look(config, instance)
+def look(config: ConnectorConfig) -> Look:
+    return Look(config)
 
 
 def test_each_topic_is_observed_with_its_objects_and_then_when_there_are_more(look: Look, put: Put) -> None:
@@ -140,9 +129,7 @@ def test_each_topic_is_observed_with_its_objects_and_then_when_there_are_more(lo
     assert {r.data["folder"]: r.data["objects"] for r in records}[folder] == 1
 
 
-def test_a_tick_lists_only_folders_of_the_look_back_however_many_older_ones_there_are(
-    look: Look, put: Put, listed: list[str]
-) -> None:
+def test_a_tick_lists_the_folders_of_the_look_back_and_no_older_ones(look: Look, put: Put, listed: list[str]) -> None:
     old = NOW - timedelta(days=40)
     for n in range(60):
         put("orders", old - n * HOUR)
@@ -186,10 +173,10 @@ def test_what_no_tick_can_see_is_found_by_the_next_count(
 
 
 def test_in_folders_that_tell_no_time_a_tick_lists_what_follows_the_last_name(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, listed: list[str]
+    config: ConnectorConfig, put: Put, listed: list[str]
 ) -> None:
     layout = config.layout.model_copy(update={"partitioner": "Default"})
-    look = Look(config.model_copy(update={"layout": layout}), instance)
+    look = Look(config.model_copy(update={"layout": layout}))
     for n in range(40):
         put("orders", f"partition={n % 2}".replace("1", "0"), first=n)
     while not look():

@@ -82,9 +82,7 @@ def test_the_targets_of_a_source_are_named_by_a_template_a_rule_or_a_map(given: 
 
 
 @pytest.mark.parametrize(("given", "of_source"), [(None, "ignore"), ("fail", "fail"), ("log", "log")])
-def test_what_becomes_of_bad_objects_is_asked_for_or_said_by_a_sources_file_or_the_restore_fails(
-    given: str | None, of_source: str
-) -> None:
+def test_what_becomes_of_bad_objects_is_asked_for_or_the_restore_fails(given: str | None, of_source: str) -> None:
     assert asked({"to.topic": "other", "how.behavior_on_error": given}).on_error == (given or "fail")
     made = asked_of_source({"how.behavior_on_error": given}, SourceSettings(behavior_on_error="ignore"))
     assert made.request.on_error == of_source
@@ -176,7 +174,7 @@ def test_two_rules_or_half_of_one_for_the_targets_of_a_source_are_refused(given:
         asked_of_source(given, SourceSettings())
 
 
-def test_of_a_source_too_everything_has_to_be_asked_for_since_the_form_opens_without() -> None:
+def test_of_a_source_too_everything_has_to_be_asked_for() -> None:
     with pytest.raises(ConfigError, match="what: nothing says which records"):
         asked_of_source({"what.everything": False}, SourceSettings())
     assert asked_of_source({"what.everything": False, "what.topics": ["orders"]}, SourceSettings()).topics == (
@@ -258,7 +256,7 @@ def test_whoever_may_launch_a_run_can_neither_import_nor_call_what_nobody_allowe
         ("2026-03-29T02:30", "does not exist in Europe/Berlin"),
     ],
 )
-def test_a_time_that_clocks_show_twice_or_never_is_refused_and_the_moments_are_named(text: str, said: str) -> None:
+def test_a_time_that_clocks_show_twice_or_never_is_refused_with_the_moments(text: str, said: str) -> None:
     for field in ("what.from_time", "what.to_time"):
         with pytest.raises(ConfigError, match=f"{field} '{text}': .*{said}"):
             asked({"to.topic": "a", field: text}, layout={"timezone": "Europe/Berlin"})
@@ -426,9 +424,7 @@ schema.registry.basic.auth.user.info=me:hunter2
     ["url", "bearer.auth.issuer.endpoint.url", "basic.auth.user.info", "ssl.endpoint.identification.algorithm"],
 )
 @pytest.mark.parametrize("file", [True, False])
-def test_the_keys_of_a_run_send_no_password_of_a_file_to_another_registry_and_name_no_host(
-    folder: Path, prefix: str, name: str, file: bool
-) -> None:
+def test_a_runs_keys_send_no_password_to_another_registry(folder: Path, prefix: str, name: str, file: bool) -> None:
     """Whoever could launch a run named a host of theirs as the registry, and was sent the password of the file."""
     (folder / "restore").mkdir()
     (folder / "restore" / "target.properties").write_text(AVRO_WITH_PASSWORD)
@@ -500,7 +496,7 @@ def given_on_the_command_line(*options: str) -> ForeignSource:
 
 
 @pytest.mark.parametrize("option", ["--from-offset", "--to-offset"])
-def test_offsets_of_some_kafka_partitions_restore_others_whole_only_if_these_are_named(option: str) -> None:
+def test_with_offsets_of_some_kafka_partitions_others_have_to_be_named(option: str) -> None:
     with pytest.raises(ConfigError, match=r"are of kafka partitions 0, 3, and others .*\(--kafka-partitions, what"):
         given_on_the_command_line(option, "0:15", option, "3:20")
     assert given_on_the_command_line(option, "0:15", "--kafka-partitions", "0,1").request.kafka_partitions == (0, 1)

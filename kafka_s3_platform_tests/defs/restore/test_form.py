@@ -1,10 +1,15 @@
-"""The form of a restore as Dagster's launchpad opens it, without any server."""
+"""The form of a restore as Dagster's launchpad opens it, without any server.
+
+One declaration a restore option: the command line, a run's config and the request have the same ones.
+"""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import click
 import dagster as dg
 import pytest
 import yaml
@@ -14,6 +19,7 @@ from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 from dagster._core.system_config.objects import ResolvedRunConfig
 from pydantic import SecretStr
 
+from kafka_s3_platform.cli import main
 from kafka_s3_platform.config.settings import (
     ConnectorConfig,
     KafkaSettings,
@@ -24,8 +30,17 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.definitions import build_definitions
+from kafka_s3_platform.defs.restore.config import (
+    ForeignRestoreConfig,
+    RestoreConfig,
+    RestoreOption,
+    find_options,
+    list_fields,
+)
 from kafka_s3_platform.defs.restore.form import make_form_metadata
+from kafka_s3_platform.defs.restore.request import READ_HERE
 from kafka_s3_platform.defs.topic import TopicAssets
+from kafka_s3_platform.restore.request import Offsets, Outgoing, RecordFilter, RestoreRequest, Thaw
 from kafka_s3_platform_tests.support import connector
 
 OP = "restored__orders_s3_sink"
@@ -104,7 +119,7 @@ def test_the_sample_in_the_description_is_a_config_of_the_job(source: SourceSett
     assert ResolvedRunConfig.build(restore_job(made), yaml.safe_load(sample))
 
 
-def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_restore() -> None:
+def test_the_hour_of_a_sink_of_connect_leads_to_the_form_of_its_own_restore() -> None:
     read = reads_lines({})
     lines = read.model_copy(update={"reader": None})
     run = dg.DagsterRun("archive__orders_s3_sink", "r")
@@ -118,9 +133,7 @@ def test_the_hour_of_a_sink_in_connects_formats_leads_to_the_form_of_its_own_res
 
 @pytest.mark.parametrize("topic", ["a..b", "a_b", "a-b", ".-_", "on", "t" * 249])
 @pytest.mark.parametrize("place", ["kafka_s3_platform.definitions", "a/b c%&?#@\u00e9"])
-def test_the_link_of_an_hour_says_its_job_its_asset_and_its_config_whatever_the_names(
-    topic: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_hours_link_says_job_asset_and_config(topic: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_S3_DAGSTER_URL", "https://example.com/a/dagster/")
     made = config().model_copy(update={"topics": (topic,)})
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(place), "__repository__")
@@ -165,9 +178,76 @@ def test_there_is_no_link_from_an_hour_whose_restore_would_be_of_other_records(
     assert make_form_metadata(dg.DagsterRun("x", "r"), TopicAssets(made, "orders"), hours=[hour]) == {}
 
 
-def test_dagster_has_nothing_to_warn_of_before_a_restore_of_hours_that_are_not_merged() -> None:
+def test_dagster_warns_of_nothing_before_a_restore_of_unmerged_hours() -> None:
     """It asks "Are you sure?" where an asset on which this one depends was never materialized."""
     specs = {s.key: s for s in build_definitions([config()], autostart=False).resolve_all_asset_specs()}
     restored = specs[dg.AssetKey(["orders-s3-sink", "restored", "orders"])]
     assert [dep.asset_key.path[1] for dep in restored.deps] == ["hourly"]
     assert restored.partitions_def is None
+
+
+PARTS = {"": RestoreRequest, "records": RecordFilter, "outgoing": Outgoing, "thaw": Thaw}
+OPTIONS = find_options(ForeignRestoreConfig)
+FIELDS = list_fields(ForeignRestoreConfig)
+
+BY_THE_RUN = {"config", "topic", "to_topic", "restore_id", "run_id", "target", "from_time", "to_time", "windows"}
+BY_THE_RUN |= {"connectors", "records", "outgoing", "thaw"}
+BY_OUTGOING_KEYS = {f"outgoing.{name}" for name in ("transforms", "key", "value", "target_registry")}
+WITHOUT_OPTION = {"what.everything", "values.outgoing", "to.rename_replacement", "what.topics"}
+"""All, where no time is given; `--outgoing` names a file; the second value of `--rename`; `--topic` picks the asset."""
+
+
+def request_types() -> Iterator[tuple[str, Any]]:
+    """The path and the type of every field of a request."""
+    for part, kind in PARTS.items():
+        types = get_type_hints(kind)
+        for field in fields(kind):
+            yield f"{part}.{field.name}".lstrip("."), types[field.name]
+
+
+def without_none(kind: Any) -> set[Any]:
+    """`str | None` and `Literal["a"] | None` as what they hold."""
+    parts = {part for part in get_args(kind) or (kind,) if part is not type(None)}
+    return {value for part in parts for value in (get_args(part) or (part,))}
+
+
+def filled_by(path: str, option: RestoreOption) -> str:
+    return option.into or path.rpartition(".")[2]
+
+
+def given_type(name: str, option: RestoreOption) -> Any:
+    if option.read is not None:
+        return get_type_hints(option.read, localns={"Offsets": Offsets})["return"]
+    return FIELDS[name].annotation
+
+
+def test_every_field_of_a_request_comes_from_one_option_or_from_the_run() -> None:
+    filled = [filled_by(path, option) for path, option in OPTIONS.items() if path not in READ_HERE]
+    assert len(filled) == len(set(filled))
+    assert set(filled) | BY_THE_RUN | BY_OUTGOING_KEYS == {path for path, _ in request_types()}
+    assert not set(filled) & (BY_THE_RUN | BY_OUTGOING_KEYS)
+
+
+def test_an_option_gives_values_of_the_type_that_the_request_has() -> None:
+    wanted = dict(request_types())
+    for name, option in OPTIONS.items():
+        if name in READ_HERE:
+            continue
+        kind = wanted[filled_by(name, option)]
+        if option.choices:
+            assert without_none(kind) == set(option.choices), name
+        else:
+            assert given_type(name, option) == kind, name
+
+
+def test_the_command_line_has_every_option() -> None:
+    assert set(FIELDS) - set(OPTIONS) == WITHOUT_OPTION
+    native = list_fields(RestoreConfig)
+    of_sources_only = {"what.topics", "what.after", "to.rename_regex", "to.rename_replacement", "to.topic_map"}
+    assert set(FIELDS) - set(native) == of_sources_only
+    command = main.get_command(click.Context(main), "restore")
+    assert command is not None
+    of_command = {parameter.name for parameter in command.params}
+    of_options = {path.replace(".", "__") for path in OPTIONS}
+    assert of_command - of_options == {"connector", "topics", "as_json", "quiet", "verbose"}
+    assert of_options <= of_command

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -25,10 +26,8 @@ from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.defs.running import definitions, launch, tick
 from kafka_s3_platform_tests.faults.proxy import faulty_proxy
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import InProcessRunner
-
-pytestmark = pytest.mark.integration
 
 Put = Callable[[int, Sequence[int]], str]
 
@@ -59,7 +58,7 @@ def put(lab: Lab) -> Put:
 
 
 def sent(config: ConnectorConfig, topic: str) -> list[int]:
-    found = records_of(config.kafka, f"copy_of_{topic}").column("value").to_pylist()
+    found = values(config.kafka, f"copy_of_{topic}")
     return [json.loads(v)["n"] for v in found]
 
 
@@ -82,8 +81,8 @@ def judged(run: dg.ExecuteInProcessResult) -> tuple[str, str] | None:
     return None if found.passed else (found.severity.value, found.description or "")
 
 
-def poll(config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:
-    return tick(config, "poll__c", instance, cursor)
+def poll(config: ConnectorConfig, cursor: str | None = None, **more: Any) -> dg.SensorResult:
+    return tick(config, "poll__c", cursor, **more)
 
 
 def test_it_looks_as_often_as_the_file_says_and_only_once_it_is_turned_on(config: ConnectorConfig) -> None:
@@ -93,48 +92,48 @@ def test_it_looks_as_often_as_the_file_says_and_only_once_it_is_turned_on(config
     assert "every 2.5 s" in (sensor.description or "")
 
 
-def test_the_first_run_sends_all_that_there_is_and_the_next_ones_what_appeared_since(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str
+def test_the_first_run_sends_all_and_the_next_ones_what_appeared(
+    config: ConnectorConfig, put: Put, topic_name: str
 ) -> None:
     where = "any topic was looked for below s3://"
-    assert f"there are no objects; {where}" in str(poll(config, instance).skip_reason)
+    assert f"there are no objects; {where}" in str(poll(config).skip_reason)
     put(0, range(3))
     with pytest.raises(PreflightError, match=rf"no object of topic absent is there: {topic_name}, absent was looked"):
-        poll(config.model_copy(update={"topics": (topic_name, "absent")}), instance)
+        poll(config.model_copy(update={"topics": (topic_name, "absent")}))
     put(3, range(3, 5))
-    first = poll(config, instance)
+    first = poll(config)
     assert asked(first) == [("poll.c.1", None)]
-    sent_all = launch(config, (first.run_requests or ())[0], instance)
+    sent_all = launch(config, (first.run_requests or ())[0])
     assert sent_all.success
     assert judged(sent_all) is None
-    idle = poll(config, instance, first.cursor)
+    idle = poll(config, first.cursor)
     assert not idle.run_requests
     assert "no new object since restore poll.c.1" in str(idle.skip_reason)
 
     replaced = put(3, range(90, 92))
-    assert f"object {replaced} was replaced after it was sent" in str(poll(config, instance, idle.cursor).skip_reason)
+    assert f"object {replaced} was replaced after it was sent" in str(poll(config, idle.cursor).skip_reason)
     put(5, [5])
-    second = poll(config, instance, idle.cursor)
+    second = poll(config, idle.cursor)
     assert asked(second) == [("poll.c.2", "poll.c.1")]
-    run = launch(config, (second.run_requests or ())[0], instance)
+    run = launch(config, (second.run_requests or ())[0])
     assert run.success
     [event] = run.get_asset_materialization_events()
     metadata = event.step_materialization_data.materialization.metadata
     assert (metadata["restore_id"].value, metadata["after"].value) == ("poll.c.2", "poll.c.1")
     assert sent(config, topic_name) == list(range(6))
-    assert not poll(config, instance, second.cursor).run_requests
+    assert not poll(config, second.cursor).run_requests
 
 
 def test_all_that_was_sent_is_known_though_dagsters_folders_and_the_cursor_are_lost(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, topic_name: str, tmp_path: Path
+    config: ConnectorConfig, put: Put, topic_name: str, tmp_path: Path
 ) -> None:
     for n in range(2):
         put(n, [n])
-        run_asked(config, poll(config, instance))
+        run_asked(config, poll(config))
     with dg.DagsterInstance.ephemeral(str(tmp_path / "new")) as fresh:
-        assert "no new object since restore poll.c.2" in str(poll(config, fresh).skip_reason)
+        assert "no new object since restore poll.c.2" in str(poll(config, instance=fresh).skip_reason)
         put(2, [2])
-        found = poll(config, fresh)
+        found = poll(config, instance=fresh)
         assert asked(found) == [("poll.c.3", "poll.c.2")]
         run_asked(config, found)
     assert sent(config, topic_name) == [0, 1, 2]
@@ -144,39 +143,39 @@ def test_while_a_run_is_queued_none_is_asked_for(
     config: ConnectorConfig, instance: dg.DagsterInstance, put: Put
 ) -> None:
     put(0, [0])
-    [request] = poll(config, instance).run_requests or ()
+    [request] = poll(config).run_requests or ()
     job = definitions(config).resolve_job_def("restore__c")
     instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(request.tags))
-    waiting = poll(config, instance)
+    waiting = poll(config)
     assert not waiting.run_requests
     assert "restore poll.c.1: run" in str(waiting.skip_reason)
     assert "is queued or under way" in str(waiting.skip_reason)
 
 
 def test_one_that_failed_for_good_stops_the_chain_by_name_until_its_cause_is_mended(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
+    config: ConnectorConfig, put: Put, lab: Lab
 ) -> None:
     put(0, range(2))
-    run_asked(config, poll(config, instance))
+    run_asked(config, poll(config))
     bad = put(2, [2])
     lab.s3.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":2}\n{"n')
-    [second] = poll(config, instance).run_requests or ()
-    assert not launch(config, second, instance).success
+    [second] = poll(config).run_requests or ()
+    assert not launch(config, second).success
     put(5, [5])
-    stopped = poll(config, instance)
+    stopped = poll(config)
     assert not stopped.run_requests
     assert "restore poll.c.2: run" in str(stopped.skip_reason)
     assert "fix its cause, then re-execute that run" in str(stopped.skip_reason)
 
     source = SourceSettings(poll_interval_ms=2500, behavior_on_error="ignore")
     tolerant = config.model_copy(update={"source": source})
-    [again] = poll(tolerant, instance).run_requests or ()
-    assert asked(poll(tolerant, instance)) == [("poll.c.2", "poll.c.1")]
+    [again] = poll(tolerant).run_requests or ()
+    assert asked(poll(tolerant)) == [("poll.c.2", "poll.c.1")]
     # It finishes its restore id and fails, since its only object is left out: the chain goes on.
-    failed = launch(tolerant, again, instance)
+    failed = launch(tolerant, again)
     assert not failed.success
     assert judged(failed) == ("ERROR", f"copy_of_{lab.topic}: nothing was restored: 1 object or record skipped")
-    run_asked(tolerant, poll(tolerant, instance))
+    run_asked(tolerant, poll(tolerant))
     assert sent(config, lab.topic) == [0, 1, 5]
 
 
@@ -184,87 +183,81 @@ def test_one_whose_broker_was_down_is_asked_for_again_a_while_later(
     config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(0, [0])
-    [request] = poll(config, instance).run_requests or ()
+    [request] = poll(config).run_requests or ()
     job = definitions(config).resolve_job_def("restore__c")
     tags = {**request.tags, FAILURE_TAG: "transient"}
     instance.create_run_for_job(job, status=dg.DagsterRunStatus.FAILURE, tags=tags)
-    waiting = poll(config, instance)
+    waiting = poll(config)
     assert not waiting.run_requests
     assert "restore poll.c.1: run" in str(waiting.skip_reason)
     assert "asked for again at" in str(waiting.skip_reason)
     monkeypatch.setattr("kafka_s3_platform.defs.runs.FIRST_WAIT", timedelta())
-    assert asked(poll(config, instance)) == [("poll.c.1", None)]
+    assert asked(poll(config)) == [("poll.c.1", None)]
 
 
-def test_a_restore_that_was_begun_and_that_dagster_knows_no_run_of_goes_on_under_its_own_id(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
-) -> None:
+def test_a_begun_restore_of_no_known_run_goes_on_under_its_own_id(config: ConnectorConfig, put: Put, lab: Lab) -> None:
     put(0, range(2))
-    run_asked(config, poll(config, instance))
+    run_asked(config, poll(config))
     # As a killed run leaves it: all was sent, nothing says that it is finished.
     lab.s3.delete_object(Bucket=config.store.bucket, Key="_restore/poll.c.1.report.json")
     put(2, [2])
     for wanted in (("poll.c.1", None), ("poll.c.2", "poll.c.1")):
-        found = poll(config, instance)
+        found = poll(config)
         assert asked(found) == [wanted]
         run_asked(config, found)
     assert sent(config, lab.topic) == [0, 1, 2]
 
 
-def test_a_bad_name_in_the_bucket_fails_the_tick_with_what_to_do(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
-) -> None:
+def test_a_bad_name_in_the_bucket_fails_the_tick_with_what_to_do(config: ConnectorConfig, put: Put, lab: Lab) -> None:
     put(0, [0])
     key = f"topics/{lab.topic}/partition=0/nonsense.json"
     lab.s3.put_object(Bucket=config.store.bucket, Key=key, Body=b"x")
     with pytest.raises(Exception, match=r"nonsense\.json.*behavior\.on\.error"):
-        poll(config, instance)
+        poll(config)
 
 
-def test_a_store_that_does_not_answer_is_a_reason_to_skip(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_store_that_does_not_answer_is_a_reason_to_skip(config: ConnectorConfig) -> None:
     store = config.store.model_copy(update={"endpoint_url": "http://127.0.0.1:31698", "max_retries": 0})
-    found = poll(config.model_copy(update={"store": store}), instance)
+    found = poll(config.model_copy(update={"store": store}))
     assert "127.0.0.1:31698" in str(found.skip_reason)
 
 
 def test_a_listing_may_take_longer_where_dagster_gives_ticks_more_time(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with faulty_proxy(config.store.endpoint_url or "") as proxy:
         proxy.seconds_to_answer = 1.0
         slow = config.model_copy(update={"store": config.store.model_copy(update={"endpoint_url": proxy.endpoint})})
         monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "1")
-        assert "the store answers slowly" in str(poll(slow, instance).skip_reason)
+        assert "the store answers slowly" in str(poll(slow).skip_reason)
         monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "90")
-        assert "there are no objects" in str(poll(slow, instance).skip_reason)
+        assert "there are no objects" in str(poll(slow).skip_reason)
 
 
 def test_what_a_restore_left_out_as_bad_is_no_news_before_it_or_the_file_is_changed(
-    config: ConnectorConfig, instance: dg.DagsterInstance, put: Put, lab: Lab
+    config: ConnectorConfig, put: Put, lab: Lab
 ) -> None:
     assert config.source is not None
     ignoring = config.model_copy(update={"source": config.source.model_copy(update={"behavior_on_error": "ignore"})})
     put(0, [0])
     bad = put(1, [1])
     lab.s3.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n{"n')
-    [first] = poll(ignoring, instance).run_requests or ()
-    assert judged(launch(ignoring, first, instance)) == (
+    [first] = poll(ignoring).run_requests or ()
+    assert judged(launch(ignoring, first)) == (
         "WARN",
         f"copy_of_{lab.topic}: verified, but not everything could be restored: 1 object or record skipped",
     )
     for _ in range(2):
-        idle = poll(ignoring, instance)
+        idle = poll(ignoring)
         assert not idle.run_requests
         assert "1 objects are as they were when restore poll.c.1 left them out as bad" in str(idle.skip_reason)
     put(2, [2])
-    run_asked(ignoring, poll(ignoring, instance))
-    assert not poll(ignoring, instance).run_requests
+    run_asked(ignoring, poll(ignoring))
+    assert not poll(ignoring).run_requests
 
     read_otherwise = ignoring.model_copy(update={"layout": ignoring.layout.model_copy(update={"codec": "gzip"})})
-    assert asked(poll(read_otherwise, instance)) == [("poll.c.3", "poll.c.2")]
+    assert asked(poll(read_otherwise)) == [("poll.c.3", "poll.c.2")]
     lab.s3.put_object(Bucket=config.store.bucket, Key=bad, Body=b'{"n":1}\n')
-    run_asked(ignoring, poll(ignoring, instance))
+    run_asked(ignoring, poll(ignoring))
     assert sent(config, lab.topic) == [0, 2, 1]
-    assert not poll(ignoring, instance).run_requests
+    assert not poll(ignoring).run_requests

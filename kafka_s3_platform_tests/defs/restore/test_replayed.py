@@ -16,22 +16,19 @@ from kafka_s3_platform.defs.failures import RETRIES_TAG
 from kafka_s3_platform.instance.work import TOPIC_TAG, read_run_error
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.restore.test_restored import failure, hour_keys
-from kafka_s3_platform_tests.defs.running import definitions, events, run, topic_of
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, run, topic_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
-
-pytestmark = pytest.mark.integration
 
 BACKFILL, OTHER = "abcdefgh", "ijklmnop"
 
 
 @pytest.fixture
-def config(lab: Lab, instance: dg.DagsterInstance) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """An archived topic: two records in each of the hours 0, 1 and 3 from noon on, none in hour 2."""
     sent = [Sent(b"%d-%d" % (h, i), timestamp=NOON + h * HOUR + i * HOUR / 2) for h in (0, 1, 3) for i in range(2)]
     made = lab.fill(sent)
-    assert run(made, "archive__c", topic_of(made).key("hourly"), instance=instance).success
+    assert run(made, "archive__c", topic_of(made).key("hourly")).success
     return made
 
 
@@ -51,9 +48,8 @@ def replay(
     return job.execute_in_process(instance=instance, partition_key=key, tags=tags, raise_on_error=False, **more)
 
 
-def values(config: ConnectorConfig, target: str) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, f"{config.topics[0]}.replay-{target}").column("value").to_pylist()
-    return found
+def replayed(config: ConnectorConfig, target: str) -> list[bytes]:
+    return values(config.kafka, f"{config.topics[0]}.replay-{target}")
 
 
 def metadata_of(config: ConnectorConfig, found: dg.ExecuteInProcessResult) -> Mapping[str, Any]:
@@ -71,7 +67,7 @@ def test_the_hours_of_a_backfill_follow_each_other_in_one_new_topic(
     pick(instance, keys)
     found = [replay(config, instance, key) for key in keys]
     assert [each.success for each in found] == [True, True, True]
-    assert values(config, BACKFILL) == [b"0-0", b"0-1", b"3-0", b"3-1"]
+    assert replayed(config, BACKFILL) == [b"0-0", b"0-1", b"3-0", b"3-1"]
     key = topic_of(config).key("restored")
     for each, hour in zip(found, keys, strict=True):
         metadata = metadata_of(config, each)
@@ -97,12 +93,10 @@ def test_an_hour_before_which_another_is_missing_is_refused_and_goes_on_after_it
     assert all(replay(config, instance, key, tags=again).success for key in keys)
     done = replay(config, instance, keys[1], tags=again)
     assert metadata_of(config, done)["already_finished"]
-    assert values(config, BACKFILL) == [b"0-0", b"0-1", b"1-0", b"1-1"]
+    assert replayed(config, BACKFILL) == [b"0-0", b"0-1", b"1-0", b"1-1"]
 
 
-def test_a_run_that_is_executed_again_after_its_backfill_is_over_goes_on_in_its_topic(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
+def test_a_run_executed_again_after_its_backfill_goes_on(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
     [key] = hour_keys(config, 1)
     pick(instance, [key])
     first = replay(config, instance, key)
@@ -112,7 +106,7 @@ def test_a_run_that_is_executed_again_after_its_backfill_is_over_goes_on_in_its_
         job, run_config=first.dagster_run.run_config, tags=tags, root_run_id=first.run_id, parent_run_id=first.run_id
     )
     assert execute_run(InMemoryJob(job), again, instance).success
-    assert values(config, BACKFILL) == [b"1-0", b"1-1"]
+    assert replayed(config, BACKFILL) == [b"1-0", b"1-1"]
 
 
 def test_nothing_is_sent_where_the_backfill_or_the_first_run_is_deleted(
@@ -144,7 +138,7 @@ def test_another_backfill_of_the_same_day_makes_another_topic(
     for backfill in (BACKFILL, OTHER):
         pick(instance, [day], backfill)
         assert replay(config, instance, day, tags={BACKFILL_ID_TAG: backfill}).success
-        assert len(values(config, backfill)) == 6
+        assert len(replayed(config, backfill)) == 6
 
 
 def test_a_launch_without_a_backfill_is_a_restore_as_its_form_says(
@@ -152,10 +146,10 @@ def test_a_launch_without_a_backfill_is_a_restore_as_its_form_says(
 ) -> None:
     [key] = hour_keys(config, 3)
     picked = replay(config, instance, key, tags={})
-    assert values(config, picked.run_id[:8]) == [b"3-0", b"3-1"]
+    assert replayed(config, picked.run_id[:8]) == [b"3-0", b"3-1"]
     form = {"what": {"everything": True}, "to": {"topic": "{topic}.replay-all", "create_topic": True}}
     assert replay(config, instance, None, tags={}, run_config={"ops": {"replay__c": {"config": form}}}).success
-    assert len(values(config, "all")) == 6
+    assert len(replayed(config, "all")) == 6
 
 
 @pytest.mark.parametrize(("tags", "said"), [({}, "picked 2 topics"), ({TOPIC_TAG: "absent"}, "picked 0 topics")])
@@ -169,4 +163,4 @@ def test_of_several_topics_a_tag_names_the_one_that_is_replayed(
     assert TOPIC_TAG in told
     pick(instance, [key])
     assert replay(many, instance, key, tags={TOPIC_TAG: config.topics[0], BACKFILL_ID_TAG: BACKFILL}).success
-    assert values(config, BACKFILL) == [b"1-0", b"1-1"]
+    assert replayed(config, BACKFILL) == [b"1-0", b"1-1"]

@@ -13,26 +13,20 @@ from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.instance.work import FAILURE_TAG, name_restored_op
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import definitions, events, launch, run, topic_of
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.defs.running import definitions, events, failure, hour_keys, launch, run, tags_of, topic_of
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent
-
-pytestmark = pytest.mark.integration
 
 LONG_BEFORE = NOON - timedelta(days=300)
 
 
 @pytest.fixture
-def config(lab: Lab, instance: dg.DagsterInstance) -> ConnectorConfig:
+def config(lab: Lab) -> ConnectorConfig:
     """An archived topic: four hours from noon on of two records each, and one from before the first hour."""
     sent = [Sent(b"%d-%d" % (h, i), timestamp=NOON + h * HOUR + i * HOUR / 2) for h in range(4) for i in range(2)]
     made = lab.fill([*sent, Sent(b"old", timestamp=LONG_BEFORE)])
-    assert run(made, "archive__c", topic_of(made).key("hourly"), instance=instance).success
+    assert run(made, "archive__c", topic_of(made).key("hourly")).success
     return made
-
-
-def hour_keys(config: ConnectorConfig, *hours: int) -> list[str]:
-    return [topic_of(config).hours.key(NOON + h * HOUR) for h in hours]
 
 
 def run_config(config: ConnectorConfig, **groups: Any) -> dict[str, Any]:
@@ -41,7 +35,7 @@ def run_config(config: ConnectorConfig, **groups: Any) -> dict[str, Any]:
     return {"ops": {name_restored_op(config.name): {"config": {"to": to, **groups}}}}
 
 
-def restored(config: ConnectorConfig, instance: dg.DagsterInstance, **groups: Any) -> dg.ExecuteInProcessResult:
+def restored(config: ConnectorConfig, **groups: Any) -> dg.ExecuteInProcessResult:
     topic = topic_of(config)
     asked = dg.RunRequest(
         job_name="restore__c",
@@ -49,28 +43,20 @@ def restored(config: ConnectorConfig, instance: dg.DagsterInstance, **groups: An
         asset_check_keys=[*list_index_checks(topic.key("restored"))],
         run_config=run_config(config, **groups),
     )
-    return launch(config, asked, instance)
+    return launch(config, asked)
 
 
-def failure(found: dg.ExecuteInProcessResult) -> str:
-    [failed] = found.get_step_failure_events()
-    told = failed.step_failure_data.user_failure_data
-    assert told is not None
-    return str(told.description)
+def target_values(config: ConnectorConfig) -> list[bytes]:
+    return values(config.kafka, f"{config.topics[0]}-restored")
 
 
-def values(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, f"{config.topics[0]}-restored").column("value").to_pylist()
-    return found
-
-
-def test_the_hours_in_the_form_are_restored_and_the_page_says_which_and_no_hour_does(
+def test_the_hours_in_the_form_are_restored_and_the_page_says_so(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     hours = hour_keys(config, 2, 0)
-    found = restored(config, instance, what={"hours": hours})
+    found = restored(config, what={"hours": hours})
     assert found.success
-    assert values(config) == [b"0-0", b"0-1", b"2-0", b"2-1"]
+    assert target_values(config) == [b"0-0", b"0-1", b"2-0", b"2-1"]
     key = topic_of(config).key("restored")
     reported = events(found, key)
     assert set(reported) == {None}
@@ -93,30 +79,26 @@ def test_the_page_of_an_hour_has_the_form_of_its_restore(config: ConnectorConfig
     assert to == {"topic": "", "create_topic": True}
     to["topic"] = "{topic}-restored"
     key = topic_of(config).key("restored")
-    assert launch(
-        config, dg.RunRequest(job_name="restore__c", asset_selection=[key], run_config=given), instance
-    ).success
-    assert values(config) == [b"1-0", b"1-1"]
+    assert launch(config, dg.RunRequest(job_name="restore__c", asset_selection=[key], run_config=given)).success
+    assert target_values(config) == [b"1-0", b"1-1"]
     check = dg.AssetCheckKey(key, RESTORED_CHECK)
     [told] = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
     assert told.status.value == "SUCCEEDED", "also if the run that the form launches picks no checks"
 
 
-def test_a_window_to_the_millisecond_is_restored(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_a_window_to_the_millisecond_is_restored(config: ConnectorConfig) -> None:
     window = {"from_time": "2026-01-01T12:30:00", "to_time": "2026-01-01T13:00:00.001"}
-    assert restored(config, instance, what=window).success
-    assert values(config) == [b"0-1", b"1-0"]
+    assert restored(config, what=window).success
+    assert target_values(config) == [b"0-1", b"1-0"]
 
 
-def test_everything_means_timestamps_before_the_first_hour_too(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
-    assert restored(config, instance, what={"everything": True}).success
-    assert values(config) == [b"%d-%d" % (h, i) for h in range(4) for i in range(2)] + [b"old"]
+def test_everything_means_timestamps_before_the_first_hour_too(config: ConnectorConfig) -> None:
+    assert restored(config, what={"everything": True}).success
+    assert target_values(config) == [b"%d-%d" % (h, i) for h in range(4) for i in range(2)] + [b"old"]
 
 
-def test_a_dry_run_is_observed_and_creates_nothing(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
-    found = restored(config, instance, what={"hours": hour_keys(config, 1)}, how={"dry_run": True})
+def test_a_dry_run_is_observed_and_creates_nothing(config: ConnectorConfig) -> None:
+    found = restored(config, what={"hours": hour_keys(config, 1)}, how={"dry_run": True})
     assert found.success
     key = topic_of(config).key("restored")
     [observed] = [e.asset_observation_data.asset_observation for e in found.get_asset_observation_events()]
@@ -126,14 +108,10 @@ def test_a_dry_run_is_observed_and_creates_nothing(config: ConnectorConfig, inst
     assert not events(found, key)
 
 
-def test_a_restore_that_is_refused_fails_for_good_with_its_reasons(
-    config: ConnectorConfig, instance: dg.DagsterInstance
-) -> None:
-    found = restored(config, instance, what={"everything": True}, to={"create_topic": False})
+def test_a_restore_that_is_refused_fails_for_good_with_its_reasons(config: ConnectorConfig) -> None:
+    found = restored(config, what={"everything": True}, to={"create_topic": False})
     assert not found.success
-    stored = instance.get_run_by_id(found.run_id)
-    assert stored is not None
-    assert stored.tags[FAILURE_TAG] == "permanent"
+    assert tags_of(found)[FAILURE_TAG] == "permanent"
     assert "does not exist" in failure(found)
 
 
@@ -146,18 +124,18 @@ def test_a_restore_that_is_refused_fails_for_good_with_its_reasons(
     ],
 )
 def test_a_form_that_cannot_be_used_is_refused_by_the_path_of_the_field(
-    config: ConnectorConfig, instance: dg.DagsterInstance, groups: dict[str, Any], said: str
+    config: ConnectorConfig, groups: dict[str, Any], said: str
 ) -> None:
-    assert said in failure(restored(config, instance, **groups))
+    assert said in failure(restored(config, **groups))
 
 
-def test_the_same_restore_id_sends_nothing_again(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def test_the_same_restore_id_sends_nothing_again(config: ConnectorConfig) -> None:
     terms = {"what": {"hours": hour_keys(config, 1)}, "how": {"restore_id": "mine"}}
-    assert restored(config, instance, **terms).success
-    found = restored(config, instance, **terms)
+    assert restored(config, **terms).success
+    found = restored(config, **terms)
     [metadata] = events(found, topic_of(config).key("restored"))[None]
     assert metadata["already_finished"]
-    assert values(config) == [b"1-0", b"1-1"]
+    assert target_values(config) == [b"1-0", b"1-1"]
 
 
 @pytest.mark.parametrize("count", [2, 12])
@@ -182,8 +160,8 @@ def test_a_restore_of_one_topic_of_several_shows_nothing_on_the_others(
     config: ConnectorConfig, instance: dg.DagsterInstance
 ) -> None:
     many = config.model_copy(update={"topics": (*config.topics, "other-1", "other-2")})
-    assert restored(many, instance, what={"hours": hour_keys(config, 1)}).success
-    assert values(config) == [b"1-0", b"1-1"]
+    assert restored(many, what={"hours": hour_keys(config, 1)}).success
+    assert target_values(config) == [b"1-0", b"1-1"]
     shown = [instance.get_latest_materialization_event(topic.key("restored")) for topic in list_topic_assets([many])]
     assert [event is not None for event in shown] == [True, False, False]
 

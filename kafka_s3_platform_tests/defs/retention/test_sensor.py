@@ -19,12 +19,18 @@ from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.defs.running import ago, connector_of_this_hour, definitions, launch, tick, topic_of
-from kafka_s3_platform_tests.defs.test_schedules import asked_by
+from kafka_s3_platform_tests.defs.running import (
+    ago,
+    asked_by,
+    connector_of_this_hour,
+    definitions,
+    launch,
+    open_instance,
+    tick,
+    topic_of,
+)
 from kafka_s3_platform_tests.instance.support import open_home
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived
-
-pytestmark = pytest.mark.integration
 
 HOURS = (50, 49, 3, 2, 1)
 
@@ -50,21 +56,21 @@ def instance(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Dagster
         yield found
 
 
-def clean(config: ConnectorConfig, instance: dg.DagsterInstance, cursor: str = "") -> tuple[str, str]:
+def clean(config: ConnectorConfig, cursor: str = "") -> tuple[str, str]:
     """What a tick of the sensor says, and its cursor."""
     sensor = make_retention_sensor(dg.DefaultSensorStatus.STOPPED)
-    with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=definitions(config)) as context:
+    with dg.build_sensor_context(instance=open_instance(), cursor=cursor, definitions=definitions(config)) as context:
         found = sensor(context)
         assert isinstance(found, dg.SkipReason)
         return found.skip_message or "", context.cursor or ""
 
 
-def archive_and_compact(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
+def archive_and_compact(config: ConnectorConfig) -> None:
     """Have runs report all that is archived, until nothing is due."""
     archived(config, [ago(config, h) for h in range(max(HOURS), 0, -1)])
-    while asked := [*(tick(config, "lag__c", instance).run_requests or ())]:
-        assert all(launch(config, each, instance).success for each in asked)
-    while asked := [*(tick(config, "folders__c", instance).run_requests or ())]:
+    while asked := [*(tick(config, "lag__c").run_requests or ())]:
+        assert all(launch(config, each).success for each in asked)
+    while asked := [*(tick(config, "folders__c").run_requests or ())]:
         for each in asked:
             first, last = (
                 date.fromisoformat(each.tags[f"dagster/asset_partition_range_{end}"]) for end in ("start", "end")
@@ -72,7 +78,7 @@ def archive_and_compact(config: ConnectorConfig, instance: dg.DagsterInstance) -
             for n in range((last - first).days + 1):
                 request = CompactRequest(config, config.topics[0], first + timedelta(days=n), f"run-{uuid4()}")
                 compact_day(request, InProcessRunner())
-            assert launch(config, each, instance).success
+            assert launch(config, each).success
 
 
 def age(home: Path, run_ids: list[str], days: int = 31) -> None:
@@ -98,12 +104,12 @@ def count_rows(home: Path) -> Mapping[str, int]:
     return dict(rows)
 
 
-def shown(config: ConnectorConfig, instance: dg.DagsterInstance) -> dict[tuple[str, str | None], list[Any]]:
+def shown(config: ConnectorConfig) -> dict[tuple[str, str | None], list[Any]]:
     """What the pages of the topic's hours and days show."""
     found: dict[tuple[str, str | None], list[Any]] = {}
     for group in ("hourly", "daily"):
         key = topic_of(config).key(group)
-        for record in reversed(instance.fetch_materializations(key, limit=1000).records):
+        for record in reversed(open_instance().fetch_materializations(key, limit=1000).records):
             if record.partition_key is not None:
                 told = record.asset_materialization
                 assert told is not None
@@ -111,41 +117,41 @@ def shown(config: ConnectorConfig, instance: dg.DagsterInstance) -> dict[tuple[s
     return found
 
 
-def requests(config: ConnectorConfig, instance: dg.DagsterInstance) -> list[dg.RunRequest]:
+def requests(config: ConnectorConfig) -> list[dg.RunRequest]:
     """Everything that sensors and schedules ask for."""
-    ticked = [tick(config, name, instance) for name in ("lag__c", "folders__c")]
-    scheduled = [asked_by(config, name, instance) for name in ("hourly__c", "daily__c")]
+    ticked = [tick(config, name) for name in ("lag__c", "folders__c")]
+    scheduled = [asked_by(config, name) for name in ("hourly__c", "daily__c")]
     return [asked for found in (*(t.run_requests or () for t in ticked), *scheduled) for asked in found]
 
 
 def test_old_runs_go_their_hours_and_days_stay_and_nothing_is_asked_for_again(
     config: ConnectorConfig, instance: dg.DagsterInstance, home: Path
 ) -> None:
-    archive_and_compact(config, instance)
+    archive_and_compact(config)
     observed = dg.AssetObservation(topic_of(config).key("kafka"), metadata={"lag": 4})
     for _ in range(3):
         instance.report_runless_asset_event(observed)
-    before = shown(config, instance)
+    before = shown(config)
     assert {key for group, key in before if group == "hourly"} >= {
         topic_of(config).hours.key(ago(config, h)) for h in HOURS
     }
     assert any(group == "daily" for group, _ in before)
-    assert not requests(config, instance)
+    assert not requests(config)
     runs = [run.run_id for run in instance.get_runs()]
     age(home, runs, days=29)
-    assert clean(config, instance)[0].startswith("0 runs deleted")
+    assert clean(config)[0].startswith("0 runs deleted")
     assert len(instance.get_runs()) == len(runs) > 1
     age(home, runs, days=2)
-    assert clean(config, instance)[0].startswith(f"{len(runs)} runs deleted")
+    assert clean(config)[0].startswith(f"{len(runs)} runs deleted")
     assert not instance.get_runs()
-    assert shown(config, instance) == before
+    assert shown(config) == before
     assert count_rows(home) == {"": len(before) + 1}
     [lag] = instance.fetch_observations(topic_of(config).key("kafka"), limit=10).records
     assert lag.asset_observation == observed
     for group in ("hourly", "daily"):
         shown_keys = instance.get_materialized_partitions(topic_of(config).key(group))
         assert shown_keys == {key for of, key in before if of == group}
-    assert not requests(config, instance)
+    assert not requests(config)
 
 
 def test_runs_of_others_and_runs_under_way_stay(
@@ -165,10 +171,10 @@ def test_runs_of_others_and_runs_under_way_stay(
     for run in (*kept, *gone):
         instance.add_run(run)
     age(home, [run.run_id for run in (*kept, *gone)])
-    told, cursor = clean(config, instance)
+    told, cursor = clean(config)
     assert told.startswith("2 runs")
     assert {run.run_id for run in instance.get_runs()} == {run.run_id for run in kept}
-    assert clean(config, instance, cursor)[0].startswith("0 runs deleted")
+    assert clean(config, cursor)[0].startswith("0 runs deleted")
 
 
 def test_a_tick_is_bounded_and_the_next_one_goes_on(
@@ -180,10 +186,10 @@ def test_a_tick_is_bounded_and_the_next_one_goes_on(
     age(home, [run.run_id for run in runs])
     with monkeypatch.context() as changed:
         changed.setattr(module, "TICK_SECONDS", -1.0)
-        told, cursor = clean(config, instance)
+        told, cursor = clean(config)
     assert told.endswith("the next tick goes on")
     assert len(instance.get_runs()) == 3
-    assert clean(config, instance, cursor)[0].startswith("3 runs")
+    assert clean(config, cursor)[0].startswith("3 runs")
 
 
 def test_a_run_that_cannot_be_deleted_is_told_and_holds_up_no_other(
@@ -198,10 +204,10 @@ def test_a_run_that_cannot_be_deleted_is_told_and_holds_up_no_other(
         sql = "INSERT INTO event_logs (run_id, event, dagster_event_type, asset_key, partition) VALUES (?, ?, ?, ?, ?)"
         database.execute(sql, [runs[0].run_id, "no JSON", "ASSET_MATERIALIZATION", key, "2026-01-01-00:00"])
     database.close()
-    assert clean(config, instance)[0].startswith("1 run ")
+    assert clean(config)[0].startswith("1 run ")
     assert [run.run_id for run in instance.get_runs()] == [runs[0].run_id]
     with pytest.raises(ValueError, match="Expecting value"):
-        clean(config, instance)
+        clean(config)
 
 
 def test_backfills_go_after_their_runs(config: ConnectorConfig, instance: dg.DagsterInstance) -> None:
@@ -214,20 +220,18 @@ def test_backfills_go_after_their_runs(config: ConnectorConfig, instance: dg.Dag
             )
     with_run = dg.DagsterRun("__ASSET_JOB", str(uuid4()), tags={"dagster/backfill": "oursCOMPLETED_SUCCESS"})
     instance.add_run(with_run)
-    clean(config, instance)
+    clean(config)
     assert len(instance.get_backfills()) == 4
     instance.delete_run(with_run.run_id)
-    clean(config, instance)
+    clean(config)
     left = {backfill.backfill_id for backfill in instance.get_backfills()}
     assert left == {"oursREQUESTED", "othersCOMPLETED_SUCCESS", "othersREQUESTED"}
 
 
-def test_the_environment_says_how_long(
-    config: ConnectorConfig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_says_how_long(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_retention_days({}) == 30
     assert read_retention_days({"KAFKA_S3_RUN_RETENTION_DAYS": "7"}) == 7
     with pytest.raises(ConfigError, match="KAFKA_S3_RUN_RETENTION_DAYS: 'a week' is no number of days"):
         read_retention_days({"KAFKA_S3_RUN_RETENTION_DAYS": "a week"})
     monkeypatch.setenv("KAFKA_S3_RUN_RETENTION_DAYS", "0")
-    assert clean(config, instance)[0] == "KAFKA_S3_RUN_RETENTION_DAYS is 0: all runs are kept"
+    assert clean(config)[0] == "KAFKA_S3_RUN_RETENTION_DAYS is 0: all runs are kept"

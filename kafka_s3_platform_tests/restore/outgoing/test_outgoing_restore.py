@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -24,51 +23,28 @@ from kafka_s3_platform.config.settings import (
     TransformSettings,
 )
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.kafka.confluent_reader import ConfluentReader
-from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.reading.dataset import ArchivedObjects
 from kafka_s3_platform.reading.parts import EnvelopePart
-from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest, judge_report
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.request import Outgoing, RecordFilter, judge_report
 from kafka_s3_platform.store.row_filter import SegmentFilter
 from kafka_s3_platform_tests.archive.values import avro, framed, lines
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.converters.header_records import Confluent, Record
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
-from kafka_s3_platform_tests.restore.targets import Archive
+from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.restore.own import Archive, restored
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.support import NOON, InProcessRunner, Sent, snapshot
-
-pytestmark = pytest.mark.integration
 
 KINDS = ("AVRO", "JSON_SR", "PROTOBUF")
 TRIPS = [{"from": f"stop {at}", "metres": 40 + at} for at in range(4)]
 MASKED = TransformSettings.model_validate({"alias": "m", "type": "MaskField$Value", "options": {"fields": "from"}})
 
 
-def request(config: ConnectorConfig, to_topic: str, **terms: Any) -> RestoreRequest:
-    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
-    return RestoreRequest(config=config, topic=config.topics[0], to_topic=to_topic, **given)
-
-
-def restored(
-    config: ConnectorConfig, to_topic: str, runner: InProcessRunner | None = None, **terms: Any
-) -> RestoreReport:
-    return restore(ArchiveSource(request(config, to_topic, **terms)), runner or InProcessRunner())
-
-
-def consumed(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[dict[str, Any]]:
-    """Committed records, in order."""
-    with ClusterAdmin(kafka) as admin:
-        log = admin.frontiers(topic, [kafka_partition])[kafka_partition]
-    if not log.high_watermark:
-        return []
-    with ConfluentReader(kafka, topic) as reader:
-        read = reader.read(kafka_partition, OffsetRange(0, log.high_watermark))
-        return [row for batch in read for row in batch.to_pylist()]
+def rows_in(kafka: KafkaSettings, topic: str, kafka_partition: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = records_of(kafka, topic, kafka_partition).to_pylist()
+    return found
 
 
 @pytest.fixture
@@ -82,28 +58,26 @@ def config(shared_archive: Archive) -> ConnectorConfig:
 
 def test_records_are_chosen_by_key_and_by_a_condition(config: ConnectorConfig, topic_name: str) -> None:
     chosen = RecordFilter(keys=(b"k0", b"k2"), sql='"offset" >= 4')
-    report = restored(config, f"{topic_name}-copy", records=chosen)
-    rows = consumed(config.kafka, f"{topic_name}-copy")
+    report = restored(config, to_topic=f"{topic_name}-copy", records=chosen)
+    rows = rows_in(config.kafka, f"{topic_name}-copy")
     assert [r["value"] for r in rows] == [b"v%d" % n for n in range(8, 40, 2) if n % 8 in {0, 2}]
     assert (report.record_count, report.verified) == (len(rows), True)
 
 
 def test_the_latest_record_of_each_key_is_a_compacted_snapshot(config: ConnectorConfig, topic_name: str) -> None:
-    report = restored(config, f"{topic_name}-copy", records=RecordFilter(latest_per_key=True))
-    rows = [r for p in range(2) for r in consumed(config.kafka, f"{topic_name}-copy", p)]
+    report = restored(config, to_topic=f"{topic_name}-copy", records=RecordFilter(latest_per_key=True))
+    rows = [r for p in range(2) for r in rows_in(config.kafka, f"{topic_name}-copy", p)]
     assert sorted(r["value"] for r in rows) == [b"v%d" % n for n in range(32, 40)]
     assert report.verified
 
 
-def test_keys_decide_the_kafka_partition_where_the_target_has_another_number_of_them(
-    config: ConnectorConfig, topic_name: str
-) -> None:
+def test_keys_decide_where_the_target_has_other_kafka_partitions(config: ConnectorConfig, topic_name: str) -> None:
     to_topic = f"{topic_name}-copy"
-    report = restored(config, to_topic, outgoing=Outgoing(partitioning="murmur2"), target_kafka_partitions=5)
+    report = restored(config, to_topic=to_topic, outgoing=Outgoing(partitioning="murmur2"), target_kafka_partitions=5)
     places: dict[bytes, set[int]] = defaultdict(set)
     values: list[bytes] = []
     for p in range(5):
-        for row in consumed(config.kafka, to_topic, p):
+        for row in rows_in(config.kafka, to_topic, p):
             places[row["key"]].add(p)
             values.append(row["value"])
     assert sorted(values) == sorted(b"v%d" % n for n in range(40))
@@ -122,8 +96,8 @@ def test_equal_records_of_two_kafka_partitions_do_not_stand_for_each_other(lab: 
     config = lab.archive([Sent(b"v", b"k", kafka_partition=p) for p in (0, 1)], 2)
     by_key: dict[str, Any] = {"outgoing": Outgoing(partitioning="murmur2"), "restore_id": "one"}
     with pytest.raises(IntegrityError, match=rf"source offset 0 of {lab.topic}-. 1 times less often"):
-        restored(config, f"{lab.topic}-copy", SkippingRunner(), **by_key)
-    report = restored(config, f"{lab.topic}-copy", **by_key)
+        restored(config, SkippingRunner(), to_topic=f"{lab.topic}-copy", **by_key)
+    report = restored(config, to_topic=f"{lab.topic}-copy", **by_key)
     assert (report.sent_count, report.record_count, report.verified) == (1, 2, True)
 
 
@@ -131,15 +105,15 @@ def test_first_and_last_offsets_are_of_the_source_wherever_its_records_went(
     config: ConnectorConfig, topic_name: str
 ) -> None:
     by_key = Outgoing(partitioning="murmur2")
-    report = restored(config, f"{topic_name}-copy", outgoing=by_key, target_kafka_partitions=5)
+    report = restored(config, to_topic=f"{topic_name}-copy", outgoing=by_key, target_kafka_partitions=5)
     assert [(p.first_source_offset, p.last_source_offset) for p in report.kafka_partitions] == [(0, 19), (0, 19)]
 
 
 def test_transforms_and_provenance_headers_are_applied_and_verified(config: ConnectorConfig, topic_name: str) -> None:
     mask = TransformSettings(alias="d", type="DropHeaders", options={"headers": SecretStr("h")})
     outgoing = Outgoing(transforms=(mask,), provenance_headers=True)
-    report = restored(config, f"{topic_name}-copy", outgoing=outgoing)
-    (first, *_) = consumed(config.kafka, f"{topic_name}-copy", 1)
+    report = restored(config, to_topic=f"{topic_name}-copy", outgoing=outgoing)
+    (first, *_) = rows_in(config.kafka, f"{topic_name}-copy", 1)
     assert [h["key"] for h in first["headers"]] == [
         f"kafka_s3.source.{n}" for n in ("offset", "partition", "timestamp")
     ]
@@ -149,7 +123,7 @@ def test_transforms_and_provenance_headers_are_applied_and_verified(config: Conn
 
 def test_a_dry_run_that_counts_says_how_many_records_pass_the_filter(config: ConnectorConfig, topic_name: str) -> None:
     chosen = RecordFilter(key_prefixes=(b"k1",))
-    report = restored(config, f"{topic_name}-copy", records=chosen, dry_run=True, exact=True)
+    report = restored(config, to_topic=f"{topic_name}-copy", records=chosen, dry_run=True, exact=True)
     assert (report.record_count, report.exact, report.sent_count) == (5, True, 0)
 
 
@@ -161,10 +135,10 @@ def test_schema_ids_are_those_of_the_targets_registry(lab: Lab, registry: Regist
     config = lab.archive([Sent(value)], records=avro(registry))
     assert [s.schema_id for s in snapshot(config).state.schemas] == [schema_id]
     outgoing = Outgoing(map_schema_ids=True, target_registry=registry)
-    report = restored(config, f"{lab.topic}-copy", outgoing=outgoing)
+    report = restored(config, to_topic=f"{lab.topic}-copy", outgoing=outgoing)
     with SchemaRegistryClient({"url": registry.url}) as client:
         there = client.get_latest_version(f"{lab.topic}-copy-value")
-    (row,) = consumed(config.kafka, f"{lab.topic}-copy")
+    (row,) = rows_in(config.kafka, f"{lab.topic}-copy")
     assert report.gaps == ()
     assert int.from_bytes(row["value"][1:5], "big") == there.schema_id
     assert report.schema_ids == ((schema_id, there.schema_id),)
@@ -174,11 +148,11 @@ def test_schemas_that_were_not_archived_are_told_before_the_first_record(lab: La
     config = lab.archive([Sent(b"\0\x77\0\0\1x"), Sent(b"plain")], records=avro(registry))
     mapped: dict[str, Any] = {"outgoing": Outgoing(map_schema_ids=True, target_registry=registry), "dry_run": True}
     assert [
-        f"schemas [{0x77000001}] were not archived" in gap.text for gap in restored(config, "x", **mapped).gaps
+        f"schemas [{0x77000001}] were not archived" in gap.text for gap in restored(config, to_topic="x", **mapped).gaps
     ] == [True]
 
 
-def test_fields_that_a_protobuf_schema_does_not_list_take_the_verdict_with_their_number(
+def test_fields_that_a_protobuf_schema_does_not_list_are_counted_as_doubts(
     lab: Lab, registry: RegistrySettings
 ) -> None:
     """They were lost, and the restore said "verified"."""
@@ -188,11 +162,13 @@ def test_fields_that_a_protobuf_schema_does_not_list_take_the_verdict_with_their
     values = [prefix + b"\0" + body for body in (b"\x0a\x01p\x10\x09", b"\x10\x08\x1a\x04soft", b"\x28\x01")]
     config = lab.archive(map(Sent, values), records={"value": {"format": "PROTOBUF", "registry": registry}})
     mask = TransformSettings(alias="m", type="MaskField$Value", options={"fields": SecretStr("code")})
-    report = restored(config, f"{lab.topic}-copy", outgoing=Outgoing(transforms=(mask,), target_registry=registry))
+    report = restored(
+        config, to_topic=f"{lab.topic}-copy", outgoing=Outgoing(transforms=(mask,), target_registry=registry)
+    )
     assert judge_report(report).text == ("verified, but not everything could be restored: 2 records sent in part")
     assert "2 records lack in their value what schema" in report.notes[-1]
-    again = restored(config, f"{lab.topic}-same")
-    assert (judge_report(again).kind, [r["value"] for r in consumed(config.kafka, f"{lab.topic}-same")]) == (
+    again = restored(config, to_topic=f"{lab.topic}-same", restore_id="same")
+    assert (judge_report(again).kind, [r["value"] for r in rows_in(config.kafka, f"{lab.topic}-same")]) == (
         "good",
         values,
     )
@@ -215,7 +191,7 @@ def archived_topic(lab: Lab, kind: str, **settings: Any) -> ConnectorConfig:
 
 
 def records_in(lab: Lab) -> list[Record]:
-    rows = consumed(lab.kafka, f"{lab.topic}-copy")
+    rows = rows_in(lab.kafka, f"{lab.topic}-copy")
     return [Record(row["value"], tuple((h["key"], h["value"]) for h in row["headers"] or ())) for row in rows]
 
 
@@ -228,26 +204,12 @@ def test_readers_of_a_restored_topic_see_the_values_of_the_first(
     [segment] = snapshot(config).segments
     assert set(segment.schema_ids) == {schema.schema_id, schema.schema_guid}
     mapped = Outgoing(map_schema_ids=True, target_registry=RegistrySettings(url=small_target.url))
-    report = restored(config, f"{lab.topic}-copy", outgoing=mapped)
+    report = restored(config, to_topic=f"{lab.topic}-copy", outgoing=mapped)
     *rows, tombstone = records_in(lab)
     reader = Confluent(small_target.url, f"{lab.topic}-copy", kind)
     assert [reader.read(row) for row in rows] == TRIPS
     assert (tombstone, report.verified) == (Record(None), True)
     assert any("2 records named their schema in the header __value_schema_id, which" in note for note in report.notes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_values_that_a_restore_makes_anew_are_read_without_the_header(
-    lab: Lab, small_target: SmallRegistry, kind: str
-) -> None:
-    config = archived_topic(lab, kind)
-    anew = Outgoing(transforms=(MASKED,), target_registry=RegistrySettings(url=small_target.url))
-    report = restored(config, f"{lab.topic}-copy", outgoing=anew, behavior_on_error="ignore")
-    rows = records_in(lab)
-    assert report.verified
-    assert [row.headers for row in rows] == [()] * 4
-    assert {(row.value or b"")[:5] for row in rows} == {b"\0\0\0\0\x51"}
-    assert any("and come without it: the value was written anew" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ What a registry has of a schema besides its text comes along, or the report says
 import base64
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import fastavro
@@ -35,7 +35,7 @@ from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 from kafka_s3_platform_tests.archive.values import avro
-from kafka_s3_platform_tests.conftest import Lab, free_port_settings, stopped_at_exit
+from kafka_s3_platform_tests.conftest import Lab, own_stack
 from kafka_s3_platform_tests.converters.small_registry import SmallRegistry
 from kafka_s3_platform_tests.restore.example_schemas import AN_ORDER, ORDER_SCHEMA
 from kafka_s3_platform_tests.restore.records import applied, records
@@ -54,8 +54,6 @@ ORDER = (
 MONEY = 'syntax = "proto3"; package shop.common; message Money { string currency = 1; int64 units = 2; }'
 BILL = 'syntax = "proto3"; package shop; import "common.proto"; message Bill { shop.common.Money total = 1; }'
 PERSON = '{"title":"Person","type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
-
-Register = Callable[..., int]
 
 _USERS: list[tuple[str, dict[str, Any]]] = [(USER, {"name": "a"}), (USER_2, {"name": "b", "age": 3})]
 
@@ -80,12 +78,9 @@ OF_TOMORROW: dict[str, Any] = {"retentionRules": [{"kind": "FORGET", "days": 30}
 
 
 @pytest.fixture(scope="module")
-def target(
-    registry: RegistrySettings, stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RegistrySettings]:
+def target(registry: RegistrySettings, stack_settings: StackSettings) -> Iterator[RegistrySettings]:
     """A second registry, whose ids are higher than any that these tests get from the first, which all tests share."""
-    own = dataclasses.replace(stack_settings, data_dir=tmp_path_factory.mktemp("target"), **free_port_settings())
-    with stopped_at_exit(own):
+    with own_stack(stack_settings) as own:
         start_registry(own)
         first_id = filled(registry.url, 1)
         assert filled(own.registry_url, first_id + 200) > first_id
@@ -98,26 +93,6 @@ def filled(url: str, schemas: int) -> int:
         texts = [f'{{"type":"fixed","name":"filler{at}","size":1}}' for at in range(schemas)]
         ids: list[int] = [client.register_schema("filler", Schema(text, "AVRO")) for text in texts]
         return ids[-1]
-
-
-@pytest.fixture
-def there(target: RegistrySettings) -> Iterator[SchemaRegistryClient]:
-    with SchemaRegistryClient({"url": target.url}) as client:
-        yield client
-
-
-@pytest.fixture
-def here(registry: RegistrySettings) -> Iterator[SchemaRegistryClient]:
-    with SchemaRegistryClient({"url": registry.url}) as client:
-        yield client
-
-
-@pytest.fixture
-def register(here: SchemaRegistryClient) -> Register:
-    def new(subject: str, text: str, kind: str = "AVRO", *references: tuple[str, str, int]) -> int:
-        return here.register_schema(subject, Schema(text, kind, [SchemaReference(*r) for r in references]))
-
-    return new
 
 
 @dataclasses.dataclass
@@ -150,186 +125,155 @@ class Move:
         return applied(new_values(given), records(rows))
 
 
-@pytest.fixture
-def move(registry: RegistrySettings, target: RegistrySettings, topic_name: str) -> Callable[[str], Move]:
-    def new(kind: str = "AVRO") -> Move:
-        value = ConverterSettings.model_validate({"format": kind, "registry": registry})
-        return Move(RecordSettings(value=value), target, topic_name)
+@dataclasses.dataclass
+class Registries:
+    """Two registries, by clients of them, and a topic that is to be taken from the first to the second."""
 
-    return new
+    registry: RegistrySettings
+    target: RegistrySettings
+    here: SchemaRegistryClient
+    there: SchemaRegistryClient
+    topic: str
+
+    def register(self, subject: str, text: str, kind: str = "AVRO", *references: tuple[str, str, int]) -> int:
+        return self.here.register_schema(subject, Schema(text, kind, [SchemaReference(*r) for r in references]))
+
+    def move(self, kind: str = "AVRO") -> Move:
+        value = ConverterSettings.model_validate({"format": kind, "registry": self.registry})
+        return Move(RecordSettings(value=value), self.target, self.topic)
+
+
+@pytest.fixture
+def both(registry: RegistrySettings, target: RegistrySettings, topic_name: str) -> Iterator[Registries]:
+    with SchemaRegistryClient({"url": registry.url}) as here, SchemaRegistryClient({"url": target.url}) as there:
+        yield Registries(registry, target, here, there, topic_name)
 
 
 def value_of(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
-def test_a_schema_gets_another_id_under_the_renamed_subject(
-    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    old = register(f"{topic_name}-value", USER)
-    found = move().mapped(old)
+def test_a_schema_gets_another_id_under_the_renamed_subject_once(both: Registries) -> None:
+    old = both.register(f"{both.topic}-value", USER)
+    found = both.move().mapped(old)
     assert found.value_ids is not None
     assert found.value_ids[old] != old
     assert found.key_ids is None
-    assert there.get_schema(found.value_ids[old]).schema_str == USER
-    assert there.get_versions(f"copy_of_{topic_name}-value") == [1]
-
-
-def test_registering_again_finds_what_is_there(
-    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    old = register(f"{topic_name}-value", USER)
-    first, again = move().mapped(old), move().mapped(old)
-    assert again.value_ids == first.value_ids
-    assert there.get_versions(f"copy_of_{topic_name}-value") == [1]
+    assert both.there.get_schema(found.value_ids[old]).schema_str == USER
+    assert both.move().mapped(old).value_ids == found.value_ids
+    assert both.there.get_versions(f"copy_of_{both.topic}-value") == [1]
 
 
 @pytest.mark.parametrize("mode", ["FULL_TRANSITIVE", "FORWARD", "NONE"])
-def test_the_compatibility_mode_comes_along(
-    move: Callable[..., Move],
-    register: Register,
-    here: SchemaRegistryClient,
-    there: SchemaRegistryClient,
-    topic_name: str,
-    mode: str,
-) -> None:
-    old = register(f"{topic_name}-value", USER)
-    here.set_compatibility(f"{topic_name}-value", mode)
-    subject = f"copy_of_{topic_name}-value"
-    move().mapped(old)
-    assert there.get_compatibility(subject) == mode
+def test_the_compatibility_mode_comes_along(both: Registries, mode: str) -> None:
+    old = both.register(f"{both.topic}-value", USER)
+    both.here.set_compatibility(f"{both.topic}-value", mode)
+    subject = f"copy_of_{both.topic}-value"
+    both.move().mapped(old)
+    assert both.there.get_compatibility(subject) == mode
 
 
-def test_versions_that_their_mode_would_refuse_today_are_registered_in_their_order(
-    move: Callable[..., Move],
-    register: Register,
-    here: SchemaRegistryClient,
-    there: SchemaRegistryClient,
-    topic_name: str,
-) -> None:
-    subject = f"{topic_name}-value"
-    ids = [register(subject, f'"{kind}"') for kind in ("string", "boolean", "bytes")]
-    here.set_compatibility(subject, "FULL")
-    move().mapped(*reversed(ids))
-    found = [there.get_version(f"copy_of_{subject}", version).schema.schema_str for version in (1, 2, 3)]
+def test_versions_that_their_mode_would_refuse_today_are_registered_in_their_order(both: Registries) -> None:
+    subject = f"{both.topic}-value"
+    ids = [both.register(subject, f'"{kind}"') for kind in ("string", "boolean", "bytes")]
+    both.here.set_compatibility(subject, "FULL")
+    both.move().mapped(*reversed(ids))
+    found = [both.there.get_version(f"copy_of_{subject}", version).schema.schema_str for version in (1, 2, 3)]
     assert found == [f'"{kind}"' for kind in ("string", "boolean", "bytes")]
-    assert there.get_compatibility(f"copy_of_{subject}") == "FULL"
+    assert both.there.get_compatibility(f"copy_of_{subject}") == "FULL"
 
 
-def test_references_are_registered_first_and_by_the_names_that_they_have(
-    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    register(f"user-of-{topic_name}", USER)
-    register(f"user-of-{topic_name}", USER_2)
-    old = register(f"{topic_name}-value", ORDER, "AVRO", ("shop.User", f"user-of-{topic_name}", 2))
-    found = move().mapped(old)
+def test_references_are_registered_first_and_by_the_names_that_they_have(both: Registries) -> None:
+    both.register(f"user-of-{both.topic}", USER)
+    both.register(f"user-of-{both.topic}", USER_2)
+    old = both.register(f"{both.topic}-value", ORDER, "AVRO", ("shop.User", f"user-of-{both.topic}", 2))
+    found = both.move().mapped(old)
     assert found.value_ids is not None
-    schema = there.get_schema(found.value_ids[old])
+    schema = both.there.get_schema(found.value_ids[old])
     [reference] = schema.references or []
-    # version 2 alone was referred to, so it is the first there
-    assert (reference.name, reference.subject, reference.version) == ("shop.User", f"user-of-{topic_name}", 1)
-    assert there.get_version(f"user-of-{topic_name}", 1).schema.schema_str == USER_2
+    # version 2 alone was referred to, so it is the first both.there
+    assert (reference.name, reference.subject, reference.version) == ("shop.User", f"user-of-{both.topic}", 1)
+    assert both.there.get_version(f"user-of-{both.topic}", 1).schema.schema_str == USER_2
 
 
-def test_rules_that_the_target_s_registry_does_not_take_are_told(
-    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    given = move()
-    rows = given.archived([register(f"{topic_name}-value", USER)])
+def test_rules_that_the_target_s_registry_does_not_take_are_told(both: Registries) -> None:
+    given = both.move()
+    rows = given.archived([both.register(f"{both.topic}-value", USER)])
     ruled = [dataclasses.replace(row, other_fields='{"metadata": {"properties": {"owner": "hr"}}}') for row in rows]
     found = map_schemas(given.target, ruled, given.source, given.topic, given.to_topic)
-    assert there.get_versions(f"copy_of_{topic_name}-value") == [1]
-    assert f"copy_of_{topic_name}-value) in the target's registry differs" in found.notes[0]
+    assert both.there.get_versions(f"copy_of_{both.topic}-value") == [1]
+    assert f"copy_of_{both.topic}-value) in the target's registry differs" in found.notes[0]
     assert "in metadata: that registry did not take them" in found.notes[0]
 
 
-def test_a_reference_that_was_not_archived_is_refused(
-    move: Callable[..., Move], register: Register, topic_name: str
-) -> None:
-    register(f"user-of-{topic_name}", USER)
-    old = register(f"{topic_name}-value", ORDER, "AVRO", ("shop.User", f"user-of-{topic_name}", 1))
-    given = move()
+def test_a_reference_that_was_not_archived_is_refused(both: Registries) -> None:
+    both.register(f"user-of-{both.topic}", USER)
+    old = both.register(f"{both.topic}-value", ORDER, "AVRO", ("shop.User", f"user-of-{both.topic}", 1))
+    given = both.move()
     rows = [s for s in given.archived([old]) if s.schema_id == old]
-    with pytest.raises(IntegrityError, match=f"refers to shop.User .*user-of-{topic_name}"):
+    with pytest.raises(IntegrityError, match=f"refers to shop.User .*user-of-{both.topic}"):
         map_schemas(given.target, rows, given.source, given.topic, given.to_topic)
 
 
-def test_a_subject_with_schemas_of_its_own_keeps_its_mode_and_refuses_what_does_not_fit(
-    move: Callable[..., Move],
-    register: Register,
-    here: SchemaRegistryClient,
-    there: SchemaRegistryClient,
-    topic_name: str,
-) -> None:
-    subject = f"copy_of_{topic_name}-value"
-    there.register_schema(subject, Schema(USER_2, "AVRO"))
-    there.set_compatibility(subject, "BACKWARD")
-    fits, strange = register(f"{topic_name}-value", USER), register(f"{topic_name}-key", '"bytes"')
-    here.set_compatibility(f"{topic_name}-value", "FULL")
-    found = move().mapped(fits)
-    assert there.get_compatibility(subject) == "BACKWARD"
+def test_a_subject_with_schemas_of_its_own_keeps_its_mode_and_refuses_what_does_not_fit(both: Registries) -> None:
+    subject = f"copy_of_{both.topic}-value"
+    both.there.register_schema(subject, Schema(USER_2, "AVRO"))
+    both.there.set_compatibility(subject, "BACKWARD")
+    fits, strange = both.register(f"{both.topic}-value", USER), both.register(f"{both.topic}-key", '"bytes"')
+    both.here.set_compatibility(f"{both.topic}-value", "FULL")
+    found = both.move().mapped(fits)
+    assert both.there.get_compatibility(subject) == "BACKWARD"
     assert f"subject {subject} keeps its compatibility mode BACKWARD" in found.notes[0]
-    there.register_schema(f"copy_of_{topic_name}-key", Schema('"int"', "AVRO"))
-    there.set_compatibility(f"copy_of_{topic_name}-key", "FULL")
-    with pytest.raises(PreflightError, match=f"copy_of_{topic_name}-key .* does not allow"):
-        move().mapped(strange)
+    both.there.register_schema(f"copy_of_{both.topic}-key", Schema('"int"', "AVRO"))
+    both.there.set_compatibility(f"copy_of_{both.topic}-key", "FULL")
+    with pytest.raises(PreflightError, match=f"copy_of_{both.topic}-key .* does not allow"):
+        both.move().mapped(strange)
 
 
-def test_a_schema_of_several_topics_is_registered_for_this_one(
-    move: Callable[..., Move], register: Register, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    text = USER.replace("User", f"U{topic_name[6:]}")
-    old = register(f"{topic_name}-value", text)
-    register(f"{topic_name}-eu-value", text)
-    move().mapped(old)
-    assert there.get_versions(f"copy_of_{topic_name}-value") == [1]
-    assert f"{topic_name}-eu-value" not in there.get_subjects()
+def test_a_schema_of_several_topics_is_registered_for_this_one(both: Registries) -> None:
+    text = USER.replace("User", f"U{both.topic[6:]}")
+    old = both.register(f"{both.topic}-value", text)
+    both.register(f"{both.topic}-eu-value", text)
+    both.move().mapped(old)
+    assert both.there.get_versions(f"copy_of_{both.topic}-value") == [1]
+    assert f"{both.topic}-eu-value" not in both.there.get_subjects()
 
 
-def test_avro_is_read_with_the_target_s_registry(
-    move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    rows = [AvroSerializer(here, text)(value, value_of(topic_name)) for text, value in _USERS]
-    sent = move().sent([*rows, None, b"no wire format"]).batch.column("value").to_pylist()
+def test_avro_is_read_with_the_target_s_registry(both: Registries) -> None:
+    rows = [AvroSerializer(both.here, text)(value, value_of(both.topic)) for text, value in _USERS]
+    sent = both.move().sent([*rows, None, b"no wire format"]).batch.column("value").to_pylist()
     assert sent[2:] == [None, b"no wire format"]
     assert all(new[:5] != old[:5] and new[5:] == old[5:] for new, old in zip(sent, rows, strict=False))
-    read = [AvroDeserializer(there)(row, value_of(f"copy_of_{topic_name}")) for row in sent[:2]]
+    read = [AvroDeserializer(both.there)(row, value_of(f"copy_of_{both.topic}")) for row in sent[:2]]
     assert read == [value for _, value in _USERS]
 
 
-def test_json_schema_is_read_with_the_target_s_registry(
-    move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
-) -> None:
-    row = JSONSerializer(PERSON, here)({"name": "a"}, value_of(topic_name))
-    [sent] = move("JSON_SR").sent([row]).batch.column("value").to_pylist()
-    read = JSONDeserializer(None, schema_registry_client=there)
-    assert read(sent, value_of(f"copy_of_{topic_name}")) == {"name": "a"}
+def test_json_schema_is_read_with_the_target_s_registry(both: Registries) -> None:
+    row = JSONSerializer(PERSON, both.here)({"name": "a"}, value_of(both.topic))
+    [sent] = both.move("JSON_SR").sent([row]).batch.column("value").to_pylist()
+    read = JSONDeserializer(None, schema_registry_client=both.there)
+    assert read(sent, value_of(f"copy_of_{both.topic}")) == {"name": "a"}
 
 
 @pytest.mark.parametrize("is_text", [True, False])
-def test_protobuf_with_an_import_is_read_with_the_target_s_registry(
-    move: Callable[..., Move],
-    register: Register,
-    there: SchemaRegistryClient,
-    target: RegistrySettings,
-    topic_name: str,
-    is_text: bool,
-) -> None:
+def test_protobuf_with_an_import_is_read_with_the_target_s_registry(both: Registries, is_text: bool) -> None:
     money, file = compile_file(MONEY, {}), compile_file(BILL, {"common.proto": MONEY})
-    register(f"common-of-{topic_name}", MONEY if is_text else _serialized(money), "PROTOBUF")
-    reference = ("common.proto", f"common-of-{topic_name}", 1)
-    old = register(f"{topic_name}-value", BILL if is_text else _serialized(file), "PROTOBUF", reference)
+    both.register(f"common-of-{both.topic}", MONEY if is_text else _serialized(money), "PROTOBUF")
+    reference = ("common.proto", f"common-of-{both.topic}", 1)
+    old = both.register(f"{both.topic}-value", BILL if is_text else _serialized(file), "PROTOBUF", reference)
     bill = GetMessageClass(file.message_types_by_name["Bill"])()
     bill.total.currency, bill.total.units = "CHF", 5
-    given = move("PROTOBUF")
+    given = both.move("PROTOBUF")
     row = b"\0" + old.to_bytes(4, "big") + b"\0" + bill.SerializeToString()
     [sent] = given.sent([row]).batch.column("value").to_pylist()
-    reader = Move(RecordSettings(value=ConverterSettings(format="PROTOBUF", registry=target)), target, given.to_topic)
+    reader = Move(
+        RecordSettings(value=ConverterSettings(format="PROTOBUF", registry=both.target)), both.target, given.to_topic
+    )
     again = reader.sent([sent], Outgoing(value=ConverterSettings(format="JSON"))).batch.column("value").to_pylist()
     assert again == [b'{"total":{"currency":"CHF","units":5}}']
     if not is_text:
         # Confluent's Python client reads serialized files alone, which Apicurio does not make of text
-        read = ProtobufDeserializer(type(bill), {"use.deprecated.format": False}, there)
+        read = ProtobufDeserializer(type(bill), {"use.deprecated.format": False}, both.there)
         assert read(sent, value_of(given.to_topic)) == bill
 
 
@@ -337,49 +281,38 @@ def _serialized(file: Any) -> str:
     return base64.standard_b64encode(file.serialized_pb).decode()
 
 
-def test_protobuf_of_python_s_serializer_is_mapped_too(
-    move: Callable[..., Move], here: SchemaRegistryClient, there: SchemaRegistryClient, topic_name: str
-) -> None:
+def test_protobuf_of_python_s_serializer_is_mapped_too(both: Registries) -> None:
     money = GetMessageClass(compile_file(MONEY, {}).message_types_by_name["Money"])
     message = money(currency="CHF", units=7)
-    row = ProtobufSerializer(money, here, {"use.deprecated.format": False})(message, value_of(topic_name))
-    given = move("PROTOBUF")
+    row = ProtobufSerializer(money, both.here, {"use.deprecated.format": False})(message, value_of(both.topic))
+    given = both.move("PROTOBUF")
     [sent] = given.sent([row]).batch.column("value").to_pylist()
     assert sent[:5] != row[:5]
-    read = ProtobufDeserializer(money, {"use.deprecated.format": False}, there)
+    read = ProtobufDeserializer(money, {"use.deprecated.format": False}, both.there)
     assert read(sent, value_of(given.to_topic)) == message
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON_SR", "PROTOBUF"])
-def test_avro_written_anew_is_read_with_confluent_s_deserializers(
-    move: Callable[..., Move],
-    here: SchemaRegistryClient,
-    there: SchemaRegistryClient,
-    target: RegistrySettings,
-    topic_name: str,
-    kind: str,
-) -> None:
-    rows = [AvroSerializer(here, text)(value, value_of(topic_name)) for text, value in _USERS]
-    outgoing = Outgoing(value=ConverterSettings.model_validate({"format": kind, "registry": target}))
-    given = move()
+def test_avro_written_anew_is_read_with_confluent_s_deserializers(both: Registries, kind: str) -> None:
+    rows = [AvroSerializer(both.here, text)(value, value_of(both.topic)) for text, value in _USERS]
+    outgoing = Outgoing(value=ConverterSettings.model_validate({"format": kind, "registry": both.target}))
+    given = both.move()
     done, again = given.sent([*rows, None], outgoing), given.sent([*rows, None], outgoing)
     assert done.failures == ()
     assert done.batch.equals(again.batch)
     sent = done.batch.column("value").to_pylist()
     assert sent[2] is None
-    assert [_read(kind, there, row, given.to_topic) for row in sent[:2]] == [value for _, value in _USERS]
-    assert there.get_versions(f"{given.to_topic}-value") == [1, 2]
+    assert [_read(kind, both.there, row, given.to_topic) for row in sent[:2]] == [value for _, value in _USERS]
+    assert both.there.get_versions(f"{given.to_topic}-value") == [1, 2]
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON_SR", "PROTOBUF"])
-def test_every_type_written_anew_comes_back_through_the_target_s_registry(
-    move: Callable[..., Move], register: Register, target: RegistrySettings, topic_name: str, kind: str
-) -> None:
-    old = register(f"{topic_name}-value", ORDER_SCHEMA.text)
+def test_every_type_written_anew_comes_back_through_the_target_s_registry(both: Registries, kind: str) -> None:
+    old = both.register(f"{both.topic}-value", ORDER_SCHEMA.text)
     body = io.BytesIO()
     fastavro.schemaless_writer(body, strip_logical_types(ORDER_SCHEMA.avro), AN_ORDER)
-    there = ConverterSettings.model_validate({"format": kind, "registry": target})
-    given = move()
+    there = ConverterSettings.model_validate({"format": kind, "registry": both.target})
+    given = both.move()
     done = given.sent([b"\0" + old.to_bytes(4, "big") + body.getvalue()], Outgoing(value=there))
     assert done.failures == ()
     converter = new_converter(there, given.to_topic, is_key=False)
@@ -399,43 +332,39 @@ def _read(kind: str, there: SchemaRegistryClient, row: bytes, topic: str) -> Any
     return {f.name: getattr(found, f.name) for f in user.DESCRIPTOR.fields}
 
 
-def test_schemas_are_archived_with_what_they_refer_to_and_once(
-    move: Callable[..., Move], register: Register, here: SchemaRegistryClient, topic_name: str
-) -> None:
-    user = register(f"user-of-{topic_name}", USER)
-    old = register(f"{topic_name}-value", ORDER, "AVRO", ("shop.User", f"user-of-{topic_name}", 1))
-    here.set_compatibility(f"{topic_name}-value", "FORWARD")
-    given = move()
+def test_schemas_are_archived_with_what_they_refer_to_and_once(both: Registries) -> None:
+    user = both.register(f"user-of-{both.topic}", USER)
+    old = both.register(f"{both.topic}-value", ORDER, "AVRO", ("shop.User", f"user-of-{both.topic}", 1))
+    both.here.set_compatibility(f"{both.topic}-value", "FORWARD")
+    given = both.move()
     rows = given.archived([old])
     assert [r.schema_id for r in rows] == [user, old]
-    assert {s.subject: s.compatibility for s in rows[1].subjects}[f"{topic_name}-value"] == "FORWARD"
+    assert {s.subject: s.compatibility for s in rows[1].subjects}[f"{both.topic}-value"] == "FORWARD"
     [reference] = rows[1].schema_references
     assert (reference.name, reference.version, reference.schema_id) == ("shop.User", 1, user)
     fetched = fetch_archived_schemas(IndexState(schemas=rows), [old, user], given.source)
     assert (fetched.rows, fetched.missing) == ((), ())
 
 
-def test_an_id_that_two_registries_have_given_is_not_guessed(
-    registry: RegistrySettings, target: RegistrySettings, register: Register, lab: Lab
-) -> None:
+def test_an_id_that_two_registries_have_given_is_not_guessed(both: Registries, lab: Lab) -> None:
     lab.create_topic()
-    schema_id = register(f"{lab.topic}-value", USER)
+    schema_id = both.register(f"{lab.topic}-value", USER)
     framed = b"\0" + schema_id.to_bytes(4, "big")
-    for hour, (used, body) in enumerate(((registry, b"\x02a"), (target, b"x"))):
+    for hour, (used, body) in enumerate(((both.registry, b"\x02a"), (both.target, b"x"))):
         lab.produce([Sent(framed + body, timestamp=NOON + hour * HOUR)])
         config = lab.connector(records=avro(used))
         archived(config)
     asked = RestoreRequest(config, lab.topic, f"{lab.topic}-copy", restore_id="r", run_id="x")
     assert len(make_plan(asked).objects) == 2
-    mapped = Outgoing(map_schema_ids=True, target_registry=target)
+    mapped = Outgoing(map_schema_ids=True, target_registry=both.target)
     anew = Outgoing(value=ConverterSettings(format="JSON"))
     for outgoing in (mapped, anew):
-        with pytest.raises(PreflightError, match=rf"{schema_id} is another schema in each of .*{registry.url}"):
+        with pytest.raises(PreflightError, match=rf"{schema_id} is another schema in each of .*{both.registry.url}"):
             make_plan(dataclasses.replace(asked, outgoing=outgoing))
 
 
-def test_an_id_that_the_registry_does_not_know_is_told(move: Callable[..., Move]) -> None:
-    fetched = fetch_archived_schemas(IndexState(), [2_000_000_000], move().source)
+def test_an_id_that_the_registry_does_not_know_is_told(both: Registries) -> None:
+    fetched = fetch_archived_schemas(IndexState(), [2_000_000_000], both.move().source)
     assert fetched.missing == (2_000_000_000,)
     assert fetched.problem is not None
     assert "by no schema of their registry" in fetched.problem

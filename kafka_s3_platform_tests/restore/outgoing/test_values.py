@@ -227,9 +227,7 @@ def test_a_registry_is_that_of_the_schemas_to_archive_wherever_it_is_named(
 
 
 @pytest.mark.parametrize("name", ["com.example.OwnConverter", "AvroConverter"], ids=["unknown", "without a registry"])
-def test_what_cannot_be_decoded_is_archived_and_restored_as_it_is_and_changed_by_no_restore(
-    tmp_path: Path, name: str
-) -> None:
+def test_what_cannot_be_decoded_is_restored_as_it_is_and_never_changed(tmp_path: Path, name: str) -> None:
     converter = {"value.converter": name}
     for config in (config_of(tmp_path, SINK | converter), config_of(tmp_path, SINK, converter)):
         assert sent(config, NINE, {}) == [NINE]
@@ -251,7 +249,7 @@ def test_what_cannot_be_decoded_is_archived_and_restored_as_it_is_and_changed_by
         (SINK, b"\0\0\0\2", False),
     ],
 )
-def test_what_a_registrys_serializer_wrote_and_nobody_names_leaves_a_doubt_where_it_is_wrapped_as_bytes(
+def test_what_a_registrys_serializer_wrote_leaves_a_doubt_where_it_is_wrapped(
     tmp_path: Path, keys: dict[str, str], value: bytes, outgoing: dict[str, str], is_doubted: bool
 ) -> None:
     config = config_of(tmp_path, keys)

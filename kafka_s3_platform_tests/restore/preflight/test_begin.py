@@ -16,8 +16,7 @@ from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
 from kafka_s3_platform_tests.kafka.answering import NOTHING, answering, nothing
-from kafka_s3_platform_tests.restore.own import keys, numbered, request, restored
-from kafka_s3_platform_tests.restore.targets import own_restores, target_of
+from kafka_s3_platform_tests.restore.own import keys, numbered, own_restores, request, restored, target_of
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce
 
 

@@ -1,6 +1,5 @@
 """Every run with the rights that docs/rights.md names, on a broker that asks for rights, and with one right less."""
 
-import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,14 +27,11 @@ from kafka_s3_platform.restore.group_offsets import read_finished_restore, trans
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.against_topic import compare_with_topic
-from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, stopped_at_exit
-from kafka_s3_platform_tests.kafka.guarded import Guarded, Right, guarded_properties
-from kafka_s3_platform_tests.kafka.topics import delete_group
-from kafka_s3_platform_tests.restore.own import numbered, request, restored, values
-from kafka_s3_platform_tests.restore.rights import TABLE, rights
+from kafka_s3_platform_tests.conftest import free_port_settings, free_ports, own_stack, store_of
+from kafka_s3_platform_tests.kafka.guarded import TABLE, Guarded, Right, guarded_properties, rights
+from kafka_s3_platform_tests.kafka.topics import delete_group, values
+from kafka_s3_platform_tests.restore.own import numbered, request, restored
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, connector, produce, snapshot
-
-pytestmark = pytest.mark.integration
 
 SENT = [b"%d" % n for n in range(20)]
 SOURCE = """\
@@ -48,17 +44,11 @@ value.converter.schemas.enable=false
 
 
 @pytest.fixture(scope="module")
-def settings(stack_settings: StackSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackSettings]:
+def settings(stack_settings: StackSettings) -> Iterator[StackSettings]:
     ports = free_port_settings()
     [sasl] = free_ports(1)
     guarded = guarded_properties(ports["kafka_port"], ports["kafka_controller_port"], sasl)
-    own = dataclasses.replace(
-        stack_settings,
-        data_dir=tmp_path_factory.mktemp("rights"),
-        kafka_properties={**stack_settings.kafka_properties, **guarded},
-        **ports,
-    )
-    with stopped_at_exit(own):
+    with own_stack(stack_settings, kafka_properties={**stack_settings.kafka_properties, **guarded}, **ports) as own:
         embedded.start_stack(own)
         yield own
 
@@ -70,13 +60,7 @@ def guarded(settings: StackSettings) -> Guarded:
 
 @pytest.fixture(scope="module")
 def store(settings: StackSettings) -> StoreSettings:
-    return StoreSettings(
-        bucket=settings.bucket,
-        region="us-east-1",
-        endpoint_url=settings.s3_endpoint,
-        access_key_id=SecretStr(settings.aws_access_key_id),
-        secret_access_key=SecretStr(settings.aws_secret_access_key),
-    )
+    return store_of(settings, settings.bucket)
 
 
 @pytest.fixture(scope="module")

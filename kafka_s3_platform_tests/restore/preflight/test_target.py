@@ -122,7 +122,7 @@ def test_a_record_that_expires_while_the_restore_goes_on_is_refused() -> None:
         (BOUND, {"outgoing": Outgoing(transforms=(TransformSettings(alias="f", type="Filter"),))}, {}),
     ],
 )
-def test_what_the_log_may_take_is_held_against_its_limit_and_what_is_not_known_is_too_much(
+def test_what_a_log_may_take_is_held_against_its_limit(
     most: int | None, asked: dict[str, Any], terms: dict[str, Any]
 ) -> None:
     both = tuple(replace(plan().objects[0], kafka_partition=p) for p in (0, 1))
@@ -159,12 +159,12 @@ def test_records_further_ahead_than_the_broker_allows_are_refused() -> None:
     assert "message.timestamp.after.max.ms=3600000" in text
 
 
-def test_a_smaller_message_limit_than_the_source_had_is_only_told_where_an_object_could_hold_such_a_record() -> None:
+def test_a_smaller_message_limit_is_told_where_an_object_may_hold_such_a_record() -> None:
     assert [r for r, _ in said({"max.message.bytes": "100"}, plan())] == [False]
     assert said({"max.message.bytes": "1000"}, plan()) == []
 
 
-def test_a_message_limit_below_the_mean_of_an_object_is_refused_unless_a_filter_may_leave_its_records_out() -> None:
+def test_a_limit_below_an_objects_mean_is_refused_unless_a_filter_may_help() -> None:
     ((refuses, text),) = said({"max.message.bytes": "9"}, plan())
     assert (refuses, "records of 10 bytes and more" in text) == (True, True)
 

@@ -21,16 +21,14 @@ from kafka_s3_platform.restore.request import RestoreReport, Thaw
 from kafka_s3_platform.store.client import new_s3_client as new_client
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
+from kafka_s3_platform_tests.kafka.topics import values
 from kafka_s3_platform_tests.restore.conftest import copy_objects
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import restored as restored_archive
-from kafka_s3_platform_tests.restore.own import values
 from kafka_s3_platform_tests.store.http_proxy import running
 from kafka_s3_platform_tests.store.rights import actions, beyond, policy, unused
 from kafka_s3_platform_tests.store.servers import Recorder
 from kafka_s3_platform_tests.support import HOUR, NOON, Sent, archived, connector, produce, snapshot
-
-pytestmark = pytest.mark.integration
 
 LOOKS = 3
 """How often an object that was asked for is looked at before it is there."""
@@ -76,9 +74,9 @@ def move(client: Any, bucket: str, key: str, storage_class: str) -> None:
 
 
 @pytest.fixture
-def lines(put: Put, lab: Lab) -> list[str]:
+def lines(lab: SourceLab) -> list[str]:
     """The keys of another sink's objects: the first and the last in cold storage."""
-    keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
+    keys = [lab.put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
     move(lab.s3, lab.topic, keys[0], "GLACIER")
     move(lab.s3, lab.topic, keys[2], "DEEP_ARCHIVE")
     return keys
@@ -132,11 +130,9 @@ def run_until_it_is_there(run: Callable[[], RestoreReport]) -> tuple[list[str], 
 
 
 @pytest.mark.usefixtures("lines")
-def test_cold_objects_are_asked_for_by_the_first_run_and_restored_by_one_that_finds_them_there(
-    load: Load, lab: Lab
-) -> None:
+def test_cold_objects_are_asked_for_first_and_restored_once_they_are_there(lab: SourceLab) -> None:
     said, report = run_until_it_is_there(
-        lambda: restored(load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=lab.topic)
+        lambda: restored(lab.load(LINES, JSON + FROM_COLD), (), "{topic}-copy", restore_id=lab.topic)
     )
     assert "2 objects lie in cold storage" in said[0]
     assert all("they were asked for; run again under this restore id when they are there" in line for line in said)
@@ -198,8 +194,8 @@ def test_it_takes_the_rights_that_the_documentation_names(config: ConnectorConfi
     assert {resource for _, resource in unused(done, policy("thaw"))} == {"arn:aws:s3:::BUCKET/topics_daily/*"}
 
 
-def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(load: Load, lines: list[str], lab: Lab) -> None:
-    report = restored(load(LINES, JSON), (), "{topic}-copy", restore_id=lab.topic, behavior_on_error="ignore")
+def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(lab: SourceLab, lines: list[str]) -> None:
+    report = restored(lab.load(LINES, JSON), (), "{topic}-copy", restore_id=lab.topic, behavior_on_error="ignore")
     assert report.record_count == 3
     assert [any(key in line and "was not thawed" in line for line in report.skipped) for key in lines] == [
         True,
@@ -208,7 +204,9 @@ def test_where_bad_objects_are_left_out_cold_ones_are_left_out_and_told(load: Lo
     ]
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [3, 4, 5]
     assert states(lab.s3, lab.topic) == []
-    later = partial(restored, load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=lab.topic, thaw=Thaw(1))
+    later = partial(
+        restored, lab.load(LINES, JSON), (), "{topic}-copy", restore_id="later", after=lab.topic, thaw=Thaw(1)
+    )
     assert run_until_it_is_there(later)[1].sent_count == 6
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [3, 4, 5, 0, 1, 2, 6, 7, 8]
 

@@ -14,7 +14,6 @@ from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, IntegrityError, PreflightError, SupersededError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.kafka.groups import Committed, GroupOffset, publish_offsets
-from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.replay import transactions as marker
 from kafka_s3_platform.restore.replay.checkpoint import save_document
@@ -22,8 +21,7 @@ from kafka_s3_platform.restore.replay.spec import ReplayTask
 from kafka_s3_platform.restore.replay.target_log import read_target
 from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.replay.transactions import Marker
-from kafka_s3_platform.restore.request import Outgoing, RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan
 from kafka_s3_platform.restore.source.terms import hash_place
 from kafka_s3_platform.restore.verify.read_back import verify_stream
@@ -34,9 +32,16 @@ from kafka_s3_platform_tests.chaos.kafka_lies import said_to_be_there_already
 from kafka_s3_platform_tests.chaos.lies import FOREVER, Lie
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.answering import answering, nothing
-from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, records_of, until
-from kafka_s3_platform_tests.restore.runners import Between, InterruptedRunner, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.kafka.topics import delete_group, open_transaction, until, values
+from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    InterruptedRunner,
+    StoppingRunner,
+    request,
+    restored,
+    target_of,
+)
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
 
 RECORDS = 40_000
@@ -55,28 +60,13 @@ def short_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker, "TRANSACTION_RECORDS", 100)
 
 
-def request(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": topic, "run_id": "x"}
-    return RestoreRequest(config, topic, **given | changes)
-
-
-def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
-    return restore(ArchiveSource(request(config, **changes)), InProcessRunner())
-
-
-def values(kafka: KafkaSettings, topic: str) -> list[bytes | None]:
-    found: list[bytes | None] = records_of(kafka, topic).column("value").to_pylist()
-    return found
-
-
 def is_restored_once(config: ConnectorConfig) -> bool:
     found = [v for v in values(config.kafka, target_of(config)) if v != b"foreign"]
     return found == values(config.kafka, config.topics[0])
 
 
 def group_of(config: ConnectorConfig) -> str:
-    return marker.make_marker_name(config.topics[0], 0, place=hash_place(config))
+    return marker.make_marker_name("r1", 0, place=hash_place(config))
 
 
 def marker_of(config: ConnectorConfig) -> Committed | None:
@@ -95,7 +85,7 @@ def interrupted(config: ConnectorConfig, lab: Lab) -> Callable[..., None]:
 
     def run(**changes: Any) -> None:
         with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
-            restore(ArchiveSource(request(config, **changes)), InterruptedRunner(config, lab.s3))
+            restored(config, InterruptedRunner(config, lab.s3), **changes)
 
     return run
 
@@ -133,7 +123,7 @@ def test_a_plan_whose_place_was_changed_is_refused(config: ConnectorConfig) -> N
     """Transactional ids are made of it."""
     store, asked = ObjectStore(config.store), request(config)
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(asked), StoppingRunner(replay_streams))
+        restored(config, StoppingRunner(replay_streams))
     plan = ArchivePlan.from_json(store.get(asked.documents.plan), asked.documents.plan)
     for place in ("", "x/../y"):
         save_document(store, asked.documents.plan, replace(plan, place=place).to_json())
@@ -170,7 +160,7 @@ def test_records_of_an_aborted_transaction_are_no_part_of_what_is_verified(
     assert report.foreign_count == 0
 
 
-def test_a_marker_that_is_gone_over_records_of_the_restore_is_refused_and_not_guessed(
+def test_a_marker_that_is_gone_over_records_is_refused(
     config: ConnectorConfig, interrupted: Callable[..., None]
 ) -> None:
     interrupted()
@@ -201,7 +191,7 @@ def test_that_a_target_has_records_is_not_denied_by_a_broker_going_down(
                 yield from super().run(function, tasks, max_concurrent)
 
     with pytest.raises(BrokerUnavailableError, match=r"-restored-.*, kafka partition 0.*-1001"):
-        restore(ArchiveSource(request(config)), GoingDownRunner())
+        restored(config, GoingDownRunner())
     with pytest.raises(PreflightError, match="its progress marker is gone"):
         restored(config)
     assert values(config.kafka, target_of(config)) == before
@@ -215,7 +205,7 @@ def test_a_marker_that_is_gone_over_an_empty_target_is_begun_again(config: Conne
                 delete_marker(config)
             return super().run(function, tasks, max_concurrent)
 
-    restore(ArchiveSource(request(config)), DeletingRunner())
+    restored(config, DeletingRunner())
 
     assert is_restored_once(config)
 
@@ -238,7 +228,7 @@ def test_other_writers_do_not_hinder_a_stream_that_has_not_begun(config: Connect
     def meddle() -> None:
         produce(config.kafka, target, [Sent(b"foreign")] * 3)
 
-    report = restore(ArchiveSource(request(config)), Between(before_replay=meddle))
+    report = restored(config, Between(before_replay=meddle))
 
     assert is_restored_once(config)
     assert report.foreign_count == 3
@@ -256,7 +246,7 @@ def test_a_finished_restore_sends_nothing_again(config: ConnectorConfig) -> None
 
 def test_a_restore_that_was_sent_but_not_verified_sends_nothing_again(config: ConnectorConfig) -> None:
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request(config)), StoppingRunner(verify_stream))
+        restored(config, StoppingRunner(verify_stream))
     report = restored(config)
 
     assert (report.sent_count, report.record_count, report.verified) == (0, RECORDS, True)
@@ -276,7 +266,7 @@ def test_an_older_try_that_wakes_up_is_told_and_leaves_nothing(config: Connector
                 yield from super().run(function, tasks, max_concurrent)
 
     with pytest.raises(SupersededError, match=r"another run of this restore id has taken over(.|\n)*How far"):
-        restore(ArchiveSource(request(config)), TwiceRunner())
+        restored(config, TwiceRunner())
 
     assert is_restored_once(config)
 
@@ -317,15 +307,12 @@ def test_verification_waits_for_a_transaction_of_others_that_ends_soon(config: C
     target = target_of(config)
 
     def meddle() -> None:
-        commit_later(open_transaction(config.kafka, target, [b"foreign"]))
+        client = open_transaction(config.kafka, target, [b"foreign"])
+        Timer(1.0, client.commit_transaction, [10]).start()
 
-    report = restore(ArchiveSource(request(config)), Between(after_replay=meddle))
+    report = restored(config, Between(after_replay=meddle))
 
     assert report.foreign_count == 1
-
-
-def commit_later(client: Producer) -> None:
-    Timer(1.0, client.commit_transaction, [10]).start()
 
 
 def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(lab: Lab) -> None:
@@ -356,18 +343,16 @@ def test_a_target_that_others_never_stop_writing_to_is_read_as_far_as_it_went(la
     assert found[:6] == [b"ours"] * 5 + [b"theirs"]
 
 
-def test_without_transactions_a_restore_goes_on_where_the_broker_never_told_where_records_lie(
-    config: ConnectorConfig, lab: Lab
-) -> None:
+def test_without_transactions_a_restore_goes_on_where_a_broker_told_no_place(config: ConnectorConfig, lab: Lab) -> None:
     with lying_broker(config.kafka.bootstrap_servers, KafkaLies(1)) as broker:
         through = KafkaSettings(bootstrap_servers=broker.bootstrap_servers)
         lied_to = config.model_copy(update={"kafka": through})
         broker.liar.lie(Lie("duplicate", said_to_be_there_already, times=FOREVER))
         # What is only queued when it is interrupted is taken back. At this rate, of which a second's worth goes at
         # once, more than a second passes before that: some of it has arrived then.
-        slow = request(lied_to, delivery="at_least_once", records_per_second=RECORDS / 4)
+        slow: dict[str, Any] = {"delivery": "at_least_once", "records_per_second": RECORDS / 4}
         with pytest.raises(IntegrityError, match=r"object .* cannot be opened"):
-            restore(ArchiveSource(slow), InterruptedRunner(config, lab.s3))
+            restored(lied_to, InterruptedRunner(config, lab.s3), **slow)
         report = restored(lied_to, delivery="at_least_once")
         assert broker.liar.told["duplicate"] > 1
     assert report.verified

@@ -1,18 +1,12 @@
 """Which requests a restore makes: of an archive however long, only those of the objects that it needs."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
-from kafka_s3_platform.store import objects
-from kafka_s3_platform.store.client import new_s3_client
-from kafka_s3_platform_tests.restore.own import restored
-from kafka_s3_platform_tests.restore.targets import Archive
-from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform_tests.restore.own import Archive, restored
+from kafka_s3_platform_tests.support import HOUR, NOON, Sent, snapshot, watch_s3
 
 HOURS, KAFKA_PARTITIONS, EACH = 48, 2, 3
 PICKED = NOON + 30 * HOUR
@@ -34,19 +28,9 @@ def config(shared_archive: Archive) -> ConnectorConfig:
 
 
 @pytest.fixture
-def requests(config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch) -> Requests:
-    """What is asked of S3 from now on, by any client of objects. delta-rs, which reads the index, has its own."""
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     made: Requests = []
-
-    def note(params: dict[str, Any], model: Any, **_: Any) -> None:
-        made.append((model.name, params.get("Key", params.get("Prefix", ""))))
-
-    def recorded(settings: StoreSettings) -> Any:
-        client = new_s3_client(settings)
-        client.meta.events.register("provide-client-params.s3", note)
-        return client
-
-    monkeypatch.setattr(objects, "get_s3_client", recorded)
+    watch_s3(monkeypatch, lambda name, asked: made.append((name, asked.get("Key", asked.get("Prefix", "")))))
     return made
 
 

@@ -2,27 +2,22 @@
 
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import AuthorizationError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.store.index import ConnectorIndex, TopicIndex
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactRequest
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import restored
 from kafka_s3_platform_tests.store.servers import Recorder, Sts, session_gate
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector
-
-pytestmark = pytest.mark.integration
 
 VALUES = [bytes([n]) * 900_000 for n in range(16)]
 
@@ -51,19 +46,13 @@ def config(lab: Lab, gate: Recorder, sts: Sts) -> ConnectorConfig:
     return connector(lab.kafka, store, lab.topic, layout={"format": "envelope.avro", "codec": "null"})
 
 
-def restored(config: ConnectorConfig, **changes: Any) -> RestoreReport:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": f"{topic}-restored", "restore_id": "r", "run_id": "x"}
-    return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), InProcessRunner())
-
-
 def test_every_request_of_every_client_carries_the_token(config: ConnectorConfig, gate: Recorder) -> None:
     topic = config.topics[0]
     archived(config)
     compact_day(CompactRequest(config, topic, date(2026, 1, 1), "run"), InProcessRunner())
     assert verify_archive(config, topic, deep=True, runner=InProcessRunner()).ok
     assert restored(config).verified
-    assert records_of(config.kafka, f"{topic}-restored").column("value").to_pylist() == VALUES
+    assert values(config.kafka, f"{topic}-restored") == VALUES
 
     assert {request.headers.get("x-amz-security-token") for request in gate.requests} == {
         config.store.session_token.get_secret_value() if config.store.session_token else ""

@@ -211,7 +211,7 @@ def test_a_resume_with_other_choices_is_refused_and_one_with_the_same_is_not(
     assert "hidden" not in stored_plan(**changes).to_json().decode()
 
 
-def test_options_of_plug_ins_are_not_in_a_plan_and_a_resume_still_tells_whether_they_are_the_same() -> None:
+def test_a_plan_has_no_options_of_plug_ins_yet_a_resume_tells_other_ones() -> None:
     outgoing = steps()
     found = stored_plan(outgoing=outgoing)
     assert "hunter2" not in found.to_json().decode()

@@ -12,23 +12,19 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import IntegrityError, PreflightError, TransientError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.documents import read_left_out, save_left_out
 from kafka_s3_platform.restore.execution import replay_streams
-from kafka_s3_platform.restore.request import RecordFilter, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.restore.source.archive_stream import ArchivedStream, make_archive_stream
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
-from kafka_s3_platform_tests.restore.runners import Between
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.own import Archive, Between, target_of
+from kafka_s3_platform_tests.restore.own import restored as restored_own
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, snapshot
-
-pytestmark = pytest.mark.integration
-
 
 Harm = Callable[[bytes], bytes | None]
 
@@ -67,15 +63,8 @@ def config(copied_archive: Archive, lab: Lab) -> ConnectorConfig:
     return config
 
 
-def restored_topic(config: ConnectorConfig, runner: InProcessRunner | None = None, **changes: Any) -> RestoreReport:
-    topic = config.topics[0]
-    given: dict[str, Any] = {"to_topic": target_of(config), "restore_id": topic, "run_id": "x"}
-    return restore(ArchiveSource(RestoreRequest(config, topic, **given | changes)), runner or InProcessRunner())
-
-
-def sent(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, target_of(config)).column("value").to_pylist()
-    return found
+def sent(config: ConnectorConfig) -> list[bytes | None]:
+    return values(config.kafka, target_of(config))
 
 
 def harm_second(config: ConnectorConfig, s3_client: Any, harm: Harm) -> str:
@@ -115,9 +104,11 @@ class HarmingRunner(InProcessRunner):
 @pytest.mark.parametrize("harm", HARMS)
 def test_fail_refuses_before_the_first_record(config: ConnectorConfig, lab: Lab, harm: Harm) -> None:
     key = harm_second(config, lab.s3, harm)
-    with pytest.raises(PreflightError, match=rf"object {re.escape(key)} (was replaced|does not exist)"):
-        restored_topic(config)
+    bad = rf"object {re.escape(key)} (was replaced|does not exist)"
+    with pytest.raises(PreflightError, match=bad):
+        restored_own(config)
     assert sent(config) == []
+    assert re.search(bad, restored_own(config, dry_run=True).refusals[0])
 
 
 @pytest.mark.parametrize(("harm", "unseen"), MEANWHILE)
@@ -126,7 +117,7 @@ def test_fail_ends_at_an_object_that_is_harmed_meanwhile(
 ) -> None:
     runner = HarmingRunner(config, lab.s3, harm, unseen=unseen)
     with pytest.raises(IntegrityError, match=r"object .*hour=13.* cannot be (read|opened)"):
-        restored_topic(config, runner)
+        restored_own(config, runner)
     assert set(sent(config)) <= set(ALL[:1000])
 
 
@@ -135,8 +126,8 @@ def test_otherwise_it_is_left_out_whole_and_named(
     config: ConnectorConfig, lab: Lab, harm: Harm, behavior: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = harm_second(config, lab.s3, harm)
-    counted = restored_topic(config, behavior_on_error=behavior, dry_run=True, exact=True)
-    report = restored_topic(config, behavior_on_error=behavior)
+    counted = restored_own(config, behavior_on_error=behavior, dry_run=True, exact=True)
+    report = restored_own(config, behavior_on_error=behavior)
 
     assert sent(config) == WITHOUT_SECOND
     assert report.verified
@@ -155,14 +146,14 @@ def test_no_record_of_an_object_that_is_harmed_meanwhile_goes_out(
     config: ConnectorConfig, lab: Lab, harm: Harm, unseen: bool
 ) -> None:
     runner = HarmingRunner(config, lab.s3, harm, unseen=unseen)
-    report = restored_topic(config, runner, behavior_on_error="ignore")
+    report = restored_own(config, runner, behavior_on_error="ignore")
     assert sent(config) == WITHOUT_SECOND
     assert [("hour=13" in line) for line in report.skipped] == [True]
 
 
 def test_a_window_within_an_object_leaves_it_out_too(config: ConnectorConfig, lab: Lab) -> None:
     harm_second(config, lab.s3, gone)
-    report = restored_topic(config, behavior_on_error="ignore", from_offset=500, to_offset=2500)
+    report = restored_own(config, behavior_on_error="ignore", from_offset=500, to_offset=2500)
     assert sent(config) == [*ALL[500:1000], *ALL[2000:2500]]
     assert len(report.skipped) == 1
 
@@ -201,8 +192,8 @@ def test_an_object_is_checked_whole_where_a_run_goes_on_inside_of_it(config: Con
 
 def test_what_failed_goes_on_without_the_object_when_asked_to(config: ConnectorConfig, lab: Lab) -> None:
     with pytest.raises(IntegrityError):
-        restored_topic(config, HarmingRunner(config, lab.s3, gone))
-    report = restored_topic(config, behavior_on_error="log")
+        restored_own(config, HarmingRunner(config, lab.s3, gone))
+    report = restored_own(config, behavior_on_error="log")
     assert sent(config) == WITHOUT_SECOND
     assert report.verified
 
@@ -211,17 +202,17 @@ def fail() -> None:
     raise TransientError("the run was killed")
 
 
-def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(load: Load, put: Put, lab: Lab) -> None:
-    config, run = load(LINES, IGNORE), {"restore_id": lab.topic}
+def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(lab: SourceLab) -> None:
+    config, run = lab.load(LINES, IGNORE), {"restore_id": lab.topic}
     for first in (0, 3, 6):
-        put(lab.topic, first, numbered(first, 3))
-    damage = Between(before_verify=lambda: put(lab.topic, 3, numbered(70, 2)))
+        lab.put(lab.topic, first, numbered(first, 3))
+    damage = Between(before_verify=lambda: lab.put(lab.topic, 3, numbered(70, 2)))
     for runner in (damage, InProcessRunner()):
         with pytest.raises(
             IntegrityError, match=r"\+0\+0000000003\.json (.|\n)*this is not among it. Put it back as it was"
         ):
             restore(asked(config, (), "{topic}-copy", **run), runner)
-    put(lab.topic, 3, numbered(3, 3))
+    lab.put(lab.topic, 3, numbered(3, 3))
     report = restored(config, (), "{topic}-copy", **run)
     assert (report.verified, report.record_count, report.skipped, report.left_out) == (True, 9, (), ())
     assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
@@ -229,16 +220,16 @@ def test_an_object_that_was_sent_and_is_damaged_since_is_not_told_as_left_out(lo
 
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("records", [RecordFilter(), RecordFilter(sql="value <> 'never'")])
-def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_restore_sends_it(
-    load: Load, put: Put, lab: Lab, stops: bool, records: RecordFilter
+def test_a_mended_object_stays_out_and_a_new_restore_sends_it(
+    lab: SourceLab, stops: bool, records: RecordFilter
 ) -> None:
-    config, run = load(LINES, IGNORE), {"restore_id": lab.topic, "records": records}
-    keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
+    config, run = lab.load(LINES, IGNORE), {"restore_id": lab.topic, "records": records}
+    keys = [lab.put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
     good = lab.s3.get_object(Bucket=lab.store.bucket, Key=keys[1])["Body"].read()
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=CUT_OFF)
+    lab.put_object(keys[1], CUT_OFF)
 
     def mend() -> None:
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=good)
+        lab.put_object(keys[1], good)
         if stops:
             fail()
 
@@ -262,9 +253,9 @@ def test_an_object_that_was_bad_and_is_mended_since_stays_left_out_and_a_new_res
     assert not any("was replaced after it was sent" in note for note in after.notes)
 
 
-def test_a_run_that_goes_on_reads_as_the_first_one_did(load: Load, put: Put, lab: Lab) -> None:
-    config, run = load(LINES, JSON), {"restore_id": lab.topic}
-    put(lab.topic, 0, numbered(0, 3))
+def test_a_run_that_goes_on_reads_as_the_first_one_did(lab: SourceLab) -> None:
+    config, run = lab.load(LINES, JSON), {"restore_id": lab.topic}
+    lab.put(lab.topic, 0, numbered(0, 3))
     with pytest.raises(TransientError):
         restore(asked(config, (), "{topic}-copy", **run), Between(before_verify=fail))
     layouts = [config.layout.model_copy(update=one) for one in ({"codec": "gzip"}, {"tombstone_partition": "x"})]
@@ -273,10 +264,10 @@ def test_a_run_that_goes_on_reads_as_the_first_one_did(load: Load, put: Put, lab
             restored(config.model_copy(update={"layout": layout}), (), "{topic}-copy", **run)
 
 
-def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(load: Load, lab: Lab) -> None:
+def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(lab: SourceLab) -> None:
     def put_file(name: str, body: bytes) -> str:
         key = f"topics/{lab.topic}/{name}.json"
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
+        lab.put_object(key, body)
         return key
 
     lines = [b"".join(b'{"n":%d}\n' % n for n in range(first, first + 3)) for first in (0, 3, 6)]
@@ -285,7 +276,7 @@ def test_positions_of_objects_whose_names_tell_no_offset_stay_what_they_were(loa
     def delete(key: str) -> None:
         lab.s3.delete_object(Bucket=lab.store.bucket, Key=key)
 
-    config, run = load(LINES, BY_FILE), {"restore_id": lab.topic}
+    config, run = lab.load(LINES, BY_FILE), {"restore_id": lab.topic}
     with pytest.raises(TransientError):
         restore(
             asked(config, (), "{topic}-copy", **run), Between(before_replay=lambda: delete(keys[1]), before_verify=fail)

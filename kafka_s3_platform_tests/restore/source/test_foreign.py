@@ -12,7 +12,7 @@ import logging
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,20 +39,15 @@ from kafka_s3_platform_tests.archive.values import F1, avro, framed
 from kafka_s3_platform_tests.config.test_seeds import SOURCE
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.faults.children import Child
-from kafka_s3_platform_tests.formats.test_compression import xerial
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored, values
-from kafka_s3_platform_tests.restore.killed import run_restore
-from kafka_s3_platform_tests.restore.own import delete_topic
+from kafka_s3_platform_tests.kafka.topics import records_of, values
+from kafka_s3_platform_tests.kafka.wire import xerial
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.own import delete_topic, run_restore
 from kafka_s3_platform_tests.sources.memory import source_of
 from kafka_s3_platform_tests.support import NOON, Sent, archived, connector, produce
 
-pytestmark = pytest.mark.integration
-
-
 MAPPER = TransformSettings(alias="lines", type="kafka_s3_platform_tests.transforms.example_mappers.LinesMapper")
 
-PutBody = Callable[[str, int, str, bytes], str]
 
 TOPIC = [event for event in (*events("customers", "orders"), *FEED, *UNION) if event.schema]
 
@@ -78,11 +73,9 @@ def s3_topic(lab: Lab, registry: RegistrySettings) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("s3_topic")
-def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_object_for_object(
-    load: Load, lab: Lab, registry: RegistrySettings
-) -> None:
+def test_the_quickstart_sends_its_18_records_object_for_object(lab: SourceLab, registry: RegistrySettings) -> None:
     converter = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
-    config = load(SOURCE, f"{converter}{registry.url}\n")
+    config = lab.load(SOURCE, f"{converter}{registry.url}\n")
     report = restored(config, restore_id="quickstart")
     assert (report.topic, report.to_topic, report.record_count) == ("s3_topic", "copy_of_s3_topic", 18)
     assert (report.sent_count, report.object_count, report.verified) == (18, 6, True)
@@ -105,28 +98,26 @@ def test_the_quickstart_of_the_source_sends_its_18_records_to_copy_of_s3_topic_o
 
 
 @pytest.mark.usefixtures("s3_topic")
-def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(load: Load, lab: Lab) -> None:
-    report = restored(load(SOURCE.replace("copy_of_$0", "json_of_$0"), JSON))
+def test_the_same_objects_are_sent_as_json_where_the_converter_says_so(lab: SourceLab) -> None:
+    report = restored(lab.load(SOURCE.replace("copy_of_$0", "json_of_$0"), JSON))
     assert (report.record_count, report.to_topic) == (18, "json_of_s3_topic")
     nine = [b'{"f1":"value%d"}' % n for n in range(1, 10)]
     assert values(lab.kafka, "json_of_s3_topic") == nine * 2
 
-    with_schemas = restored(load(SOURCE.replace("copy_of_$0", "schema_of_$0"), JSON.partition("\n")[0] + "\n"))
+    with_schemas = restored(lab.load(SOURCE.replace("copy_of_$0", "schema_of_$0"), JSON.partition("\n")[0] + "\n"))
     assert with_schemas.verified
     found = [json.loads(v) for v in values(lab.kafka, "schema_of_s3_topic")]
     schema = {"type": "struct", "fields": [{"type": "string", "optional": False, "field": "f1"}], "optional": False}
     assert found == [{"schema": schema | {"name": F1["name"]}, "payload": json.loads(v)} for v in nine * 2]
 
 
-def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka_partitions(
-    load: Load, put: Put, lab: Lab
-) -> None:
+def test_each_topic_found_goes_to_one_of_its_own_from_all_kafka_partitions(lab: SourceLab) -> None:
     one, two = f"{lab.topic}-1", f"{lab.topic}-2"
-    put(one, 0, numbered(0, 3))
-    put(one, 0, numbered(10, 2), 1)
-    put(one, 7, numbered(3, 1))
-    put(two, 5, numbered(20, 4))
-    report = restored(load(LINES, JSON), (), "{topic}-copy")
+    lab.put(one, 0, numbered(0, 3))
+    lab.put(one, 0, numbered(10, 2), 1)
+    lab.put(one, 7, numbered(3, 1))
+    lab.put(two, 5, numbered(20, 4))
+    report = restored(lab.load(LINES, JSON), (), "{topic}-copy")
     assert (report.topic, report.record_count) == (f"{one}, {two}", 10)
     assert [(p.topic, p.kafka_partition, p.record_count, p.first_source_offset) for p in report.kafka_partitions] == [
         (one, 0, 4, 0),
@@ -136,20 +127,20 @@ def test_every_topic_that_is_found_goes_to_a_topic_of_its_own_from_all_its_kafka
     copies = [(f"{one}-copy", 0), (f"{one}-copy", 1), (f"{two}-copy", 0)]
     assert [numbers(lab.kafka, *c) for c in copies] == [[0, 1, 2, 3], [10, 11], [20, 21, 22, 23]]
 
-    alone = restored(load(LINES, JSON), (two,), "{topic}-again")
+    alone = restored(lab.load(LINES, JSON), (two,), "{topic}-again")
     assert (alone.topic, alone.to_topic, alone.record_count) == (two, f"{two}-again", 4)
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_sends_every_record_once(
-    load: Load, put: Put, lab: Lab, tmp_path: Path, delivery: str
+def test_what_was_killed_goes_on_with_its_plan_and_sends_all_once(
+    lab: SourceLab, tmp_path: Path, delivery: str
 ) -> None:
     # Every value twice, so that only its place tells a repeated one.
     for first in range(0, 3000, 100):
-        put(lab.topic, first, [v for v in numbered(first // 2, 50) for _ in range(2)])
+        lab.put(lab.topic, first, [v for v in numbered(first // 2, 50) for _ in range(2)])
     target = lab.create(f"{lab.topic}-copy")
     same = {"restore_id": lab.topic, "delivery": delivery}
-    given = asked(load(LINES, JSON), (), "{topic}-copy", records_per_second=600, **same)
+    given = asked(lab.load(LINES, JSON), (), "{topic}-copy", records_per_second=600, **same)
     for goal in (400, 1200):
         process = Child(tmp_path / "said", run_restore, given, 100, 100)
         with ClusterAdmin(lab.kafka) as admin:
@@ -157,9 +148,9 @@ def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_
                 assert not process.has_ended, f"it ended before it was killed: {process.said}"
                 time.sleep(0.05)
         process.kill()
-    put(lab.topic, 3000, numbered(9000, 5))
+    lab.put(lab.topic, 3000, numbered(9000, 5))
 
-    report = restored(load(LINES, JSON), (), "{topic}-copy", **same)
+    report = restored(lab.load(LINES, JSON), (), "{topic}-copy", **same)
 
     assert numbers(lab.kafka, target) == [n for n in range(1500) for _ in range(2)]
     assert (report.record_count, report.object_count, report.verified) == (3000, 30, True)
@@ -168,13 +159,13 @@ def test_what_was_killed_in_the_middle_goes_on_with_the_objects_of_its_plan_and_
 
 
 def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
-    load: Load, put: Put, topic_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lab: SourceLab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for first in range(0, 400, 20):
-        put(topic_name, first, numbered(first, 20))
+        lab.put(lab.topic, first, numbered(first, 20))
     monkeypatch.setattr(execution, "PROGRESS_SECONDS", 0.5)
     caplog.set_level(logging.INFO)
-    restored(load(LINES, JSON), (), "{topic}-copy", restore_id="r", records_per_second=60, delivery="at_least_once")
+    restored(lab.load(LINES, JSON), (), "{topic}-copy", restore_id="r", records_per_second=60, delivery="at_least_once")
     told = [
         re.search(r"restore r: (\d+) records, \d+ records/s, (\d+)% .*bytes, about \d+ s left", m)
         for m in caplog.messages
@@ -185,36 +176,36 @@ def test_while_it_sends_the_log_tells_records_bytes_and_time_left(
     assert all(abs(share - records / 4) < 10 for records, share in found)
 
 
-def test_of_a_corrupt_object_nothing_is_sent_and_its_key_is_told_and_ignored_it_is_skipped_alone(
-    load: Load, put: Put, lab: Lab
+def test_of_a_corrupt_object_nothing_is_sent_and_ignored_it_is_skipped_alone(
+    lab: SourceLab,
 ) -> None:
-    put(lab.topic, 0, numbered(0, 3))
-    bad = put(lab.topic, 3, numbered(3, 3))
-    put(lab.topic, 6, numbered(6, 3))
+    lab.put(lab.topic, 0, numbered(0, 3))
+    bad = lab.put(lab.topic, 3, numbered(3, 3))
+    lab.put(lab.topic, 6, numbered(6, 3))
     body = lab.s3.get_object(Bucket=lab.store.bucket, Key=bad)["Body"].read()
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=body[:-4])
+    lab.put_object(bad, body[:-4])
     with pytest.raises(
         IntegrityError, match=r"=0/.*\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
     ):
-        restored(load(LINES, JSON), (), "{topic}-failed")
+        restored(lab.load(LINES, JSON), (), "{topic}-failed")
     assert numbers(lab.kafka, f"{lab.topic}-failed") == []
     with pytest.raises(
         IntegrityError, match=r"\+0\+0000000003.json .*\nHow far restore .*: no record is noted as delivered to"
     ):
-        restored(load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
+        restored(lab.load(LINES, JSON), (), "{topic}-failed", records=RecordFilter(latest_per_key=True))
 
-    report = restored(load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
+    report = restored(lab.load(LINES, JSON + "behavior.on.error=ignore\n"), (), "{topic}-ignored")
     assert numbers(lab.kafka, f"{lab.topic}-ignored") == [0, 1, 2, 6, 7, 8]
     assert (report.record_count, report.verified, len(report.skipped)) == (6, True, 1)
     assert bad in report.skipped[0]
 
 
-def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_without_the_bad_object(
-    load: Load, put: Put, lab: Lab
+def test_a_request_may_be_stricter_and_go_on_without_the_bad_object(
+    lab: SourceLab,
 ) -> None:
-    keys = [put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys[1], Body=b'{"n":3}\n{"n')
-    file = load(LINES, JSON + "behavior.on.error=ignore\n")
+    keys = [lab.put(lab.topic, first, numbered(first, 3)) for first in (0, 3, 6)]
+    lab.put_object(keys[1], b'{"n":3}\n{"n')
+    file = lab.load(LINES, JSON + "behavior.on.error=ignore\n")
     same: dict[str, Any] = {"restore_id": lab.topic, "records_per_second": 1}
     with pytest.raises(IntegrityError, match=r"\+0\+0000000003\.json"):
         restored(file, (), "{topic}-copy", behavior_on_error="fail", **same)
@@ -227,24 +218,22 @@ def test_a_request_may_be_stricter_than_the_file_and_what_has_failed_goes_on_wit
     assert keys[1] in report.skipped[0]
 
 
-def test_an_object_that_is_not_there_between_two_others_is_told_as_a_gap_with_its_offsets(
-    load: Load, put: Put, lab: Lab
-) -> None:
+def test_an_object_missing_between_two_others_is_told_as_a_gap_of_offsets(lab: SourceLab) -> None:
     for first in (0, 20):
-        put(lab.topic, first, numbered(first, 10))
-    config, gap = load(LINES, JSON), f"{lab.topic}-0: offsets [10, 20) are in no object"
+        lab.put(lab.topic, first, numbered(first, 10))
+    config, gap = lab.load(LINES, JSON), f"{lab.topic}-0: offsets [10, 20) are in no object"
     counted = restored(config, (), "{topic}-copy", dry_run=True, exact=True)
     report = restored(config, (), "{topic}-copy")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [*range(10), *range(20, 30)]
     assert [found.text[: len(gap)] for found in (*counted.gaps, *report.gaps)] == [gap, gap]
 
 
-def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_nothing(load: Load, lab: Lab) -> None:
+def test_a_window_over_objects_that_overlap_sends_nothing(lab: SourceLab) -> None:
     for hour, first in ((12, 0), (13, 5)):
         key = f"topics/{lab.topic}/year=2026/month=01/day=01/hour={hour}/{lab.topic}+0+{first}.json"
         body = b"".join(b'{"n":%d}\n' % n for n in range(first, first + 10))
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
-    config = load(LINES, JSON + "partitioner.class=io.confluent.connect.storage.partitioner.HourlyPartitioner\n")
+        lab.put_object(key, body)
+    config = lab.load(LINES, JSON + "partitioner.class=io.confluent.connect.storage.partitioner.HourlyPartitioner\n")
     with pytest.raises(PreflightError, match="a window of offsets would choose others"):
         restored(config, (), "{topic}-copy", from_offset=2, to_offset=12)
     with ClusterAdmin(lab.kafka) as admin:
@@ -256,60 +245,56 @@ def test_a_window_of_offsets_over_objects_that_lie_between_one_another_sends_not
     assert (verdict.kind, "order differs from the source's: records of 1 objects" in verdict.text) == ("part", True)
 
 
-def test_objects_of_another_format_are_missing_and_counted_in_the_verdict(load: Load, put: Put, lab: Lab) -> None:
-    key = put(lab.topic, 40, numbered(40, 3))
+def test_objects_of_another_format_are_missing_and_counted_in_the_verdict(lab: SourceLab) -> None:
+    key = lab.put(lab.topic, 40, numbered(40, 3))
     for first in (43, 46):
         other = key.replace("40.json", f"{first}.avro")
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=other, Body=b"x")
-    report = restored(load(LINES, JSON), (), "{topic}-copy")
+        lab.put_object(other, b"x")
+    report = restored(lab.load(LINES, JSON), (), "{topic}-copy")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [40, 41, 42]
     verdict = judge_report(report)
     assert (verdict.kind, "2 objects or records skipped" in verdict.text) == ("part", True)
 
 
-def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    put(lab.topic, 0, numbered(0, 3))
+def test_names_that_do_not_parse_stop_a_restore_before_its_first_record_or_are_told(lab: SourceLab) -> None:
+    lab.put(lab.topic, 0, numbered(0, 3))
     for name in ("nonsense.json", "readme.txt"):
         key = f"topics/{lab.topic}/partition=0/{name}"
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=b"x")
+        lab.put_object(key, b"x")
     with pytest.raises(IntegrityError, match=r"nonsense\.json"):
-        restored(load(LINES, JSON), (), "{topic}-copy")
-    report = restored(load(LINES, JSON), (), "{topic}-copy", behavior_on_error="log")
+        restored(lab.load(LINES, JSON), (), "{topic}-copy")
+    report = restored(lab.load(LINES, JSON), (), "{topic}-copy", behavior_on_error="log")
     assert (report.record_count, len(report.skipped)) == (3, 1)
     assert "nonsense.json" in report.skipped[0]
     assert any("readme.txt" in note for note in report.notes)
 
 
-def test_two_topics_may_go_to_one_target(load: Load, put: Put, lab: Lab) -> None:
+def test_two_topics_may_go_to_one_target(lab: SourceLab) -> None:
     one, two = f"{lab.topic}-1", f"{lab.topic}-2"
-    put(one, 0, numbered(0, 3))
-    put(two, 0, numbered(10, 3))
-    report = restored(load(LINES, JSON), (), Regex("(.*)-[12]", "$1-copy"))
+    lab.put(one, 0, numbered(0, 3))
+    lab.put(two, 0, numbered(10, 3))
+    report = restored(lab.load(LINES, JSON), (), Regex("(.*)-[12]", "$1-copy"))
     assert sorted(numbers(lab.kafka, f"{lab.topic}-copy")) == [0, 1, 2, 10, 11, 12]
     assert (report.to_topic, report.record_count, report.verified) == (f"{lab.topic}-copy", 6, True)
 
 
-def test_a_router_of_the_file_may_lead_two_topics_to_one_target(load: Load, put: Put, lab: Lab) -> None:
-    put(f"{lab.topic}-1", 0, numbered(0, 3))
-    put(f"{lab.topic}-2", 0, numbered(10, 3))
+def test_a_router_of_the_file_may_lead_two_topics_to_one_target(lab: SourceLab) -> None:
+    lab.put(f"{lab.topic}-1", 0, numbered(0, 3))
+    lab.put(f"{lab.topic}-2", 0, numbered(10, 3))
     router = (
         "transforms=r\ntransforms.r.type=RegexRouter\ntransforms.r.regex=(.*)-[12]\ntransforms.r.replacement=$1-one\n"
     )
-    report = restored(load(LINES, JSON + router))
+    report = restored(lab.load(LINES, JSON + router))
     assert sorted(numbers(lab.kafka, f"{lab.topic}-one")) == [0, 1, 2, 10, 11, 12]
     assert (report.to_topic, report.verified) == (f"{lab.topic}-one", True)
 
 
-def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_where_they_go(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    put(lab.topic, 0, numbered(0, 30))
+def test_filters_see_records_as_sent_and_keys_or_offsets_choose_their_place(lab: SourceLab) -> None:
+    lab.put(lab.topic, 0, numbered(0, 30))
     chosen = RecordFilter(sql="CAST(text(value)->>'$.n' AS INT) % 2 = 0")
     outgoing = Outgoing(partitioning="murmur2", provenance_headers=True)
     terms = {"records": chosen, "outgoing": outgoing, "target_kafka_partitions": 3, "from_offset": 4, "to_offset": 20}
-    report = restored(load(LINES, JSON), (), "{topic}-copy", **terms)
+    report = restored(lab.load(LINES, JSON), (), "{topic}-copy", **terms)
     copies = [numbers(lab.kafka, f"{lab.topic}-copy", p) for p in range(3)]
     assert sorted(n for found in copies for n in found) == list(range(4, 20, 2))
     assert (report.record_count, report.verified) == (8, True)
@@ -317,11 +302,9 @@ def test_filters_see_the_records_as_they_are_sent_and_keys_or_offsets_choose_whe
     assert all(h["value"] == b"-1" for row in headers for h in row if h["key"] == "kafka_s3.source.timestamp")
 
 
-def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    put(lab.topic, 0, numbered(0, 30))
-    config = load(LINES, JSON)
+def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad(lab: SourceLab) -> None:
+    lab.put(lab.topic, 0, numbered(0, 30))
+    config = lab.load(LINES, JSON)
     before = lab.s3.list_objects_v2(Bucket=lab.store.bucket)["KeyCount"]
     planned = restored(config, (), "{topic}-copy", dry_run=True)
     assert (planned.object_count, planned.exact, planned.refusals) == (1, False, ())
@@ -345,53 +328,47 @@ def test_a_dry_run_writes_nothing_and_with_exact_it_counts_and_finds_what_is_bad
         (Outgoing(transforms=(MAPPER,)), "cannot count those that have arrived: restore with exactly_once"),
     ],
 )
-def test_at_least_once_is_refused_where_a_run_could_not_go_on(
-    load: Load, put: Put, lab: Lab, outgoing: Outgoing, said: str
-) -> None:
-    put(lab.topic, 0, ["one\ntwo", "three"])
+def test_at_least_once_is_refused_where_a_run_could_not_go_on(lab: SourceLab, outgoing: Outgoing, said: str) -> None:
+    lab.put(lab.topic, 0, ["one\ntwo", "three"])
     text = "value.converter=org.apache.kafka.connect.storage.StringConverter\n"
     given: dict[str, Any] = {"outgoing": outgoing, "target_kafka_partitions": 1}
     with pytest.raises(PreflightError, match=said):
-        restored(load(LINES, text), (), "{topic}-copy", delivery="at_least_once", **given)
-    assert restored(load(LINES, text), (), "{topic}-copy", **given).verified
+        restored(lab.load(LINES, text), (), "{topic}-copy", delivery="at_least_once", **given)
+    assert restored(lab.load(LINES, text), (), "{topic}-copy", **given).verified
     found = [v.decode() for v in values(lab.kafka, f"{lab.topic}-copy")]
     assert found == (["one", "two", "three"] if outgoing.transforms else ["one\ntwo", "three"])
 
 
-def test_fewer_kafka_partitions_than_the_source_has_are_refused_and_more_are_left_unused(
-    load: Load, put: Put, lab: Lab
-) -> None:
+def test_fewer_kafka_partitions_are_refused_and_more_are_left_unused(lab: SourceLab) -> None:
     for p in (0, 1):
-        put(lab.topic, 0, numbered(10 * p, 3), p)
+        lab.put(lab.topic, 0, numbered(10 * p, 3), p)
     few, many = lab.create(f"{lab.topic}-few", 1), lab.create(f"{lab.topic}-many", 3)
     with pytest.raises(PreflightError, match="kafka partitions"):
-        restored(load(LINES, JSON), (), few)
-    assert restored(load(LINES, JSON), (), few, kafka_partitions=(0,)).record_count == 3
-    restored(load(LINES, JSON), (), many)
+        restored(lab.load(LINES, JSON), (), few)
+    assert restored(lab.load(LINES, JSON), (), few, kafka_partitions=(0,)).record_count == 3
+    restored(lab.load(LINES, JSON), (), many)
     assert [numbers(lab.kafka, many, p) for p in range(3)] == [[0, 1, 2], [10, 11, 12], []]
 
 
-def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(load: Load, put: Put, lab: Lab) -> None:
+def test_a_source_without_a_router_goes_to_its_own_topic_only_when_told_so(lab: SourceLab) -> None:
     lab.create_topic()
-    put(lab.topic, 0, numbered(0, 3))
+    lab.put(lab.topic, 0, numbered(0, 3))
     with pytest.raises(PreflightError, match=r"is the source topic itself: .* name that .*: archive\.source\.cluster"):
-        restored(load(LINES, JSON))
-    report = restored(load(LINES, JSON), allow_source_topic=True)
+        restored(lab.load(LINES, JSON))
+    report = restored(lab.load(LINES, JSON), allow_source_topic=True)
     assert (report.to_topic, numbers(lab.kafka, lab.topic)) == (lab.topic, [0, 1, 2])
 
 
-def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_here_archives_it(
-    load: Load, put: Put, lab: Lab
-) -> None:
+def test_another_clusters_objects_go_to_the_same_name_unless_it_is_archived(lab: SourceLab) -> None:
     lab.create_topic()
-    put(lab.topic, 0, numbered(0, 3))
+    lab.put(lab.topic, 0, numbered(0, 3))
     with ClusterAdmin(lab.kafka) as admin:
         own_id = admin.describe_cluster().cluster_id
     for own in (own_id, f"gone:9092,{lab.kafka.bootstrap_servers}"):
         with pytest.raises(PreflightError, match="is the source topic itself"):
-            restored(load(LINES, f"{JSON}archive.source.cluster={own}\n"))
+            restored(lab.load(LINES, f"{JSON}archive.source.cluster={own}\n"))
     for other in ("MkU3OEVBNTcwNTJENDM2Qg", "elsewhere:9092"):
-        config = load(LINES, f"{JSON}archive.source.cluster={other}\n")
+        config = lab.load(LINES, f"{JSON}archive.source.cluster={other}\n")
         planned = restored(config, dry_run=True)
         assert (planned.refusals, planned.to_topic) == ((), lab.topic)
 
@@ -406,33 +383,29 @@ def test_the_objects_of_another_cluster_go_to_the_same_name_unless_a_connector_h
     assert numbers(lab.kafka, lab.topic) == [0, 1, 2]
 
 
-def test_of_objects_of_others_no_consumer_groups_are_translated_and_the_reason_is_told(
-    load: Load, put: Put, topic_name: str
-) -> None:
-    put(topic_name, 0, numbered(0, 3))
-    config = load(LINES, JSON)
-    restored(config, (), "{topic}-copy", restore_id=topic_name)
-    with pytest.raises(ConfigError, match=rf"restore {topic_name} .* objects that others wrote tell of none"):
-        read_finished_restore(config, topic_name)
+def test_of_objects_of_others_no_groups_are_translated_and_the_reason_is_told(lab: SourceLab) -> None:
+    lab.put(lab.topic, 0, numbered(0, 3))
+    config = lab.load(LINES, JSON)
+    restored(config, (), "{topic}-copy", restore_id=lab.topic)
+    with pytest.raises(ConfigError, match=rf"restore {lab.topic} .* objects that others wrote tell of none"):
+        read_finished_restore(config, lab.topic)
 
 
-def test_the_same_restore_id_for_something_else_is_refused_by_name(load: Load, put: Put, topic_name: str) -> None:
-    put(topic_name, 0, numbered(0, 3))
-    restored(load(LINES, JSON), (), "{topic}-copy", restore_id=topic_name)
+def test_the_same_restore_id_for_something_else_is_refused_by_name(lab: SourceLab) -> None:
+    lab.put(lab.topic, 0, numbered(0, 3))
+    restored(lab.load(LINES, JSON), (), "{topic}-copy", restore_id=lab.topic)
     with pytest.raises(PreflightError, match=r"to_topic was .*-copy, is now .*-other"):
-        restored(load(LINES, JSON), (), "{topic}-other", restore_id=topic_name)
+        restored(lab.load(LINES, JSON), (), "{topic}-other", restore_id=lab.topic)
 
 
 @pytest.mark.parametrize(("past", "first"), [(timedelta(), 30), (timedelta(microseconds=500), 31)])
-def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_they_were(
-    lab: Lab, load: Load, past: timedelta, first: int
-) -> None:
+def test_whole_records_of_our_own_archive_need_only_their_keys(lab: SourceLab, past: timedelta, first: int) -> None:
     """Times between two milliseconds choose as exactly as whole ones: the start leaves out, the end includes."""
     lab.create_topic(2)
     sent = [Sent(b"v%d" % n, b"k", NOON + timedelta(minutes=n), (("h", None),), n % 2) for n in range(90)]
     lab.produce(sent)
     archived(lab.connector())
-    config = load(LINES.replace("io.confluent.connect.s3.format.json.JsonFormat", "EnvelopeParquetFormat"))
+    config = lab.load(LINES.replace("io.confluent.connect.s3.format.json.JsonFormat", "EnvelopeParquetFormat"))
     window = {"from_time": NOON + timedelta(minutes=30) + past, "to_time": NOON + timedelta(minutes=70) + past}
     report = restored(
         config.model_copy(update={"layout": config.layout.model_copy(update={"partitioner": "Hourly"})}),
@@ -448,23 +421,11 @@ def test_whole_records_of_our_own_archive_are_restored_by_their_keys_alone_as_th
     assert (report.record_count, sum(p.altered_timestamps for p in report.kafka_partitions)) == (40, 0)
 
 
-def test_what_no_object_tells_cannot_be_asked_for(load: Load) -> None:
+def test_what_no_object_tells_cannot_be_asked_for(lab: SourceLab) -> None:
     with pytest.raises(ConfigError, match="have no ACLs"):
-        restored(load(LINES, JSON), restore_acls=True)
+        restored(lab.load(LINES, JSON), restore_acls=True)
     with pytest.raises(ConfigError, match="have no schema ids"):
-        restored(load(LINES, JSON), outgoing=Outgoing(map_schema_ids=True))
-
-
-@pytest.fixture
-def put_body(lab: Lab) -> PutBody:
-    """Puts any bytes as Connect's sink names objects."""
-
-    def stored(topic: str, first: int, extension: str, body: bytes) -> str:
-        key = f"topics/{topic}/partition=0/{topic}+0+{first:010d}.{extension}"
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body)
-        return key
-
-    return stored
+        restored(lab.load(LINES, JSON), outgoing=Outgoing(map_schema_ids=True))
 
 
 def lines(first: int, count: int = 4) -> list[bytes]:
@@ -475,14 +436,12 @@ def text(first: int) -> bytes:
     return b"".join(line + b"\n" for line in lines(first))
 
 
-def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_refused_by_name(
-    load: Load, put_body: PutBody, lab: Lab
-) -> None:
-    put_body(lab.topic, 0, "json", bytes(cramjam.lz4.compress(text(0))))
-    put_body(lab.topic, 4, "json.snappy", xerial(text(4)))
-    put_body(lab.topic, 8, "json", bytes(cramjam.snappy.compress(text(8))))
-    put_body(lab.topic, 12, "json.gz", bytes(cramjam.lz4.compress(text(12))))
-    report = restored(load(LINES, JSON), (lab.topic,), "{topic}-copy")
+def test_content_tells_the_compression_and_an_archive_of_files_is_refused(lab: SourceLab) -> None:
+    lab.put_body(lab.topic, 0, "json", bytes(cramjam.lz4.compress(text(0))))
+    lab.put_body(lab.topic, 4, "json.snappy", xerial(text(4)))
+    lab.put_body(lab.topic, 8, "json", bytes(cramjam.snappy.compress(text(8))))
+    lab.put_body(lab.topic, 12, "json.gz", bytes(cramjam.lz4.compress(text(12))))
+    report = restored(lab.load(LINES, JSON), (lab.topic,), "{topic}-copy")
     assert (report.record_count, report.verified) == (16, True)
     assert values(lab.kafka, f"{lab.topic}-copy") == lines(0, 16)
 
@@ -492,19 +451,17 @@ def test_content_tells_how_objects_are_compressed_and_an_archive_of_files_is_ref
         found.size = len(text(16))
         archive.addfile(found, io.BytesIO(text(16)))
     for body, what in ((packed.getvalue(), "a tar archive,"), (gzip.compress(packed.getvalue()), "inside of gzip")):
-        key = put_body(lab.topic, 16, "json", body)
+        key = lab.put_body(lab.topic, 16, "json", body)
         with pytest.raises(IntegrityError, match=f"object {key.replace('+', '.')} is .*{what}"):
-            restored(load(LINES, JSON), (lab.topic,), "{topic}-refused")
+            restored(lab.load(LINES, JSON), (lab.topic,), "{topic}-refused")
     assert values(lab.kafka, f"{lab.topic}-refused") == []
 
 
-def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so(
-    load: Load, put_body: PutBody, lab: Lab
-) -> None:
-    put_body(lab.topic, 0, "json", text(0))
-    # The file would not load so: the restore asks for another converter.
+def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so(lab: SourceLab) -> None:
+    lab.put_body(lab.topic, 0, "json", text(0))
+    # The file would not lab.load so: the restore asks for another converter.
     avro = ConverterSettings(format="AVRO", registry=RegistrySettings(url="http://127.0.0.1:9"))
-    config = load(LINES, JSON)
+    config = lab.load(LINES, JSON)
     for behavior in ("fail", "ignore"):
         asked_for: dict[str, Any] = {"outgoing": Outgoing(value=avro), "behavior_on_error": behavior}
         with pytest.raises(PreflightError, match=r"none of the first 4 records .* can be written: .*has no schema"):
@@ -516,20 +473,18 @@ def test_nothing_is_created_where_no_record_can_be_written_and_a_dry_run_says_so
         assert f"{lab.topic}-copy" not in admin.topics()
 
 
-def test_an_exact_dry_run_writes_every_record_and_names_the_one_that_cannot_be(
-    load: Load, put_body: PutBody, topic_name: str
-) -> None:
-    put_body(topic_name, 0, "json", b'{"n":1}\n')
-    put_body(topic_name, 1, "json", b'{"n":[]}\n')
+def test_an_exact_dry_run_writes_every_record_and_names_the_one_that_cannot_be(lab: SourceLab) -> None:
+    lab.put_body(lab.topic, 0, "json", b'{"n":1}\n')
+    lab.put_body(lab.topic, 1, "json", b'{"n":[]}\n')
     cast = {"spec": SecretStr("n:int32")}
     outgoing = Outgoing(transforms=(TransformSettings(alias="cast", type="Cast$Value", options=cast),))
-    config = load(LINES, JSON)
-    planned = restored(config, (topic_name,), "{topic}-copy", dry_run=True, outgoing=outgoing)
+    config = lab.load(LINES, JSON)
+    planned = restored(config, (lab.topic,), "{topic}-copy", dry_run=True, outgoing=outgoing)
     assert planned.refusals == ()
-    counted = restored(config, (topic_name,), "{topic}-copy", dry_run=True, exact=True, outgoing=outgoing)
+    counted = restored(config, (lab.topic,), "{topic}-copy", dry_run=True, exact=True, outgoing=outgoing)
     assert "the record of source offset 1 fails in " in counted.refusals[0]
     left = restored(
-        config, (topic_name,), "{topic}-copy", dry_run=True, exact=True, outgoing=outgoing, behavior_on_error="ignore"
+        config, (lab.topic,), "{topic}-copy", dry_run=True, exact=True, outgoing=outgoing, behavior_on_error="ignore"
     )
     assert (left.record_count, left.refusals) == (2, ())
     assert any("1 records cannot be written and are left out. First, the record of source" in n for n in left.notes)

@@ -18,29 +18,15 @@ from kafka_s3_platform.config.settings import (
     ConverterSettings,
     KafkaSettings,
     RegistrySettings,
-    StoreSettings,
 )
 from kafka_s3_platform.converters import new_converter
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter
-from kafka_s3_platform.store import objects
-from kafka_s3_platform.store.client import new_s3_client
 from kafka_s3_platform_tests.archive.values import framed
 from kafka_s3_platform_tests.config.test_seeds import QUICKSTART
-from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import (
-    BLOCK_GZIP,
-    DEVIANT_CLASS,
-    JSON,
-    SOURCE_CLASS,
-    Load,
-    restored,
-    values,
-)
-from kafka_s3_platform_tests.support import NOON, Sent, archived
-
-pytestmark = pytest.mark.integration
+from kafka_s3_platform_tests.kafka.topics import records_of, values
+from kafka_s3_platform_tests.restore.foreign import BLOCK_GZIP, DEVIANT_CLASS, JSON, SOURCE_CLASS, SourceLab, restored
+from kafka_s3_platform_tests.support import NOON, Sent, archived, watch_s3
 
 SINK_CLASS = "io.confluent.connect.s3.S3SinkConnector"
 AVRO = "value.converter=io.confluent.connect.avro.AvroConverter\nvalue.converter.schema.registry.url="
@@ -68,10 +54,10 @@ def sink_file(topic: str, *lines: str) -> str:
     return "\n".join([*kept, *(text.rstrip("\n") for text in lines), ""]).replace("s3_topic", topic)
 
 
-def sunk(load: Load, text: str) -> ConnectorConfig:
+def sunk(lab: SourceLab, text: str) -> ConnectorConfig:
     """The sink of the file has archived its topic; the very same file with its class changed, and nothing else."""
-    archived(load(text))
-    source = load(text.replace(SINK_CLASS, SOURCE_CLASS))
+    archived(lab.load(text))
+    source = lab.load(text.replace(SINK_CLASS, SOURCE_CLASS))
     assert source.source is not None
     return source
 
@@ -95,7 +81,7 @@ def decoded(kafka: KafkaSettings, topic: str, registry: RegistrySettings, format
 @pytest.mark.parametrize("format_class", ["avro.AvroFormat", "parquet.ParquetFormat"])
 @pytest.mark.parametrize("partitioner", ["DefaultPartitioner", "HourlyPartitioner"])
 def test_a_sinks_file_with_only_its_class_changed_brings_back_what_that_sink_archived(
-    load: Load, lab: Lab, registry: RegistrySettings, format_class: str, partitioner: str
+    lab: SourceLab, registry: RegistrySettings, format_class: str, partitioner: str
 ) -> None:
     lab.create_topic(2)
     sent = framed(registry, lab.topic, ORDER, ORDERS)
@@ -107,7 +93,7 @@ def test_a_sinks_file_with_only_its_class_changed_brings_back_what_that_sink_arc
         "locale=en\ntimezone=UTC",
         f"{AVRO}{registry.url}",
     )
-    report = restored(sunk(load, text), (), "{topic}-copy")
+    report = restored(sunk(lab, text), (), "{topic}-copy")
     assert (report.topic, report.record_count, report.verified) == (lab.topic, 50, True)
     with SchemaRegistryClient({"url": registry.url}) as client:
         there = client.get_latest_version(f"{lab.topic}-copy-value")
@@ -125,15 +111,13 @@ CONVERTERS: dict[str, Any] = {
 }
 
 
-def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_its_registry(
-    load: Load, lab: Lab, registry: RegistrySettings
-) -> None:
+def test_objects_of_avro_become_what_the_restores_converter_writes(lab: SourceLab, registry: RegistrySettings) -> None:
     lab.create_topic()
     lab.produce([Sent(v) for v in framed(registry, lab.topic, ORDER, ORDERS)])
     text = sink_file(lab.topic, f"{AVRO}{registry.url}")
-    source = sunk(load, text)
+    source = sunk(lab, text)
     for converter, format_name in CONVERTERS.items():
-        own = load(text.replace(SINK_CLASS, SOURCE_CLASS).replace("avro.AvroConverter", converter))
+        own = lab.load(text.replace(SINK_CLASS, SOURCE_CLASS).replace("avro.AvroConverter", converter))
         asked_for = Outgoing(value=ConverterSettings(format=format_name), target_registry=registry)
         for name, config, outgoing in (("file", own, Outgoing()), ("request", source, asked_for)):
             target = f"{lab.topic}-{name}-{format_name}"
@@ -147,16 +131,16 @@ def test_objects_of_avro_become_what_the_converter_of_the_restore_writes_with_it
 
 
 @pytest.mark.parametrize("schema", [ORDER, ["null", ORDER]], ids=["record", "union"])
-def test_avro_data_are_sent_as_they_are_behind_the_schemas_id_and_the_null_of_a_union_as_null(
-    load: Load, lab: Lab, registry: RegistrySettings, schema: Any
+def test_avro_data_are_sent_as_they_are_behind_the_schemas_id(
+    lab: SourceLab, registry: RegistrySettings, schema: Any
 ) -> None:
     wanted = [o if isinstance(schema, dict) or n % 7 else None for n, o in enumerate(ORDERS)]
     body = io.BytesIO()
     fastavro.writer(body, fastavro.parse_schema(schema), wanted, codec="deflate")
     key = f"topics/{lab.topic}/partition=0/{lab.topic}+0+0000000000.avro"
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=body.getvalue())
+    lab.put_object(key, body.getvalue())
     text = sink_file(lab.topic, f"{AVRO}{registry.url}").replace(SINK_CLASS, SOURCE_CLASS)
-    assert restored(load(text), (), "{topic}-copy").verified
+    assert restored(lab.load(text), (), "{topic}-copy").verified
     found = values(lab.kafka, f"{lab.topic}-copy")
     with SchemaRegistryClient({"url": registry.url}) as client:
         there = client.get_latest_version(f"{lab.topic}-copy-value")
@@ -169,7 +153,7 @@ def wire(schema_id: int, schema: Any, value: Any) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
 
 
-def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(load: Load, lab: Lab) -> None:
+def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(lab: SourceLab) -> None:
     lab.create_topic()
     sent = [
         Sent(b'{"n":%d}' % n if n % 4 else None, b"k%d" % (n % 5), NOON + n * MINUTE, (("h", b"%d" % n),) * (n % 3))
@@ -177,7 +161,7 @@ def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(load: Load
     ]
     lab.produce(sent)
     gz = "format.class=io.confluent.connect.s3.format.json.JsonFormat\ns3.compression.type=gzip"
-    source = sunk(load, sink_file(lab.topic, gz, JSON, BESIDE))
+    source = sunk(lab, sink_file(lab.topic, gz, JSON, BESIDE))
     report = restored(source, (), "{topic}-copy")
     assert (report.record_count, report.verified) == (40, True)
     wanted = [(s.key, s.value, list(s.headers) or None) for s in sent]
@@ -187,7 +171,7 @@ def test_gzipped_json_comes_back_with_its_keys_headers_and_tombstones(load: Load
 
 
 def test_two_schema_versions_in_turn_come_back_in_their_order_and_by_their_offsets(
-    load: Load, lab: Lab, registry: RegistrySettings
+    lab: SourceLab, registry: RegistrySettings
 ) -> None:
     lab.create_topic()
     newer = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": "int", "default": 0}]}
@@ -195,7 +179,7 @@ def test_two_schema_versions_in_turn_come_back_in_their_order_and_by_their_offse
     two = framed(registry, lab.topic, newer, [{**order, "more": 1} for order in ORDERS[:6]])
     turns = [one[0], one[1], two[2], one[3], two[4], one[5]]
     lab.produce([Sent(v, None, NOON) for v in turns])
-    source = sunk(load, sink_file(lab.topic, f"{AVRO}{registry.url}\nflush.size=100"))
+    source = sunk(lab, sink_file(lab.topic, f"{AVRO}{registry.url}\nflush.size=100"))
     report = restored(source, (), "{topic}-copy")
     found = decoded(lab.kafka, f"{lab.topic}-copy", registry, "AVRO")
     assert [(row["id"], row.get("more")) for row in found] == [
@@ -212,13 +196,13 @@ def test_two_schema_versions_in_turn_come_back_in_their_order_and_by_their_offse
     assert [row["id"] for row in decoded(lab.kafka, f"{lab.topic}-part", registry, "AVRO")] == [2]
 
 
-def test_of_each_key_the_latest_is_sent_and_a_tombstone_is_the_latest_of_its_key(load: Load, lab: Lab) -> None:
+def test_of_each_key_the_latest_is_sent_and_a_tombstone_is_the_latest_of_its_key(lab: SourceLab) -> None:
     lab.create_topic()
     # Three objects of values, and of tombstones one that begins after all of them.
     sent = [Sent(b'{"n":%d}' % n, b"k%d" % (n % 4)) for n in range(9)] + [Sent(None, b"k1"), Sent(None, b"gone")]
     lab.produce(sent)
     plain = "format.class=io.confluent.connect.s3.format.json.JsonFormat"
-    source = sunk(load, sink_file(lab.topic, plain, JSON, BESIDE))
+    source = sunk(lab, sink_file(lab.topic, plain, JSON, BESIDE))
     report = restored(source, (), "{topic}-copy", records=RecordFilter(latest_per_key=True))
     assert [r[:2] for r in rows(lab.kafka, f"{lab.topic}-copy")] == [
         (b"k2", b'{"n":6}'),
@@ -264,9 +248,7 @@ def aiven_csv(sent: Sequence[tuple[int, Sent]]) -> bytes:
     return gzip.compress("\n".join(lines).encode())
 
 
-def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_their_own_offsets(
-    load: Load, lab: Lab
-) -> None:
+def test_aivens_records_come_back_with_their_timestamps_and_own_offsets(lab: SourceLab) -> None:
     # Every other offset: what lies between was compacted away.
     sent = [
         (10 + 2 * n, Sent(b"v,%d\n" % n, b"\xff%d" % n, NOON + n * MINUTE, (("h", b"x"), ("h", b"%d" % n))))
@@ -274,8 +256,8 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
     ]
     for some in (sent[:8], sent[8:]):
         key = f"aiven/{lab.topic}/0-{some[0][0]}.gz"
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=aiven_csv(some))
-    report = restored(load(AIVEN), (), "{topic}-copy")
+        lab.put_object(key, aiven_csv(some))
+    report = restored(lab.load(AIVEN), (), "{topic}-copy")
     found = records_of(lab.kafka, f"{lab.topic}-copy", 0)
     assert rows(lab.kafka, f"{lab.topic}-copy") == [(s.key, s.value, list(s.headers)) for _, s in sent]
     assert [t.as_py() for t in found.column("timestamp")] == [s.timestamp for _, s in sent]
@@ -285,15 +267,15 @@ def test_aivens_records_come_back_as_they_were_with_their_timestamps_and_by_thei
 
     forgotten = AIVEN.replace("=csv", "=jsonl").replace("key,value,offset,timestamp,headers", "value")
     bare = gzip.compress(b'{"n":1}\n{"n":2}')
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=f"aiven/{lab.topic}.bare/0-0.gz", Body=bare)
+    lab.put_object(f"aiven/{lab.topic}.bare/0-0.gz", bare)
     with pytest.raises(IntegrityError, match=r"format\.output\.envelope as the sink had them"):
-        restored(load(forgotten), (f"{lab.topic}.bare",), "{topic}-copy")
+        restored(lab.load(forgotten), (f"{lab.topic}.bare",), "{topic}-copy")
     assert rows(lab.kafka, f"{lab.topic}.bare-copy") == []
 
     window = {"from_time": NOON + 5 * MINUTE, "to_time": NOON + 15 * MINUTE, "to_offset": 36}
-    counted = restored(load(AIVEN), (lab.topic,), "{topic}-some", dry_run=True, exact=True, **window)
+    counted = restored(lab.load(AIVEN), (lab.topic,), "{topic}-some", dry_run=True, exact=True, **window)
     assert (counted.record_count, counted.exact) == (8, True)
-    in_window = restored(load(AIVEN), (lab.topic,), "{topic}-some", **window)
+    in_window = restored(lab.load(AIVEN), (lab.topic,), "{topic}-some", **window)
     assert (in_window.record_count, in_window.verified) == (8, True)
     assert [r[1] for r in rows(lab.kafka, f"{lab.topic}-some")] == [s.value for _, s in sent[5:13]]
 
@@ -308,9 +290,7 @@ key.converter=org.apache.kafka.connect.storage.StringConverter
 """
 
 
-def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_of_the_kcql(
-    load: Load, lab: Lab
-) -> None:
+def test_lenses_envelopes_come_back_by_their_offsets_to_the_topic_of_the_kcql(lab: SourceLab) -> None:
     # Every other offset; two folders of PARTITIONBY, so that records of one lay between those of the other.
     sent = [(2 * n, Sent(b'{"n":%d}' % n, b"k%d" % n, NOON + n * MINUTE, (("h", b"x%d" % n),))) for n in range(20)]
     named = lab.topic.encode()
@@ -321,8 +301,8 @@ def test_lenses_envelopes_come_back_as_they_were_by_their_offsets_to_the_topic_o
             for at, s in some
         ]
         key = f"backups/{folder}/{lab.topic}(0_{some[-1][0]:012d}).json"
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=b"".join(lines))
-    source, copy = load(LENSES.format(target=f"{lab.topic}-copy"), JSON), f"{lab.topic}-copy"
+        lab.put_object(key, b"".join(lines))
+    source, copy = lab.load(LENSES.format(target=f"{lab.topic}-copy"), JSON), f"{lab.topic}-copy"
     report = restored(source)
     assert rows(lab.kafka, copy) == [(s.key, s.value, list(s.headers)) for _, s in sent]
     assert [t.as_py() for t in records_of(lab.kafka, copy, 0).column("timestamp")] == [s.timestamp for _, s in sent]
@@ -340,10 +320,10 @@ archive.start.hour=2013-01-01T00:00
 """
 
 
-def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(load: Load, lab: Lab) -> None:
+def test_a_file_of_lenses_sink_archives_its_topic_under_names_of_that_kind(lab: SourceLab) -> None:
     lab.create_topic()
     lab.produce([Sent(b'{"n":%d}' % n) for n in range(7)])
-    archived(load(LENSES_SINK.replace("s3_topic", lab.topic), JSON))
+    archived(lab.load(LENSES_SINK.replace("s3_topic", lab.topic), JSON))
     listed = lab.s3.list_objects_v2(Bucket=lab.store.bucket, Prefix=f"backups/{lab.topic}/")["Contents"]
     assert [o["Key"] for o in listed] == [f"backups/{lab.topic}/0/{n:020d}.json" for n in (0, 5)]
 
@@ -355,16 +335,7 @@ Requests = list[tuple[str, str, str]]
 def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     """S3's operations on objects from now on: each with the object's key and the range that is asked for."""
     made: Requests = []
-
-    def note(params: dict[str, Any], model: Any, **_: Any) -> None:
-        made.append((model.name, params.get("Key", ""), params.get("Range", "")))
-
-    def recorded(settings: StoreSettings) -> Any:
-        client = new_s3_client(settings)
-        client.meta.events.register("provide-client-params.s3", note)
-        return client
-
-    monkeypatch.setattr(objects, "get_s3_client", recorded)
+    watch_s3(monkeypatch, lambda name, asked: made.append((name, asked.get("Key", ""), asked.get("Range", ""))))
     return made
 
 
@@ -379,13 +350,13 @@ def block_index(s3_client: Any, bucket: str, key: str) -> list[dict[str, int]]:
 
 
 def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_others(
-    load: Load, lab: Lab, requests: Requests
+    lab: SourceLab, requests: Requests
 ) -> None:
     lab.create_topic()
     sent = lines(range(90))
     lab.produce([Sent(v, None, NOON + n * 2 * MINUTE) for n, v in enumerate(sent)])
     text = BLOCK_GZIP.replace("system-test", lab.topic).replace("67108864", "100")
-    archived(load(text))
+    archived(lab.load(text))
     found = lab.s3.list_objects_v2(Bucket=lab.store.bucket, Prefix="systest/")["Contents"]
     keys = [o["Key"] for o in found if o["Key"].endswith(".gz")]
     assert len(keys) == 3
@@ -394,7 +365,7 @@ def test_of_block_gzip_an_offset_window_reads_the_bytes_of_its_blocks_and_no_oth
         for key in keys
         for b in block_index(lab.s3, lab.store.bucket, key)
     }
-    source = load(text.replace(DEVIANT_CLASS, SOURCE_CLASS))
+    source = lab.load(text.replace(DEVIANT_CLASS, SOURCE_CLASS))
     for start, end in ((0, 90), (25, 43), (30, 40), (77, 90)):
         requests.clear()
         target = f"{lab.topic}-from-{start}"

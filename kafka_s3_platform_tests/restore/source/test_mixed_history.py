@@ -1,4 +1,7 @@
-"""A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it."""
+"""A topic whose connector file was edited between its runs: every object is judged by the settings that wrote it.
+
+An archive copied to another bucket with its index: ETags are others there, the bytes are the same.
+"""
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
@@ -9,21 +12,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
-from kafka_s3_platform.errors import ConfigError, PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.run import restore
+from kafka_s3_platform.errors import ConfigError, IntegrityError, PreflightError
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.compact.days import CompactReport, CompactRequest, list_due_days, summarize_days
 from kafka_s3_platform.upkeep.compact.run import compact_day
 from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 from kafka_s3_platform.upkeep.verify import verify_archive, verify_hours
 from kafka_s3_platform_tests.conftest import CreateTopic, Lab
-from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.targets import Archive, once, target_of
+from kafka_s3_platform_tests.kafka.topics import values
+from kafka_s3_platform_tests.restore.own import Archive, once, put_in_parts, restored, target_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, archived, connector, produce, snapshot
-
-pytestmark = pytest.mark.integration
 
 NEW_YORK = "America/New_York"
 JSON: dict[str, Any] = {"format": "json", "codec": "gzip", "null_values": "fail"}
@@ -79,21 +77,10 @@ def merged(config: ConnectorConfig) -> list[CompactReport]:
     return [compact_day(CompactRequest(config, topic, day, "merge"), InProcessRunner()) for day in due(config)]
 
 
-def restored(config: ConnectorConfig, **terms: Any) -> RestoreReport:
-    given: dict[str, Any] = {"restore_id": f"r-{uuid4().hex[:8]}", "run_id": "run", "create_topic": True} | terms
-    asked = RestoreRequest(config=config, topic=config.topics[0], to_topic=target_of(config), **given)
-    return restore(ArchiveSource(asked), InProcessRunner())
-
-
-def values_of(config: ConnectorConfig) -> list[bytes]:
-    found: list[bytes] = records_of(config.kafka, target_of(config)).column("value").to_pylist()
-    return found
-
-
 IN_ENVELOPES = [v for v in VALUES if b'"edit":1,' not in v]
 
 
-def test_days_are_merged_by_the_timezones_that_wrote_them_and_what_holds_values_only_stays(
+def test_days_are_merged_by_the_timezones_that_wrote_them_values_alone_stay(
     config: ConnectorConfig,
 ) -> None:
     reports = merged(config)
@@ -136,9 +123,7 @@ def test_the_hours_of_any_timezone_find_the_objects_that_hold_them(config: Conne
 
 
 @pytest.mark.parametrize("is_merged", [False, True])
-def test_a_restore_says_before_anything_is_sent_what_it_cannot_make_and_the_dry_run_says_the_same(
-    config: ConnectorConfig, is_merged: bool
-) -> None:
+def test_a_restore_and_its_dry_run_say_first_what_cannot_be_made(config: ConnectorConfig, is_merged: bool) -> None:
     if is_merged:
         merged(config)
     dry = restored(config, dry_run=True)
@@ -157,19 +142,19 @@ def test_what_it_advises_brings_all_else_back(config: ConnectorConfig, is_merged
     report = restored(config, behavior_on_error="log")
     assert (report.sent_count, report.verified, report.record_count) == (KEPT, True, KEPT)
     assert any("of format json" in doubt and "they are left out" in doubt for doubt in report.doubts)
-    assert values_of(config) == IN_ENVELOPES
+    assert values(config.kafka, target_of(config)) == IN_ENVELOPES
 
 
 def test_windows_of_offsets_around_them_are_no_matter_of_other_formats(config: ConnectorConfig) -> None:
     assert restored(config, to_offset=EACH).sent_count == EACH
-    assert values_of(config) == VALUES[:EACH]
+    assert values(config.kafka, target_of(config)) == VALUES[:EACH]
 
 
 def test_a_window_of_time_takes_a_part_of_an_avro_envelope(config: ConnectorConfig) -> None:
     start = NOON + timedelta(hours=10, minutes=45)
     report = restored(config, from_offset=2 * EACH, to_offset=3 * EACH, from_time=start)
     assert report.sent_count == EACH - 1
-    assert values_of(config) == VALUES[2 * EACH + 1 : 3 * EACH]
+    assert values(config.kafka, target_of(config)) == VALUES[2 * EACH + 1 : 3 * EACH]
 
 
 def test_a_file_of_another_format_compacts_nothing_and_says_why(config: ConnectorConfig) -> None:
@@ -177,3 +162,56 @@ def test_a_file_of_another_format_compacts_nothing_and_says_why(config: Connecto
     with pytest.raises(ConfigError, match="writes objects of format json, which holds values only"):
         compact_day(CompactRequest(of_json, config.topics[0], NOON.date(), "merge"), InProcessRunner())
     assert verify_archive(of_json, config.topics[0], True, InProcessRunner()).ok
+
+
+DAY = date(2026, 1, 1)
+
+
+@pytest.fixture
+def copied(module_store: StoreSettings, lab: Lab) -> ConnectorConfig:
+    """Two hours, archived, and copied object by object."""
+    original = connector(lab.kafka, module_store, lab.create_topic(), index_dir=f"_index-{lab.topic}")
+    lab.produce([Sent(b"%d" % n, None, NOON + n % 2 * HOUR) for n in range(20)])
+    archived(original)
+    for item in list(ObjectStore(original.store).list("")):
+        found = lab.s3.get_object(Bucket=original.store.bucket, Key=item.key)
+        if item.key.startswith("topics/"):
+            put_in_parts(lab.s3, lab.store.bucket, item.key, found["Body"].read(), found["Metadata"])
+        else:
+            lab.s3.put_object(Bucket=lab.store.bucket, Key=item.key, Body=found["Body"].read())
+    return original.model_copy(update={"store": lab.store})
+
+
+def tamper(config: ConnectorConfig, client: Any) -> str:
+    """Other bytes, as many as before."""
+    key = snapshot(config).segments[0].key
+    found = client.get_object(Bucket=config.store.bucket, Key=key)
+    body = bytearray(found["Body"].read())
+    body[len(body) // 2] ^= 1
+    put_in_parts(client, config.store.bucket, key, bytes(body), found["Metadata"])
+    return key
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_it_is_verified_and_a_tampered_copy_is_found(copied: ConnectorConfig, lab: Lab, deep: bool) -> None:
+    store = ObjectStore(copied.store)
+    assert all(store.head(s.key).etag != s.etag for s in snapshot(copied).segments)  # type: ignore[union-attr]
+    assert verify_archive(copied, copied.topics[0], deep, InProcessRunner()).ok
+    key = tamper(copied, lab.s3)
+    [damage] = verify_archive(copied, copied.topics[0], deep, InProcessRunner()).damages
+    assert damage.key == key
+    assert "and other bytes: it was replaced" in damage.message
+
+
+def test_it_is_merged_and_restored(copied: ConnectorConfig) -> None:
+    assert restored(copied).record_count == 20
+    compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())
+    assert verify_archive(copied, copied.topics[0], True, InProcessRunner()).ok
+
+
+def test_a_tampered_copy_is_neither_merged_nor_restored(copied: ConnectorConfig, lab: Lab) -> None:
+    tamper(copied, lab.s3)
+    with pytest.raises(PreflightError, match="was replaced"):
+        restored(copied)
+    with pytest.raises(IntegrityError, match="and other bytes"):
+        compact_day(CompactRequest(copied, copied.topics[0], DAY, "merge"), InProcessRunner())

@@ -169,9 +169,7 @@ def test_a_sinks_own_file_restores_the_topics_by_which_its_routers_name_objects(
     [BY_TIME, TO_OLD | OF_NULLS, TO_OLD | {"topics": "", "topics.regex": "[ab]"}],
     ids=["by time", "by record", "a regex of topics"],
 )
-def test_where_a_sinks_routers_do_not_tell_the_topics_of_its_objects_they_have_to_be_named(
-    load: Load, keys: dict[str, str]
-) -> None:
+def test_topics_that_a_sinks_routers_do_not_tell_have_to_be_named(load: Load, keys: dict[str, str]) -> None:
     config = load(LINES_OF_JSON | keys).config
     with pytest.raises(ConfigError, match=r"does not tell by which topics objects are named: name them"):
         list_topics(config)

@@ -21,9 +21,8 @@ from kafka_s3_platform.restore.source.foreign_plan import SentObjects
 from kafka_s3_platform.sources.objects import MAX_LINES
 from kafka_s3_platform.sources.scan import scan_objects
 from kafka_s3_platform.store.objects import ObjectStore
-from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import records_of
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
 from kafka_s3_platform_tests.restore.own import delete_topic
 from kafka_s3_platform_tests.sources.memory import MemoryStore, source
 
@@ -40,17 +39,16 @@ def known_keys(store: StoreSettings, restore_id: str) -> list[str]:
     return keys
 
 
-@pytest.mark.integration
-def test_each_restore_sends_what_appeared_since_however_many_there_were(load: Load, put: Put, lab: Lab) -> None:
-    config, copy = load(LINES, JSON), f"{lab.topic}-copy"
-    keys = [put(lab.topic, 0, numbered(0, 3)), put(lab.topic, 3, numbered(3, 3))]
+def test_each_restore_sends_what_appeared_since_however_many_there_were(lab: SourceLab) -> None:
+    config, copy = lab.load(LINES, JSON), f"{lab.topic}-copy"
+    keys = [lab.put(lab.topic, 0, numbered(0, 3)), lab.put(lab.topic, 3, numbered(3, 3))]
     first = restored(config, (), "{topic}-copy", restore_id="one")
-    keys.append(put(lab.topic, 6, numbered(6, 2)))
-    keys.append(put(lab.topic, 0, numbered(50, 2), 1))
+    keys.append(lab.put(lab.topic, 6, numbered(6, 2)))
+    keys.append(lab.put(lab.topic, 0, numbered(50, 2), 1))
     second = restored(config, (), {lab.topic: copy}, restore_id="two", after="one", kafka_partitions=(0,))
     third = restored(config, (), "{topic}-more", restore_id="three", after="two")
     nothing = restored(config, (), "{topic}-copy", restore_id="four", after="three")
-    keys.append(put(lab.topic, 8, numbered(8, 1)))
+    keys.append(lab.put(lab.topic, 8, numbered(8, 1)))
     last = restored(config, (), "{topic}-copy", restore_id="five", after="four")
 
     assert [(r.object_count, r.sent_count) for r in (first, second, third, nothing, last)] == [
@@ -89,31 +87,27 @@ input.format=jsonl
 """
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("template", ["", "file.name.template={{any}}/{{any}}.json\n"])
-def test_of_objects_in_the_buckets_root_a_second_restore_and_one_after_it_send_what_appeared_and_none_of_our_documents(
-    load: Load, lab: Lab, template: str
-) -> None:
-    config, sent = load(ROOT, f"{JSON}{template}topics={lab.topic}\n"), []
+def test_from_a_buckets_root_only_what_appeared_is_sent_and_no_document_of_ours(lab: SourceLab, template: str) -> None:
+    config, sent = lab.load(ROOT, f"{JSON}{template}topics={lab.topic}\n"), []
     for n, (restore_id, after) in enumerate((("one", None), ("two", None), ("three", "one"))):
         name = f"dump/{n}.json" if template else f"{lab.topic}-0-{n}"
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=name, Body=b'{"n":%d}\n' % n)
+        lab.put_object(name, b'{"n":%d}\n' % n)
         terms = {"restore_id": restore_id, "after": after}
         sent.append(restored(config, (), f"{{topic}}-{after or restore_id}", **terms).sent_count)
     assert sent == [1, 2, 2]
     assert numbers(lab.kafka, f"{lab.topic}-one") == [0, 1, 2]
 
 
-@pytest.mark.integration
-def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_does_not_come_again(
-    load: Load, put: Put, lab: Lab
+def test_what_lies_before_what_was_sent_comes_after_it_and_nothing_twice(
+    lab: SourceLab,
 ) -> None:
-    config = load(LINES, JSON + "behavior.on.error=ignore\n")
-    put(lab.topic, 10, numbered(10, 3))
+    config = lab.load(LINES, JSON + "behavior.on.error=ignore\n")
+    lab.put(lab.topic, 10, numbered(10, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
-    replaced = put(lab.topic, 10, numbered(90, 3))
-    early = put(lab.topic, 0, numbered(0, 3))
-    late = put(lab.topic, 20, numbered(20, 1))
+    replaced = lab.put(lab.topic, 10, numbered(90, 3))
+    early = lab.put(lab.topic, 0, numbered(0, 3))
+    late = lab.put(lab.topic, 20, numbered(20, 1))
     report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [10, 11, 12, 0, 1, 2, 20]
     assert [n for n in report.notes if early in n] == [
@@ -129,34 +123,28 @@ def test_what_lies_before_what_was_sent_comes_after_it_and_what_was_replaced_doe
     check_something_restored(told)
 
 
-@pytest.mark.integration
-def test_an_object_that_begins_where_one_does_that_was_sent_is_the_one_that_is_left_out(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    config = load(LINES, JSON + "behavior.on.error=ignore\n")
-    sent = put(lab.topic, 0, numbered(0, 3))
+def test_of_two_objects_that_begin_alike_the_one_that_was_not_sent_is_left_out(lab: SourceLab) -> None:
+    config = lab.load(LINES, JSON + "behavior.on.error=ignore\n")
+    sent = lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
     same = sent.replace("+0000000000", "+0")
     assert same < sent
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=same, Body=b'{"n":0}\n')
+    lab.put_object(same, b'{"n":0}\n')
     report = restored(config, (), "{topic}-copy", restore_id="two", after="one")
     assert numbers(lab.kafka, f"{lab.topic}-copy") == [0, 1, 2]
     assert (report.object_count, len(report.skipped)) == (0, 1)
     assert f"object {same}: it begins where {sent} does" in report.skipped[0]
 
 
-@pytest.mark.integration
-def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_null(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    config = load(LINES, JSON + KEYS)
-    value = put(lab.topic, 0, numbered(0, 2))
+def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_null(lab: SourceLab) -> None:
+    config = lab.load(LINES, JSON + KEYS)
+    value = lab.put(lab.topic, 0, numbered(0, 2))
     with pytest.raises(IntegrityError, match=r"0000000000\.json: its keys are not there beside it"):
         restored(config, (), "{topic}-copy", restore_id="one")
     keys = value.replace(".json", ".keys.json")
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys, Body=b'"a"\n"b"\n')
+    lab.put_object(keys, b'"a"\n"b"\n')
     # A lost object of values makes no tombstones of its keys.
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=keys.replace("+0000000000", "+0000000002"), Body=b'"a"\n')
+    lab.put_object(keys.replace("+0000000000", "+0000000002"), b'"a"\n')
     report = restored(config, (), "{topic}-copy", restore_id="one", behavior_on_error="ignore")
     found = records_of(lab.kafka, f"{lab.topic}-copy", 0)
     assert found.column("key").to_pylist() == [b"a", b"b"]
@@ -165,17 +153,14 @@ def test_values_whose_keys_are_not_there_yet_wait_for_them_and_no_key_becomes_nu
     assert "its values are not there beside it" in report.skipped[0]
 
 
-@pytest.mark.integration
-def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_meanwhile_once(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    config, store = load(LINES, JSON), ObjectStore(lab.store)
-    put(lab.topic, 0, numbered(0, 3))
+def test_a_run_killed_before_its_plan_sends_what_appeared_meanwhile_once(lab: SourceLab) -> None:
+    config, store = lab.load(LINES, JSON), ObjectStore(lab.store)
+    lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
-    put(lab.topic, 3, numbered(3, 3))
+    lab.put(lab.topic, 3, numbered(3, 3))
     killed = asked(config, restore_id="two").request
     save_sent(killed, read_sent(killed, "one", store), store)
-    put(lab.topic, 6, numbered(6, 3))
+    lab.put(lab.topic, 6, numbered(6, 3))
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one").sent_count == 6
     assert restored(config, (), "{topic}-copy", restore_id="three", after="two").sent_count == 0
     assert numbers(lab.kafka, f"{lab.topic}-copy") == list(range(9))
@@ -189,13 +174,12 @@ def test_a_run_killed_between_what_is_known_and_its_plan_sends_what_appeared_mea
     assert restored(config, (), "{topic}-copy", restore_id="five", after="three").verified
 
 
-@pytest.mark.integration
-def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_whole_has_one_after_it(
-    load: Load, put: Put, lab: Lab
+def test_only_a_finished_restore_of_whole_objects_has_one_after_it(
+    lab: SourceLab,
 ) -> None:
-    config = load(LINES, JSON)
-    bad = put(lab.topic, 0, numbered(0, 3))
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    config = lab.load(LINES, JSON)
+    bad = lab.put(lab.topic, 0, numbered(0, 3))
+    lab.put_object(bad, b'{"n":0}\n{"n')
     with pytest.raises(IntegrityError):
         restored(config, (), "{topic}-copy", restore_id="failed")
     with pytest.raises(PreflightError, match=r"restore failed is not finished: .*failed\.report\.json\. Run it again"):
@@ -205,7 +189,7 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
     with pytest.raises(ConfigError, match="cannot come after itself"):
         restored(config, (), "{topic}-copy", restore_id="same", after="same")
 
-    put(lab.topic, 0, numbered(0, 3))
+    lab.put(lab.topic, 0, numbered(0, 3))
     with pytest.raises(IntegrityError, match=r"was replaced or damaged.*--behavior-on-error ignore.*to another topic"):
         restored(config, (), "{topic}-copy", restore_id="failed")
     assert restored(config, (), "{topic}-corrected", restore_id="corrected").record_count == 3
@@ -222,14 +206,13 @@ def test_only_a_finished_restore_of_the_same_connector_that_sent_its_objects_who
         restored(config, (), "{topic}-copy", restore_id="next")
 
 
-@pytest.mark.integration
-def test_one_restore_comes_after_another_and_a_second_one_is_told_which(load: Load, put: Put, lab: Lab) -> None:
-    config, first = load(LINES, JSON), Polls(load(LINES, JSON)).restore_id(1)
-    put(lab.topic, 0, numbered(0, 3))
+def test_one_restore_comes_after_another_and_a_second_one_is_told_which(lab: SourceLab) -> None:
+    config, first = lab.load(LINES, JSON), Polls(lab.load(LINES, JSON)).restore_id(1)
+    lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id=first)
-    bad = put(lab.topic, 3, numbered(3, 3))
+    bad = lab.put(lab.topic, 3, numbered(3, 3))
     good = ObjectStore(lab.store).get(bad)
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=b'{"n":0}\n{"n')
+    lab.put_object(bad, b'{"n":0}\n{"n')
     assert restored(config, (), "{topic}-copy", restore_id="looked", after=first, dry_run=True).object_count == 1
     with pytest.raises(IntegrityError):
         restored(config, (), "{topic}-copy", restore_id="by-hand", after=first)
@@ -241,7 +224,7 @@ def test_one_restore_comes_after_another_and_a_second_one_is_told_which(load: Lo
             restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after=first, dry_run=dry_run)
     with pytest.raises(PreflightError, match=told):
         Polls(config).new_objects(1)
-    lab.s3.put_object(Bucket=lab.store.bucket, Key=bad, Body=good)
+    lab.put_object(bad, good)
     ignoring = {"restore_id": "by-hand", "after": first, "behavior_on_error": "ignore"}
     assert restored(config, (), "{topic}-copy", **ignoring).sent_count == 0
     assert restored(config, (), "{topic}-copy", restore_id="poll.lines.2", after="by-hand").sent_count == 3
@@ -256,45 +239,38 @@ ROUTE = TransformSettings(
 )
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "terms", [{"records": RecordFilter(sql="value <> '{\"n\":1}'")}, {"outgoing": Outgoing(transforms=(FILTER,))}]
 )
-def test_what_a_filter_left_out_is_never_taken_for_sent(
-    load: Load, put: Put, topic_name: str, terms: dict[str, Any]
-) -> None:
-    config = load(LINES, JSON)
-    put(topic_name, 0, numbered(0, 3))
+def test_what_a_filter_left_out_is_never_taken_for_sent(lab: SourceLab, terms: dict[str, Any]) -> None:
+    config = lab.load(LINES, JSON)
+    lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one", **terms)
-    put(topic_name, 3, numbered(3, 3))
+    lab.put(lab.topic, 3, numbered(3, 3))
     for dry_run in (True, False):
         with pytest.raises(PreflightError, match=r"restore one sent some records .* it chose by .* Ask for the same"):
             restored(config, (), "{topic}-copy", restore_id="two", after="one", dry_run=dry_run)
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 3
 
 
-@pytest.mark.integration
-def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(
-    load: Load, put: Put, topic_name: str
-) -> None:
-    config = load(LINES, JSON)
-    put(topic_name, 0, numbered(0, 3))
+def test_after_a_restore_that_sent_all_records_one_may_choose_or_route_them(lab: SourceLab) -> None:
+    config = lab.load(LINES, JSON)
+    lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), None, restore_id="one", outgoing=Outgoing(transforms=(ROUTE,)))
-    put(topic_name, 3, numbered(3, 3))
+    lab.put(lab.topic, 3, numbered(3, 3))
     terms = {"records": RecordFilter(sql="value <> '{\"n\":4}'")}
     assert restored(config, (), "{topic}-copy", restore_id="two", after="one", **terms).sent_count == 2
 
 
-@pytest.mark.integration
-def test_no_restore_takes_a_document_of_another_for_its_own(load: Load, put: Put, lab: Lab) -> None:
-    config, store = load(LINES, JSON), ObjectStore(lab.store)
-    put(lab.topic, 0, numbered(0, 3))
+def test_no_restore_takes_a_document_of_another_for_its_own(lab: SourceLab) -> None:
+    config, store = lab.load(LINES, JSON), ObjectStore(lab.store)
+    lab.put(lab.topic, 0, numbered(0, 3))
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match=r"one\.report: its plan would be the object _restore/one\.report\.json"):
             restored(config, (), "{topic}-copy", restore_id="one.report", dry_run=dry_run)
     restored(config, (), "{topic}-copy", restore_id="one")
     # A plan where the report of another id is to be.
-    lab.s3.put_object(Bucket=lab.store.bucket, Key="_restore/two.report.json", Body=store.get("_restore/one.json"))
+    lab.put_object("_restore/two.report.json", store.get("_restore/one.json"))
     # A report whose plan was deleted says that all was sent.
     lab.s3.delete_object(Bucket=lab.store.bucket, Key="_restore/one.json")
     for restore_id in ("one", "two"):
@@ -303,19 +279,16 @@ def test_no_restore_takes_a_document_of_another_for_its_own(load: Load, put: Put
             restored(config, (), "{topic}-copy", restore_id=restore_id)
 
 
-@pytest.mark.integration
-def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_document(
-    load: Load, put: Put, lab: Lab
-) -> None:
-    config, key = load(LINES, JSON), "_restore/two.known.parquet"
-    put(lab.topic, 0, numbered(0, 3))
+def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_document(lab: SourceLab) -> None:
+    config, key = lab.load(LINES, JSON), "_restore/two.known.parquet"
+    lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
     restored(config, (), "{topic}-copy", restore_id="two", after="one")
     body = ObjectStore(lab.store).get(key)
     column = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0)
     last = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1
     for damaged in (body[:last] + bytes([body[last] ^ 1]) + body[last + 1 :], body[:-20]):
-        lab.s3.put_object(Bucket=lab.store.bucket, Key=key, Body=damaged)
+        lab.put_object(key, damaged)
         with pytest.raises(IntegrityError, match=r"two\.known\.parquet"):
             restored(config, (), "{topic}-copy", after="two")
     lab.s3.delete_object(Bucket=lab.store.bucket, Key=key)
@@ -323,14 +296,11 @@ def test_what_was_sent_before_is_never_guessed_from_a_damaged_or_missing_documen
         restored(config, (), "{topic}-copy", after="two")
 
 
-@pytest.mark.integration
-def test_the_newest_of_a_connectors_polls_is_found_from_any_earlier_one_and_without_one(
-    load: Load, put: Put, topic_name: str
-) -> None:
-    config = load(LINES, JSON)
+def test_the_newest_poll_is_found_from_any_earlier_one_and_without_one(lab: SourceLab) -> None:
+    config = lab.load(LINES, JSON)
     polls = Polls(config)
     assert (polls.newest(), polls.new_objects(0).objects) == (0, ())
-    put(topic_name, 0, numbered(0, 3))
+    lab.put(lab.topic, 0, numbered(0, 3))
     assert len(polls.new_objects(0).objects) == 1
     for number in range(1, 12):
         after = {"after": polls.restore_id(number - 1)} if number > 1 else {}
@@ -351,23 +321,22 @@ def test_of_very_many_objects_a_thousand_are_told_and_the_others_counted() -> No
     assert unsent.notes[-1].startswith("2 more objects: each lies before")
 
 
-@pytest.mark.integration
-def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(load: Load, put: Put, lab: Lab) -> None:
-    config = load(LINES, JSON)
-    put(lab.topic, 0, numbered(0, 3))
+def test_a_target_that_lacks_what_was_sent_before_takes_the_verdict(lab: SourceLab) -> None:
+    config = lab.load(LINES, JSON)
+    lab.put(lab.topic, 0, numbered(0, 3))
     restored(config, (), "{topic}-copy", restore_id="one")
-    put(lab.topic, 3, numbered(3, 2))
+    lab.put(lab.topic, 3, numbered(3, 2))
     same = restored(config, (), "{topic}-copy", restore_id="two", after="one")
     assert (same.doubts, judge_report(same).kind) == ((), "good")
 
-    put(lab.topic, 5, numbered(5, 1))
+    lab.put(lab.topic, 5, numbered(5, 1))
     other = restored(config, (), "{topic}-other", restore_id="three", after="two")
     [doubt] = other.doubts
     assert f"{lab.topic}-other lacks what the restores before this one have sent of {lab.topic}: 2 objects" in doubt
     assert judge_report(other).kind == "part"
 
     delete_topic(lab.kafka, f"{lab.topic}-copy")
-    put(lab.topic, 6, numbered(6, 1))
+    lab.put(lab.topic, 6, numbered(6, 1))
     again = restored(config, (), "{topic}-copy", restore_id="four", after="three")
     assert [
         f"went to {lab.topic}-{name} of id" in line for name, line in zip(("copy", "other"), again.doubts, strict=True)

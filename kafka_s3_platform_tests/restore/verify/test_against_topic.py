@@ -10,8 +10,7 @@ from kafka_s3_platform.restore.verify.against_topic import Comparison, compare_w
 from kafka_s3_platform_tests.conftest import Lab
 from kafka_s3_platform_tests.kafka.topics import delete_records
 from kafka_s3_platform_tests.kafka.wire import WireRecord, produce_batch, record_batch
-from kafka_s3_platform_tests.restore.own import numbered, request, restored
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
+from kafka_s3_platform_tests.restore.own import Archive, numbered, request, restored, target_of
 from kafka_s3_platform_tests.support import InProcessRunner, Sent, archived, produce, snapshot
 
 

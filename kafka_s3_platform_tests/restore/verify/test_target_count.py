@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import ConnectorConfig, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.restore.archive_source import ArchiveSource, SelectedCount, count_exactly
 from kafka_s3_platform.restore.filters.stage import FilteredStream
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
@@ -28,10 +27,9 @@ from kafka_s3_platform.restore.target_topic import Regex
 from kafka_s3_platform.restore.verify.target_count import ExpectedRecords, TargetCount, count_records
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.restore.foreign import JSON, LINES, Load, Put, asked, numbered, numbers, restored
-from kafka_s3_platform_tests.restore.records import offsets_of
-from kafka_s3_platform_tests.restore.runners import Between, Step
-from kafka_s3_platform_tests.restore.targets import Archive
+from kafka_s3_platform_tests.restore.foreign import JSON, LINES, SourceLab, asked, numbered, numbers, restored
+from kafka_s3_platform_tests.restore.own import Archive, Between, Step
+from kafka_s3_platform_tests.restore.records import batch_of, offsets_of
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, produce
 
 MERGED = Regex("(.*)-[12]", "$1-copy")
@@ -66,14 +64,12 @@ def losing(topic: str, kept: str, others: Step) -> Between:
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_lost_record_is_found_where_another_topic_has_an_equal_one_and_another_writer_as_many_more(
-    load: Load, put: Put, lab: Lab, lost: bool
-) -> None:
+def test_a_lost_record_is_found_though_others_have_as_many_and_equal_ones(lab: SourceLab, lost: bool) -> None:
     one, two, target = f"{lab.topic}-1", f"{lab.topic}-2", f"{lab.topic}-copy"
-    put(one, 0, numbered(0, 4))
-    put(two, 5, numbered(1, 2))
+    lab.put(one, 0, numbered(0, 4))
+    lab.put(two, 5, numbered(1, 2))
     runner = losing(two, '"offset" > 5' if lost else "true", lambda: produce(lab.kafka, target, [Sent(b'{"n":7}')] * 3))
-    given = asked(load(LINES, JSON), (), MERGED)
+    given = asked(lab.load(LINES, JSON), (), MERGED)
     if lost:
         with pytest.raises(IntegrityError, match=rf" 1 times less often than {one}, {two} have it together"):
             restore(given, runner)
@@ -82,29 +78,29 @@ def test_a_lost_record_is_found_where_another_topic_has_an_equal_one_and_another
     assert sorted(numbers(lab.kafka, target)) == sorted([0, 1, 2, 3, 2, 7, 7, 7] + [1] * (not lost))
 
 
-def test_going_on_by_content_is_refused_where_two_topics_go_to_one(load: Load, put: Put, topic_name: str) -> None:
-    put(f"{topic_name}-1", 0, numbered(0, 4))
-    put(f"{topic_name}-2", 0, numbered(0, 4))
+def test_going_on_by_content_is_refused_where_two_topics_go_to_one(lab: SourceLab) -> None:
+    lab.put(f"{lab.topic}-1", 0, numbered(0, 4))
+    lab.put(f"{lab.topic}-2", 0, numbered(0, 4))
     with pytest.raises(PreflightError, match=r"equal records of two topics are not told apart"):
-        restored(load(LINES, JSON), (), MERGED, delivery="at_least_once")
+        restored(lab.load(LINES, JSON), (), MERGED, delivery="at_least_once")
 
 
 @pytest.fixture
-def envelopes(load: Load, lab: Lab) -> Callable[..., RestoreReport]:
+def envelopes(lab: SourceLab) -> Callable[..., RestoreReport]:
     """Restores four equal records of each of two topics, which tell their timestamps."""
 
     def run(runner: InProcessRunner, partitioning: str) -> RestoreReport:
         for topic in (f"{lab.topic}-1", f"{lab.topic}-2"):
             body = "".join(f"a2V5,dmFsdWU=,{n},{NOON:%Y-%m-%dT%H:%M:%SZ}\n" for n in range(4)).encode()
-            lab.s3.put_object(Bucket=lab.store.bucket, Key=f"{topic}/0-0", Body=body)
+            lab.put_object(f"{topic}/0-0", body)
         sent = Outgoing(partitioning=partitioning)
-        return restore(asked(load(ENVELOPES), (), MERGED, outgoing=sent), runner)
+        return restore(asked(lab.load(ENVELOPES), (), MERGED, outgoing=sent), runner)
 
     return run
 
 
 @pytest.mark.parametrize("partitioning", ["source", "murmur2"])
-def test_as_many_equal_records_as_all_topics_have_are_wanted_with_their_own_timestamp(
+def test_as_many_equal_records_as_all_topics_have_are_wanted(
     envelopes: Callable[..., RestoreReport], lab: Lab, partitioning: str
 ) -> None:
     report = envelopes(InProcessRunner(), partitioning)
@@ -183,20 +179,7 @@ def test_hours_picked_here_and_there_read_only_their_objects(config: ConnectorCo
 
 
 def batches(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
-    records = [
-        {
-            "key": None,
-            "value": value,
-            "headers": None,
-            "topic": "t",
-            "partition": 0,
-            "offset": offset,
-            "timestamp": timestamp,
-            "timestampType": 0,
-        }
-        for offset, (value, timestamp) in enumerate(rows)
-    ]
-    yield pa.RecordBatch.from_pylist(records, RECORD_SCHEMA)
+    yield batch_of({"value": value, "timestamp": timestamp} for value, timestamp in rows)
 
 
 def counted(streams: Sequence[Sequence[Row]], target: Sequence[Row], free: frozenset[int] = frozenset()) -> TargetCount:

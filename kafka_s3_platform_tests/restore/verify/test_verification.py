@@ -4,14 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    ResourceType,
-)
 
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.errors import (
@@ -26,37 +18,41 @@ from kafka_s3_platform.errors import (
 from kafka_s3_platform.kafka.admin import ClusterAdmin
 from kafka_s3_platform.model.frontier import Frontier
 from kafka_s3_platform.model.times import EPOCH
-from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.execution import replay_streams
 from kafka_s3_platform.restore.replay import target_log
 from kafka_s3_platform.restore.report_page import render_page
 from kafka_s3_platform.restore.request import (
     Outgoing,
     RecordFilter,
-    RestoreReport,
-    RestoreRequest,
     TargetReport,
     Verdict,
     judge_report,
 )
-from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.verify.read_back import Reached
 from kafka_s3_platform.restore.verify.verification import is_as_it_was
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform_tests.chaos.kafka_liar import Asked, KafkaLies, lying_broker
 from kafka_s3_platform_tests.chaos.kafka_lies import EARLIEST
-from kafka_s3_platform_tests.chaos.lies import Lie
-from kafka_s3_platform_tests.chaos.protocol import LIST_OFFSETS
+from kafka_s3_platform_tests.chaos.lies import LIST_OFFSETS, Lie
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction, until
-from kafka_s3_platform_tests.restore.own import delete_topic
-from kafka_s3_platform_tests.restore.runners import Between, ReadingBack, StoppingRunner
-from kafka_s3_platform_tests.restore.targets import Archive, target_of
-from kafka_s3_platform_tests.support import InProcessRunner, Sent, produce
+from kafka_s3_platform_tests.kafka.topics import delete_records, open_transaction
+from kafka_s3_platform_tests.restore.own import (
+    Archive,
+    Between,
+    ReadingBack,
+    StoppingRunner,
+    add_kafka_partitions,
+    delete_topic,
+    request,
+    restored,
+    set_configs,
+    target_of,
+)
+from kafka_s3_platform_tests.support import Sent, produce
 
 RECORDS = [Sent(b"v%d" % n, b"k%d" % (n % 8), kafka_partition=n % 2) for n in range(40)]
 BY_KEY = Outgoing(partitioning="murmur2")
-NEVER_YET = {"min_compaction_lag_ms": "630720000000"}
+NEVER_YET = {"min.compaction.lag.ms": "630720000000"}
 """Compaction removes no record of the last twenty years, by its own time."""
 
 
@@ -66,95 +62,73 @@ def config(shared_archive: Archive) -> ConnectorConfig:
     return shared_archive(RECORDS, kafka_partitions=2)
 
 
-def asked(config: ConnectorConfig, **terms: Any) -> RestoreRequest:
-    given: dict[str, Any] = {"restore_id": "r", "run_id": "run", "create_topic": True} | terms
-    return RestoreRequest(config=config, topic=config.topics[0], to_topic=target_of(config), **given)
-
-
-def grow(config: ConnectorConfig, count: int) -> None:
-    topic = asked(config).to_topic
-    admin = AdminClient({**config.kafka.properties("admin")})
-    admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
-
-
 def written(config: ConnectorConfig) -> int:
     """Offsets that the target has used."""
-    topic = asked(config).to_topic
+    topic = target_of(config)
     with ClusterAdmin(config.kafka) as admin:
         logs = admin.frontiers(topic, admin.describe_topic(topic).kafka_partitions)
     return sum(log.high_watermark for log in logs.values())
 
 
 def has_report(config: ConnectorConfig) -> bool:
-    return ObjectStore(config.restore_store).head(asked(config).documents.report) is not None
+    return ObjectStore(config.restore_store).head(request(config).documents.report) is not None
 
 
 @pytest.mark.parametrize("records", [1, 40])
 def test_where_keys_choose_a_target_that_grew_before_the_first_record_is_refused(
     config: ConnectorConfig, records: int
 ) -> None:
-    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=4, to_offset=records)
     with pytest.raises(InterruptedError):
-        restore(ArchiveSource(request), StoppingRunner(replay_streams))
-    grow(config, 8)
+        restored(config, StoppingRunner(replay_streams), outgoing=BY_KEY, target_kafka_partitions=4, to_offset=records)
+    add_kafka_partitions(config.kafka, target_of(config), 8)
     with pytest.raises(PreflightError, match=r"over the 4 kafka partitions that .* had when it began; now it has 8"):
-        restore(ArchiveSource(request), InProcessRunner())
+        restored(config, outgoing=BY_KEY, target_kafka_partitions=4, to_offset=records)
     assert written(config) == 0
 
 
 def test_where_keys_choose_a_target_that_grows_meanwhile_is_not_verified(config: ConnectorConfig) -> None:
-    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=4)
     with pytest.raises(PreflightError, match=r"now it has 8\. Records of one key would lie in two of them"):
-        restore(ArchiveSource(request), Between(after_replay=lambda: grow(config, 8)))
+        restored(
+            config,
+            Between(after_replay=lambda: add_kafka_partitions(config.kafka, target_of(config), 8)),
+            outgoing=BY_KEY,
+            target_kafka_partitions=4,
+        )
     assert not has_report(config)
 
 
 def test_where_records_keep_their_number_what_grows_is_told(config: ConnectorConfig) -> None:
-    request = asked(config)
 
     def others() -> None:
-        grow(config, 4)
-        produce(config.kafka, request.to_topic, [Sent(b"theirs", kafka_partition=3)])
+        add_kafka_partitions(config.kafka, target_of(config), 4)
+        produce(config.kafka, target_of(config), [Sent(b"theirs", kafka_partition=3)])
 
-    report = restore(ArchiveSource(request), Between(after_replay=others))
+    report = restored(config, Between(after_replay=others))
     assert report.verified
     [told] = [note for note in report.notes if "not read back" in note]
-    assert told.startswith(f"{request.to_topic}: kafka partitions 3 grew since the restore began. None of its records")
+    assert told.startswith(f"{target_of(config)}: kafka partitions 3 grew since the restore began. None of its records")
 
 
-def test_streams_that_were_read_back_while_others_were_sent_are_read_again_only_if_their_logs_have_changed(
+def test_streams_that_were_read_back_early_are_read_again_if_their_logs_changed(
     config: ConnectorConfig,
 ) -> None:
     runner = ReadingBack()
-    assert restore(ArchiveSource(asked(config)), runner).verified
+    assert restored(config, runner).verified
     assert runner.read_again == []
     written_by_others = Sent(b"theirs", kafka_partition=1)
-    again = asked(config, restore_id="r2")
-    runner = ReadingBack(after_replay=lambda: produce(config.kafka, again.to_topic, [written_by_others]))
-    report = restore(ArchiveSource(again), runner)
+    runner = ReadingBack(after_replay=lambda: produce(config.kafka, target_of(config), [written_by_others]))
+    report = restored(config, runner, restore_id="r2")
     assert runner.read_again == [1]
     assert (report.record_count, [t.foreign_count for t in report.targets]) == (40, [0, 1])
 
 
-def set_configs(config: ConnectorConfig, **configs: str) -> None:
-    """Set configs of the target, in whose names dots are underscores here."""
-    named = {name.replace("_", "."): value for name, value in configs.items()}
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in named.items()]
-    resource = ConfigResource(ResourceType.TOPIC, target_of(config), incremental_configs=entries)
-    admin = AdminClient({**config.kafka.properties("admin")})
-    [answer] = admin.incremental_alter_configs([resource]).values()
-    answer.result(30)
-
-    def is_in_force() -> bool:
-        with ClusterAdmin(config.kafka) as asking:
-            return named.items() <= asking.topic_configs(target_of(config)).items()
-
-    until(is_in_force)
-
-
-def test_where_compaction_was_switched_on_meanwhile_everything_is_read_again_and_told(config: ConnectorConfig) -> None:
-    runner = ReadingBack(after_replay=lambda: set_configs(config, **NEVER_YET, cleanup_policy="compact,delete"))
-    report = restore(ArchiveSource(asked(config)), runner)
+def test_where_compaction_began_meanwhile_all_is_read_again_and_told(config: ConnectorConfig) -> None:
+    runner = ReadingBack(
+        after_replay=lambda: set_configs(
+            config.kafka, target_of(config), NEVER_YET | {"cleanup.policy": "compact,delete"}
+        )
+    )
+    report = restored(config, runner)
     assert report.verified
     assert sorted(runner.read_again) == [0, 1]
     [told] = [note for note in report.notes if "compact" in note]
@@ -168,11 +142,13 @@ def reading_the_other(config: ConnectorConfig) -> ReadingBack:
     return ReadingBack(after_replay=lambda: produce(config.kafka, target_of(config), [theirs]))
 
 
-def test_a_target_is_read_again_if_compaction_is_switched_on_while_other_streams_are_read(
+def test_a_target_is_read_again_if_compaction_begins_meanwhile(
     config: ConnectorConfig, reading_the_other: ReadingBack
 ) -> None:
-    reading_the_other.meanwhile = lambda: set_configs(config, **NEVER_YET, cleanup_policy="compact")
-    assert restore(ArchiveSource(asked(config)), reading_the_other).verified
+    reading_the_other.meanwhile = lambda: set_configs(
+        config.kafka, target_of(config), NEVER_YET | {"cleanup.policy": "compact"}
+    )
+    assert restored(config, reading_the_other).verified
     assert reading_the_other.read_again == [1, 0]
 
 
@@ -181,20 +157,20 @@ def test_records_that_are_deleted_while_other_streams_are_read_are_missing(
 ) -> None:
     reading_the_other.meanwhile = lambda: delete_records(config.kafka, target_of(config), 13)
     with pytest.raises(LogTruncatedError, match=r"-0 holds offsets \[13, 21\), 0 and what follows was restored to it"):
-        restore(ArchiveSource(asked(config)), reading_the_other)
+        restored(config, reading_the_other)
     assert not has_report(config)
 
 
-def test_configs_that_others_set_meanwhile_are_named_where_records_are_not_as_they_were_sent(
+def test_configs_that_others_set_meanwhile_are_named_where_records_differ(
     config: ConnectorConfig,
 ) -> None:
     def restamp() -> None:
-        set_configs(config, message_timestamp_type="LogAppendTime")
+        set_configs(config.kafka, target_of(config), {"message.timestamp.type": "LogAppendTime"})
 
     with pytest.raises(
         IntegrityError, match=r"(?s)was not found.*message\.timestamp\.type=LogAppendTime: every record"
     ):
-        restore(ArchiveSource(asked(config)), Between(before_replay=restamp))
+        restored(config, Between(before_replay=restamp))
 
 
 def _old_start(_liar: KafkaLies, question: Asked, answer: Any) -> Any:
@@ -209,9 +185,7 @@ def _old_start(_liar: KafkaLies, question: Asked, answer: Any) -> Any:
 
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("deleted", [7, -1])
-def test_a_stale_answer_about_the_start_of_the_log_does_not_hide_that_records_are_gone(
-    config: ConnectorConfig, nth: int, deleted: int
-) -> None:
+def test_a_stale_answer_about_the_logs_start_hides_no_loss(config: ConnectorConfig, nth: int, deleted: int) -> None:
     with lying_broker(config.kafka.bootstrap_servers, KafkaLies(nth)) as broker:
         through = config.model_copy(update={"kafka": KafkaSettings(bootstrap_servers=broker.bootstrap_servers)})
 
@@ -220,7 +194,7 @@ def test_a_stale_answer_about_the_start_of_the_log_does_not_hide_that_records_ar
             broker.liar.lie(Lie("an old log start", _old_start, nth))
 
         with pytest.raises(PlatformError) as caught:
-            restore(ArchiveSource(asked(through)), ReadingBack(after_replay=delete))
+            restored(through, ReadingBack(after_replay=delete))
     assert isinstance(caught.value, LogTruncatedError | IntegrityError), caught.value
     assert not has_report(config)
 
@@ -240,7 +214,7 @@ def test_a_stale_answer_about_the_start_of_the_log_does_not_hide_that_records_ar
         ({"open_offset": 8}, {}, False),
     ],
 )
-def test_a_log_is_as_it_was_with_the_same_end_and_leader_epoch_its_start_and_nothing_open(
+def test_a_log_is_as_it_was_with_the_same_end_and_epoch(
     then: dict[str, int | None], now: dict[str, int], is_taken: bool
 ) -> None:
     target = TargetReport("t", 0, start_offset=3, end_offset=8, open_offset=then.get("open_offset"))
@@ -250,30 +224,27 @@ def test_a_log_is_as_it_was_with_the_same_end_and_leader_epoch_its_start_and_not
 
 
 def test_records_that_come_once_more_are_counted_apart_from_those_of_others(config: ConnectorConfig) -> None:
-    request = asked(config)
     extra = [*RECORDS[:6], *RECORDS[:2], Sent(b"theirs"), Sent(b"v0", b"other")]
-    report = restore(
-        ArchiveSource(request), Between(after_replay=lambda: produce(config.kafka, request.to_topic, extra))
-    )
+    report = restored(config, Between(after_replay=lambda: produce(config.kafka, target_of(config), extra)))
     assert (report.record_count, report.doubled_count, report.foreign_count) == (40, 8, 2)
     assert [(p.doubled_count, p.foreign_count) for p in report.kafka_partitions] == [(4, 2), (4, 0)]
     assert "all records were found, plus 8 extra copies" in render_page(report)
 
 
 def test_a_restore_s_own_records_are_nobody_else_s_where_its_streams_meet(config: ConnectorConfig) -> None:
-    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=3)
-    report = restore(ArchiveSource(request), InProcessRunner())
+    report = restored(config, outgoing=BY_KEY, target_kafka_partitions=3)
     assert (report.record_count, report.doubled_count, report.foreign_count) == (40, 0, 0)
     assert [(t.kafka_partition, t.stream_count) for t in report.targets] == [(0, 2), (1, 2), (2, 2)]
     assert "verified: every record sent was found once" in render_page(report)
 
 
 def test_where_streams_meet_doubled_records_are_counted_too(config: ConnectorConfig) -> None:
-    request = asked(config, outgoing=BY_KEY, target_kafka_partitions=1)
     extra = [replace(r, kafka_partition=0) for r in RECORDS[:3]]
-    report = restore(
-        ArchiveSource(request),
-        Between(after_replay=lambda: produce(config.kafka, request.to_topic, [*extra, Sent(b"theirs")])),
+    report = restored(
+        config,
+        Between(after_replay=lambda: produce(config.kafka, target_of(config), [*extra, Sent(b"theirs")])),
+        outgoing=BY_KEY,
+        target_kafka_partitions=1,
     )
     assert (report.record_count, report.doubled_count, report.foreign_count) == (40, 3, 1)
     assert [(t.doubled_count, t.foreign_count) for t in report.targets] == [(3, 1)]
@@ -286,21 +257,18 @@ def test_as_many_as_were_sent_have_to_be_found(config: ConnectorConfig) -> None:
         return replace(task, sent=replace(task.sent, records=RecordFilter(sql='"offset" < 5')))
 
     with pytest.raises(IntegrityError, match=r"-0 20 were sent, and 5 of those that would be sent now are there; of"):
-        restore(ArchiveSource(asked(config)), Between(verified=fewer))
+        restored(config, Between(verified=fewer))
     assert not has_report(config)
 
 
-def test_a_target_that_is_made_anew_meanwhile_is_told_and_not_that_records_are_missing(
-    config: ConnectorConfig, lab: Lab
-) -> None:
-    request = asked(config)
+def test_a_target_that_is_made_anew_meanwhile_is_told_as_that(config: ConnectorConfig, lab: Lab) -> None:
 
     def anew() -> None:
-        delete_topic(config.kafka, request.to_topic)
-        lab.create(request.to_topic, 2)
+        delete_topic(config.kafka, target_of(config))
+        lab.create(target_of(config), 2)
 
     with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
-        restore(ArchiveSource(request), Between(after_replay=anew))
+        restored(config, Between(after_replay=anew))
     assert not has_report(config)
 
 
@@ -311,16 +279,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_an_open_transaction_behind_all_records_hides_none_of_them(config: ConnectorConfig) -> None:
-    request = asked(config)
     theirs: list[Any] = []
-    report = restore(
-        ArchiveSource(request),
-        Between(after_replay=lambda: theirs.append(open_transaction(config.kafka, request.to_topic, [b"theirs"]))),
+    report = restored(
+        config,
+        Between(after_replay=lambda: theirs.append(open_transaction(config.kafka, target_of(config), [b"theirs"]))),
     )
     assert report.verified
     [target, _] = report.targets
     assert target.open_offset == target.end_offset
-    assert f"{request.to_topic}-0: a transaction of another writer is open at offset {target.end_offset}" in str(
+    assert f"{target_of(config)}-0: a transaction of another writer is open at offset {target.end_offset}" in str(
         report.notes
     )
     theirs[0].abort_transaction(10)
@@ -328,27 +295,22 @@ def test_an_open_transaction_behind_all_records_hides_none_of_them(config: Conne
 
 @pytest.mark.usefixtures("impatient")
 def test_an_open_transaction_before_a_record_leaves_the_restore_unverified(config: ConnectorConfig, lab: Lab) -> None:
-    request = asked(config)
-    lab.create(request.to_topic, 2)
-    theirs = open_transaction(config.kafka, request.to_topic, [b"theirs"])
+    lab.create(target_of(config), 2)
+    theirs = open_transaction(config.kafka, target_of(config), [b"theirs"])
     with pytest.raises(OpenTransactionError, match="a transaction is open at offset 0"):
-        restore(ArchiveSource(request), InProcessRunner())
+        restored(config)
     theirs.abort_transaction(10)
-    assert restore(ArchiveSource(request), InProcessRunner()).verified
-
-
-def finished(config: ConnectorConfig, **terms: Any) -> RestoreReport:
-    return restore(ArchiveSource(asked(config, **terms)), InProcessRunner())
+    assert restored(config).verified
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_finished_restore_tells_what_became_of_its_target(config: ConnectorConfig, lab: Lab, dry_run: bool) -> None:
-    target = finished(config).to_topic
-    again = finished(config, dry_run=dry_run)
+    target = restored(config).to_topic
+    again = restored(config, dry_run=dry_run)
     assert (again.already_finished, again.dry_run) == (True, dry_run)
 
     delete_records(config.kafka, target, 5)
-    less = finished(config, dry_run=dry_run)
+    less = restored(config, dry_run=dry_run)
     assert less.doubts == less.notes[-1:]
     assert less.doubts == (
         f"{target}-0 begins at offset 5 now: what was in offsets [0, 5) when the restore ended has been deleted since",
@@ -356,7 +318,7 @@ def test_a_finished_restore_tells_what_became_of_its_target(config: ConnectorCon
     assert judge_report(less) == Verdict("part", f"every record sent was found once, but {less.doubts[0]}")
     delete_topic(config.kafka, target)
     with pytest.raises(MissingTopicError, match="was deleted since it began"):
-        finished(config, dry_run=dry_run)
+        restored(config, dry_run=dry_run)
     lab.create(target, 2)
     with pytest.raises(TopicRecreatedError, match="was deleted and created again"):
-        finished(config, dry_run=dry_run)
+        restored(config, dry_run=dry_run)
