@@ -330,7 +330,8 @@ def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:
         schema_compatibility=_read_compatibility(sheet, output["format"]),
     )
     _check_out_of_range_folder(sheet, layout)
-    return layout
+    # Its default, where it has no meaning.
+    return layout.model_copy(update={"out_of_range_folder": sheet.value(OUT_OF_RANGE_FOLDER)})
 
 
 def _check_out_of_range_folder(sheet: Sheet, layout: LayoutSettings) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.config.keys.clients import CLIENT_PROPERTIES, WITHOUT_MEANING_PROPERTIES
@@ -52,6 +52,7 @@ def test_keys_that_never_have_a_meaning_leave_each_kind_of_file_as_it_is(kind: s
         assert without_meaning(found).keys() >= set(NEVER) - set(bare)
 
 
+@example("aiven", [("archive.out.of.range.folder", "true")])
 @given(
     st.sampled_from(sorted(FILES)), st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=40)
 )
