@@ -1,11 +1,13 @@
 """Waits for calls that may never return, and knows what this process waits for, so that somebody can tell a person."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 from threading import enumerate as list_threads
-from typing import Any, final
+from typing import Generic, TypeVar, final
+
+R = TypeVar("R")
 
 _waits: dict[object, tuple[float, str]] = {}
 
@@ -31,12 +33,13 @@ _NAME = "kafka-waiting"
 
 
 @final
-class Waiting:
-    """Makes a call in a daemon thread, which does not keep the process alive."""
+class Waiting(Generic[R]):
+    """Makes a call in a daemon thread, which does not keep the process alive. `answer` is there when it has ended."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self._function = function
-        self._given = arguments
+    answer: R
+
+    def __init__(self, ask: Callable[[], R]) -> None:
+        self._ask = ask
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name=_NAME, daemon=True)
         self._thread.start()
@@ -55,7 +58,7 @@ class Waiting:
 
     def _run(self) -> None:
         try:
-            self._function(*self._given)
+            self.answer = self._ask()
         except BaseException as err:  # noqa: BLE001 - raised where it is waited for
             self._error = err
 

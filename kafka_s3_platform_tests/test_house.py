@@ -18,7 +18,7 @@ MIN_LINES = 180
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_080, 13),
+    ".": (1_090, 13),
     "archive": (3_460, 14),
     "avro": (2_550, 12),
     "cli": (3_830, 32),
@@ -50,7 +50,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 69,
     "a comprehension in another": 167,
     "a private module of Dagster": 15,
-    "a vague name": 67,
+    "a vague name": 66,
     "a, b = x, y": 48,
 }
 """How often the package may do what is hard to read. The aim is 0."""

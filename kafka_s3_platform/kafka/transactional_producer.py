@@ -190,9 +190,8 @@ class TransactionalReplayProducer(RecordSender):
 
         See librdkafka's issues 5456 and 5511.
         """
-        arguments = [group.place(progress)], group.metadata, seconds
-        calling = Waiting(self._producer.send_offsets_to_transaction, arguments)
-        if not calling.ended_within(STUCK_SECONDS):
+        send = self._producer.send_offsets_to_transaction
+        if not Waiting(lambda: send([group.place(progress)], group.metadata, seconds)).ended_within(STUCK_SECONDS):
             self._is_stuck = True
             raise BrokerUnavailableError(
                 f"{self._where}: the client does not come back from committing the offset of group {group.group}, "

@@ -32,7 +32,7 @@ class HoursReader:
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(MOST_PAGES)
         self._kept: dict[tuple[str, str, int], tuple[float, HoursOfTopic]] = {}
-        self._reading: Waiting | None = None
+        self._reading: Waiting[HoursOfTopic] | None = None
 
     def read(self, config: ConnectorConfig, topic: str, day_count: int, at_risk: AtRisk) -> HoursOfTopic:
         """Return the hours of the topic's last `day_count` days. Raises PlatformError."""
@@ -61,11 +61,10 @@ class HoursReader:
         """Read in a thread. If an earlier one hangs, no other begins."""
         if self._reading is not None and self._reading.is_under_way:
             raise StoreUnavailableError(f"{name}: the store has not answered another page yet; try again")
-        found: list[HoursOfTopic] = []
-        self._reading = Waiting(lambda: found.append(read()), ())
+        self._reading = Waiting(read)
         if not self._reading.ended_within(READ_SECONDS):
             raise StoreUnavailableError(f"{name}: the store did not answer in {READ_SECONDS:g} s; try again")
-        return found[0]
+        return self._reading.answer
 
 
 def _read_hours(topic: ArchivedTopic, day_count: int, at_risk: AtRisk) -> HoursOfTopic:

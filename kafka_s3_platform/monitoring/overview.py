@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -18,6 +18,8 @@ from kafka_s3_platform.text import escape_unprintable
 from kafka_s3_platform.waits import Waiting
 
 logger = logging.getLogger(__name__)
+
+_Reading = Waiting[Mapping[str, RunHistory]]
 
 PROGRESS_SECONDS = 5.0
 """How long a look waits for the stores to tell how far restores have come."""
@@ -88,12 +90,12 @@ class Overviews:
             self._first_looks.default_factory = lambda: began
         if self._reading is None or not self._reading.is_under_way:
             names = [config.name for config in configs]
-            self._reading = _Reading(lambda: self._histories.read(names))
+            self._reading = Waiting(lambda: self._histories.read(names))
             self._read_names = frozenset(names)
         reading = self._reading
         found = look_at_connectors(configs, self._seconds, self._first_looks)
-        why = reading.wait(self._seconds)
-        histories = {} if why else self._add_progress(configs, reading.found)
+        why = _find_why_unread(reading, self._seconds)
+        histories = {} if why else self._add_progress(configs, reading.answer)
         # of others, only their topics are known
         read = {name: histories[name] for name in histories.keys() & self._read_names}
         looked = [_add_history(health, read, why) for health in found]
@@ -114,33 +116,22 @@ class Overviews:
             known = [(config, histories[config.name]) for config in configs if config.name in histories]
             return {c.name: replace(h, restores=self._progress.add_to(c, h.restores)) for c, h in known}
 
-        self._restores = _Reading(read)
-        self._restores.wait(PROGRESS_SECONDS)
-        return {**histories, **self._restores.found}
+        self._restores = Waiting(read)
+        return (
+            histories if _find_why_unread(self._restores, PROGRESS_SECONDS) else {**histories, **self._restores.answer}
+        )
 
 
-class _Reading:
-    """Reads histories in a thread. If what it asks hangs, no further look begins another one."""
-
-    def __init__(self, read: Callable[[], Mapping[str, RunHistory]]) -> None:
-        self.found: dict[str, RunHistory] = {}
-        self._waiting = Waiting(lambda: self.found.update(read()), ())
-
-    @property
-    def is_under_way(self) -> bool:
-        return self._waiting.is_under_way
-
-    def wait(self, seconds: float) -> str:
-        """Return why the histories are not known, or an empty text."""
-        try:
-            ended = self._waiting.ended_within(seconds)
-            return "" if ended else f"Dagster's storage did not answer in {seconds:g} s"
-        except NoInstanceError as err:
-            return escape_unprintable(str(err))
-        except Exception as err:
-            # of whichever storage it is: its text may hold what its address does
-            logger.debug("Dagster's storage", exc_info=err)
-            return f"Dagster's storage does not answer ({type(err).__name__})"
+def _find_why_unread(reading: _Reading, seconds: float) -> str:
+    """Wait for histories. Return why they are not known, or an empty text."""
+    try:
+        return "" if reading.ended_within(seconds) else f"Dagster's storage did not answer in {seconds:g} s"
+    except NoInstanceError as err:
+        return escape_unprintable(str(err))
+    except Exception as err:
+        # of whichever storage it is: its text may hold what its address does
+        logger.debug("Dagster's storage", exc_info=err)
+        return f"Dagster's storage does not answer ({type(err).__name__})"
 
 
 def _add_history(health: ConnectorHealth, read: Mapping[str, RunHistory], why: str) -> ConnectorHealth:

@@ -40,16 +40,16 @@ class Deadline:
         `ask` only reads, so its thread may go on without harm. Raises StoreUnavailableError if the time is over, and
         errors of `ask`.
         """
-        answers: list[R] = []
         started_at = time.monotonic()
         try:
             seconds = min(self._ends_at - started_at, share * self.seconds - self._store_seconds)
-            if not Waiting(lambda: answers.append(ask()), ()).ended_within(max(0.0, seconds)):
+            reading = Waiting(ask)
+            if not reading.ended_within(max(0.0, seconds)):
                 waited = time.monotonic() - started_at
                 raise StoreUnavailableError(f"the store answers slowly: {subject} was not read in {waited:.0f} s")
         finally:
             self._store_seconds += time.monotonic() - started_at
-        return answers[0]
+        return reading.answer
 
     def describe_slow_store(self) -> str:
         """Return a text about a slow store, or an empty one."""

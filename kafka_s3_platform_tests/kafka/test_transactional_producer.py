@@ -129,7 +129,7 @@ def test_a_producer_that_is_fenced_while_it_sends_can_be_closed(lab: Lab, topic:
         older.flush()
         with producing(lab.kafka, topic), pytest.raises(SupersededError):
             send(older)
-        assert Waiting(older.close, []).ended_within(20)
+        assert Waiting(older.close).ended_within(20)
     assert values(lab.kafka, topic) == []
 
 

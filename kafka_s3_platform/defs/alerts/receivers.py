@@ -47,7 +47,7 @@ def make_receivers(settings: AlertSettings) -> tuple[Receiver, ...]:
 
 def _within(name: str, send: Callable[[], None]) -> None:
     """Call `send`, and wait for its end: a time limit of a socket is one for each piece of an answer."""
-    if not Waiting(send, ()).ended_within(SEND_SECONDS):
+    if not Waiting(send).ended_within(SEND_SECONDS):
         raise TransientError(f"{name}: no answer after {SEND_SECONDS:g} s; it is tried again")
 
 
