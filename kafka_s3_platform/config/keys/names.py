@@ -61,18 +61,11 @@ class Variable:
     form: str = ""
 
     @property
-    def has_fixed_width(self) -> bool:
-        """True if its text always has the same number of digits."""
-        return bool(self.form)
-
-    @property
     def width(self) -> int:
         """The number of its digits. 0: as many as the number has."""
         if not self.form:
             return 0
-        if self.name == "timestamp":
-            return len(self.form)
-        return _WIDTHS[self.name]
+        return len(self.form) if self.name == "timestamp" else _WIDTHS[self.name]
 
     @property
     def group(self) -> str:
@@ -81,7 +74,7 @@ class Variable:
 
     def pattern(self, *, is_exact: bool) -> str:
         """Return the regular expression of its text. A padded number has its width if `is_exact`, else any."""
-        if self.name == "timestamp" or (self.has_fixed_width and is_exact):
+        if self.name == "timestamp" or (self.form and is_exact):
             return rf"\d{{{self.width}}}"
         return _TEXTS[self.name]
 
@@ -328,7 +321,7 @@ def _check_folder(folder: list[TemplatePart]) -> None:
 
 
 def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGuard[Variable]:
-    if isinstance(part, str) or part.name == "topic" or part.has_fixed_width:
+    if isinstance(part, str) or part.name == "topic" or part.form:
         return False
     return not isinstance(neighbour, str) or neighbour[edge].isdigit()
 

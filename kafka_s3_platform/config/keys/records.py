@@ -231,11 +231,8 @@ def read_records(
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:
-    return layout.partitioner == "Field" or "." in layout.partitioner or not _is_clock(layout)
-
-
-def _is_clock(layout: LayoutSettings) -> bool:
-    return layout.timestamp_extractor in {"Record", "Wallclock"}
+    has_clock = layout.timestamp_extractor in {"Record", "Wallclock"}
+    return layout.partitioner == "Field" or "." in layout.partitioner or not has_clock
 
 
 def _read_converter(
