@@ -52,13 +52,13 @@ WORKER_HONOURED_KEYS = (
     BOOTSTRAP_SERVERS,
     declare_honoured("value.converter", "Value converter of connectors that name none."),
     declare_honoured("key.converter", "Key converter of connectors that name none."),
-    declare_honoured(
-        "value.converter.*",
-        "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
-    ),
-    declare_honoured(
-        "key.converter.*",
-        "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
+    *(
+        declare_honoured(
+            f"{side}.converter.*",
+            "An option of that converter. As in Connect, it does not apply to connectors that name a converter"
+            " themselves.",
+        )
+        for side in ("value", "key")
     ),
     declare_honoured("header.converter", "Header converter of source connectors that name none."),
     declare_honoured("consumer.*", "A property of the consumers that read topics."),
