@@ -406,8 +406,6 @@ NAME_KEYS: tuple[Key, ...] = (
     EXTENSION,
 )
 
-_CONNECT_KEYS = (DIRECTORY_DELIM.name, FILE_DELIM.name, PAD_WIDTH.name)
-
 
 def read_names(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dict[str, Any]:
     """Read the layout of keys, their folder and their parts. `output` holds the format and the codec of objects."""
@@ -422,7 +420,8 @@ def read_names(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dic
         whose = SOURCE_TEMPLATE.name if source_template else f"The layout {layout}"
         sheet.leave((TEMPLATE.name,), f"{whose} names objects its own way.")
     if layout != "connect":
-        sheet.leave(_CONNECT_KEYS, f"The layout {layout} names objects its own way.")
+        own_keys = (DIRECTORY_DELIM.name, FILE_DELIM.name, PAD_WIDTH.name)
+        sheet.leave(own_keys, f"The layout {layout} names objects its own way.")
     return {
         "key_layout": layout,
         **_read_folder(sheet, dialect, layout, source_template),
