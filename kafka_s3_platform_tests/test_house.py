@@ -22,7 +22,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "archive": (3_460, 14),
     "avro": (2_550, 12),
     "cli": (3_830, 32),
-    "config": (8_510, 32),
+    "config": (8_440, 32),
     "converters": (4_110, 17),
     "defs": (6_640, 41),
     "formats": (6_190, 30),

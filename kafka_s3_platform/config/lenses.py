@@ -229,7 +229,8 @@ def expand_lenses(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> E
     try:
         settings = {
             name: substitute_variables(entries[name].get_secret_value(), env).strip()
-            for name in _list_read_keys(entries)
+            for name in (*_EXPANDED, "connector.class", "topics", "topics.regex", "transforms")
+            if name in entries
         }
     except ValueError:
         return Expansion(entries)  # the sheet reports it with its key
@@ -248,11 +249,6 @@ def expand_lenses(entries: Mapping[str, SecretStr], env: Mapping[str, str]) -> E
 
 _EXPANDED = (KCQL, f"{_PREFIX}compression.codec", f"{_PREFIX}disable.flush.count", f"{_PREFIX}vhost.bucket")
 """Keys of Lenses' that others stand for once they are translated."""
-
-
-def _list_read_keys(entries: Mapping[str, SecretStr]) -> Iterator[str]:
-    names = (*_EXPANDED, "connector.class", "topics", "topics.regex", "transforms")
-    return (name for name in names if name in entries)
 
 
 def _expand_source(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -52,13 +52,13 @@ WORKER_HONOURED_KEYS = (
     BOOTSTRAP_SERVERS,
     declare_honoured("value.converter", "Value converter of connectors that name none."),
     declare_honoured("key.converter", "Key converter of connectors that name none."),
-    declare_honoured(
-        "value.converter.*",
-        "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
-    ),
-    declare_honoured(
-        "key.converter.*",
-        "An option of that converter. As in Connect, it does not apply to connectors that name a converter themselves.",
+    *(
+        declare_honoured(
+            f"{side}.converter.*",
+            "An option of that converter. As in Connect, it does not apply to connectors that name a converter"
+            " themselves.",
+        )
+        for side in ("value", "key")
     ),
     declare_honoured("header.converter", "Header converter of source connectors that name none."),
     declare_honoured("consumer.*", "A property of the consumers that read topics."),
@@ -131,7 +131,7 @@ def load_worker(path: Path, env: Mapping[str, str]) -> Worker:
     servers = sheet.value(BOOTSTRAP_SERVERS)
     properties: dict[Scope, dict[str, SecretStr]] = {}
     for scope, prefix in _PREFIXES.items():
-        properties[scope] = _read_scope(sheet, scope, prefix)
+        properties[scope] = read_scope(sheet, scope, prefix)
     properties["common"] = _read_common(sheet)
     converters = _read_converters(sheet)
     return Worker(path, exists, servers, properties, tuple(sheet.findings()), converters)
@@ -143,7 +143,8 @@ def _read_converters(sheet: Sheet) -> dict[str, SecretStr]:
     return {name: SecretStr(value) for name, value in entries.items()}
 
 
-def _read_scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
+def read_scope(sheet: Sheet, scope: Scope, prefix: str) -> dict[str, SecretStr]:
+    """Read librdkafka's properties of one kind of client, from the keys with this prefix."""
     outcome = translate_properties(sheet.under(prefix), scope)
     sheet.take(prefix, outcome)
     return {name: SecretStr(value) for name, value in outcome.properties.items()}

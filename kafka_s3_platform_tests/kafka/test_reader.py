@@ -460,13 +460,18 @@ def damage(settings: StackSettings, topic: str, value: bytes) -> None:
         file.write(b"?")
 
 
-def test_a_batch_that_librdkafka_cannot_decompress_is_told_and_passed_by(lab: Lab, topic: str) -> None:
+def one_batch_of_two_streams_among_good_ones(kafka: KafkaSettings, topic: str) -> None:
+    """Offsets 3 to 13 are a batch that librdkafka cannot decompress."""
     records = [WireRecord(1, value=b"%d" % n * 100) for n in range(11)]
     body = records_body(records)
     two = COMPRESS[SNAPPY](body[:200]) + COMPRESS[SNAPPY](body[200:])
-    produce(lab.kafka, topic, [b"good"] * 3)
-    produce_batch(lab.kafka.bootstrap_servers, topic, 0, framed(two, records, 0, SNAPPY, NO_PRODUCER))
-    produce(lab.kafka, topic, [b"good"] * 3)
+    produce(kafka, topic, [b"good"] * 3)
+    produce_batch(kafka.bootstrap_servers, topic, 0, framed(two, records, 0, SNAPPY, NO_PRODUCER))
+    produce(kafka, topic, [b"good"] * 3)
+
+
+def test_a_batch_that_librdkafka_cannot_decompress_is_told_and_passed_by(lab: Lab, topic: str) -> None:
+    one_batch_of_two_streams_among_good_ones(lab.kafka, topic)
     with ConfluentReader(lab.kafka, topic) as strict, pytest.raises(IntegrityError, match=r"topic.*[Dd]ecompress"):
         read(strict, 0, 17)
     with ConfluentReader(lab.kafka, topic, skip_unreadable=True) as reader:
@@ -475,6 +480,17 @@ def test_a_batch_that_librdkafka_cannot_decompress_is_told_and_passed_by(lab: La
             assert found_offsets(table) == [o for o in range(start, end) if not 3 <= o < 14]
             assert [(u.start_offset, u.end_offset, u.reason) for u in ending.unreadable] == [(*told, "batch")]
             assert "Decompression" in ending.unreadable[0].message
+
+
+def test_after_deleted_offsets_such_a_batch_stops_no_reader_of_any_cluster(lab: Lab, topic: str) -> None:
+    """librdkafka reads the rest of a range whose start was deleted, however the cluster is connected to."""
+    one_batch_of_two_streams_among_good_ones(lab.kafka, topic)
+    delete_records(lab.kafka, topic, 1)
+    with FetchReader(lab.kafka, topic, allow_gaps=True, skip_unreadable=True) as reader:
+        table, ending = read(reader, 0, 17)
+        assert found_offsets(table) == [1, 2, 14, 15, 16]
+        assert ending.gaps == (Gap(0, 0, 1, "retention"),)
+        assert [(u.start_offset, u.end_offset) for u in ending.unreadable] == [(3, 14)]
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, ZSTD])  # an lz4 stream of two frames is refused by the broker

@@ -5,7 +5,6 @@ librdkafka alone is written by its own name. librdkafka judges the values that i
 """
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
-from kafka_s3_platform.config.keys.values import Parser, expect_integer, expect_one_of, parse_boolean
+from kafka_s3_platform.config.keys.values import Parser, expect_integer, expect_match, expect_one_of, parse_boolean
 
 T = TypeVar("T")
 Scope = Literal["common", "consumer", "producer", "admin"]
@@ -68,19 +67,6 @@ def _parse_truth(text: str) -> str:
     return "true" if parse_boolean(text) else "false"
 
 
-def _expect_plain(pattern: str, example: str) -> Parser[str]:
-    """Parse an argument for librdkafka's command line of kinit: a shell reads it unchanged, and kinit has options."""
-
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text, re.ASCII):
-            raise ValueError(
-                f"{text!r} is not like {example}, of letters, digits and . _ / @ - alone, as a shell reads it"
-            )
-        return text
-
-    return parse
-
-
 def _parse_kibibytes(text: str) -> str:
     return str(max(1, expect_integer(1)(text) // 1024))
 
@@ -91,14 +77,20 @@ def _parse_acks(text: str) -> str:
     return "all"
 
 
+# librdkafka writes these arguments into a command line of kinit, which has options.
+_PLAIN = ", of letters, digits and . _ / @ - alone, as a shell reads it"
+
 CLIENT_PROPERTIES = (
     *_pass_on(_parse_text, "security.protocol"),
     *_pass_on(expect_one_of(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")), "sasl.mechanism"),
     *_pass_on(_parse_text, "sasl.username sasl.password"),
-    *_pass_on(_expect_plain(r"\w[\w.-]*", "kafka"), "sasl.kerberos.service.name"),
-    *_pass_on(_expect_plain(r"\w[\w./@-]*", "me/host.example.com@EXAMPLE.COM"), "sasl.kerberos.principal"),
+    *_pass_on(expect_match(r"\w[\w.-]*", f"name such as kafka{_PLAIN}"), "sasl.kerberos.service.name"),
+    *_pass_on(
+        expect_match(r"\w[\w./@-]*", f"principal such as me/host.example.com@EXAMPLE.COM{_PLAIN}"),
+        "sasl.kerberos.principal",
+    ),
     # A relative path would bring the name of the working directory along.
-    *_pass_on(_expect_plain(r"/[\w./@-]*", "/etc/kafka.keytab"), "sasl.kerberos.keytab"),
+    *_pass_on(expect_match(r"/[\w./@-]*", f"path such as /etc/kafka.keytab{_PLAIN}"), "sasl.kerberos.keytab"),
     *_pass_on(_expect_number(), "sasl.kerberos.min.time.before.relogin"),
     *_pass_on(str.casefold, "sasl.oauthbearer.method"),
     *_pass_on(

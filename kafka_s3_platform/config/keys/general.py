@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr
 from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.archive import BATCH_BYTES
-from kafka_s3_platform.config.keys.clients import Scope, select_security, translate_properties
+from kafka_s3_platform.config.keys.clients import select_security
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     REQUIRED,
@@ -23,7 +23,7 @@ from kafka_s3_platform.config.keys.table import (
     declare_refused,
     declare_without_meaning,
 )
-from kafka_s3_platform.config.worker import NO_LICENCE, Worker
+from kafka_s3_platform.config.worker import NO_LICENCE, Worker, read_scope
 from kafka_s3_platform.java.regex import compile_java_regex
 
 ENDPOINT = declare_key(
@@ -91,10 +91,10 @@ def read_kafka(sheet: Sheet, worker: Worker) -> KafkaSettings:
         sheet.refuse("bootstrap.servers", f"required: name the cluster's brokers in {worker.path}{there}")
     api_key = _read_api_key(sheet)
     base = {scope: _drop_login(texts) if api_key else texts for scope, texts in worker.properties.items()}
-    consumer = {**base["consumer"], **_read_override(sheet, "consumer")}
-    producer = {**base["producer"], **_read_override(sheet, "producer")}
+    consumer = {**base["consumer"], **read_scope(sheet, "consumer", "consumer.override.")}
+    producer = {**base["producer"], **read_scope(sheet, "producer", "producer.override.")}
     # In Connect, consumers look up offsets. Here the admin client does, so it connects like consumers.
-    admin = {**select_security(consumer), **base["admin"], **_read_override(sheet, "admin")}
+    admin = {**select_security(consumer), **base["admin"], **read_scope(sheet, "admin", "admin.override.")}
     common = {**base["common"], **api_key}
     return KafkaSettings(
         bootstrap_servers=servers,
@@ -104,13 +104,6 @@ def read_kafka(sheet: Sheet, worker: Worker) -> KafkaSettings:
         producer=producer,
         admin=admin,
     )
-
-
-def _read_override(sheet: Sheet, scope: Scope) -> dict[str, SecretStr]:
-    prefix = f"{scope}.override."
-    outcome = translate_properties(sheet.under(prefix), scope)
-    sheet.take(prefix, outcome)
-    return {name: SecretStr(value) for name, value in outcome.properties.items()}
 
 
 def _read_api_key(sheet: Sheet) -> dict[str, SecretStr]:

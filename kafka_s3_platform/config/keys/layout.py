@@ -368,7 +368,6 @@ def _read_folders(sheet: Sheet, partitioner: str, naming: Mapping[str, Any]) -> 
         "partitioner": partitioner,
         "partition_fields": _read_partition_fields(sheet, partitioner),
         "path_format": _read_path_format(sheet, partitioner, naming, locale),
-        "locale": locale,
         "partition_duration_ms": _read_duration(sheet, partitioner),
     }
 

@@ -61,18 +61,11 @@ class Variable:
     form: str = ""
 
     @property
-    def has_fixed_width(self) -> bool:
-        """True if its text always has the same number of digits."""
-        return bool(self.form)
-
-    @property
     def width(self) -> int:
         """The number of its digits. 0: as many as the number has."""
         if not self.form:
             return 0
-        if self.name == "timestamp":
-            return len(self.form)
-        return _WIDTHS[self.name]
+        return len(self.form) if self.name == "timestamp" else _WIDTHS[self.name]
 
     @property
     def group(self) -> str:
@@ -81,7 +74,7 @@ class Variable:
 
     def pattern(self, *, is_exact: bool) -> str:
         """Return the regular expression of its text. A padded number has its width if `is_exact`, else any."""
-        if self.name == "timestamp" or (self.has_fixed_width and is_exact):
+        if self.name == "timestamp" or (self.form and is_exact):
             return rf"\d{{{self.width}}}"
         return _TEXTS[self.name]
 
@@ -328,7 +321,7 @@ def _check_folder(folder: list[TemplatePart]) -> None:
 
 
 def _runs_into(part: TemplatePart, neighbour: TemplatePart, edge: int) -> TypeGuard[Variable]:
-    if isinstance(part, str) or part.name == "topic" or part.has_fixed_width:
+    if isinstance(part, str) or part.name == "topic" or part.form:
         return False
     return not isinstance(neighbour, str) or neighbour[edge].isdigit()
 
@@ -413,8 +406,6 @@ NAME_KEYS: tuple[Key, ...] = (
     EXTENSION,
 )
 
-_CONNECT_KEYS = (DIRECTORY_DELIM.name, FILE_DELIM.name, PAD_WIDTH.name)
-
 
 def read_names(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dict[str, Any]:
     """Read the layout of keys, their folder and their parts. `output` holds the format and the codec of objects."""
@@ -429,7 +420,8 @@ def read_names(sheet: Sheet, dialect: Dialect, output: Mapping[str, Any]) -> dic
         whose = SOURCE_TEMPLATE.name if source_template else f"The layout {layout}"
         sheet.leave((TEMPLATE.name,), f"{whose} names objects its own way.")
     if layout != "connect":
-        sheet.leave(_CONNECT_KEYS, f"The layout {layout} names objects its own way.")
+        own_keys = (DIRECTORY_DELIM.name, FILE_DELIM.name, PAD_WIDTH.name)
+        sheet.leave(own_keys, f"The layout {layout} names objects its own way.")
     return {
         "key_layout": layout,
         **_read_folder(sheet, dialect, layout, source_template),

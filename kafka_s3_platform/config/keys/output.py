@@ -311,7 +311,6 @@ FORMAT_KEYS: tuple[Key, ...] = (
     TOMBSTONE_FOLDER,
 )
 
-_AIVEN_KEYS = (AIVEN_FIELDS.name, AIVEN_ENVELOPE.name, AIVEN_ENCODING.name)
 _PART_KEYS = (
     STORE_KEYS.name,
     STORE_HEADERS.name,
@@ -345,7 +344,7 @@ def _read_format(sheet: Sheet, dialect: Dialect) -> str:
     by_class = sheet.value_or(FORMAT, None)
     by_word = CLOUD_WORDS.get(sheet.value(CLOUD_FORMAT))
     if by_class or by_word:
-        sheet.leave(_AIVEN_KEYS, "Belongs to `format.output.type`.")
+        sheet.leave((AIVEN_FIELDS.name, AIVEN_ENVELOPE.name, AIVEN_ENCODING.name), "Belongs to `format.output.type`.")
         return by_class or by_word or ""
     if dialect.is_source and INPUT_FORMAT.name in sheet:
         return _read_source_format(sheet)

@@ -73,13 +73,6 @@ _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
 
 
-def _parse_topic(text: str) -> str:
-    topics = values.parse_topics(text)
-    if len(topics) > 1:
-        raise ValueError(f"{text!r} names more than one topic")
-    return topics[0]
-
-
 TOLERANCE: TypedKey[ErrorsTolerance] = declare_key(
     "errors.tolerance",
     values.expect_one_of(get_args(ErrorsTolerance)),
@@ -96,7 +89,7 @@ LOG_MESSAGES = declare_key(
 )
 DEAD_LETTERS = declare_key(
     "errors.deadletterqueue.topic.name",
-    _parse_topic,
+    values.parse_topic,
     "Dead letter topic: a record is written to it before it is left out. The topic is created if it does not exist.",
     default=None,
     shown="none; `dlq-<name>` for `S3_SINK` with `errors.tolerance=all`",
@@ -231,11 +224,8 @@ def read_records(
 
 
 def _looks_at_values(layout: LayoutSettings) -> bool:
-    return layout.partitioner == "Field" or "." in layout.partitioner or not _is_clock(layout)
-
-
-def _is_clock(layout: LayoutSettings) -> bool:
-    return layout.timestamp_extractor in {"Record", "Wallclock"}
+    has_clock = layout.timestamp_extractor in {"Record", "Wallclock"}
+    return layout.partitioner == "Field" or "." in layout.partitioner or not has_clock
 
 
 def _read_converter(

@@ -38,11 +38,6 @@ JAVA_ZONES = dict(pair.split("=") for pair in _ZONES.split())
 """Java's short ids (`java.time.ZoneId.SHORT_IDS`). WET, CET, MET and EET are in the timezone database itself."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-# Kafka's own rule.
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_CONNECTOR = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-# Dagster's own rule.
-_OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
@@ -158,45 +153,49 @@ def _add_short_names(classes: Mapping[str, object]) -> dict[str, str]:
 
 def is_topic_name(text: str) -> bool:
     """Return True if Kafka allows the text as a topic's name."""
-    return text not in {".", ".."} and _TOPIC.fullmatch(text) is not None
+    return re.fullmatch(_TOPIC, text) is not None
+
+
+def expect_names(parse: Callable[[str], object]) -> Parser[tuple[str, ...]]:
+    """Return a parser of names separated by commas, each one that `parse` accepts. It returns each once, in order."""
+
+    def parse_names(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        for name in names:
+            parse(name)
+        return names
+
+    return parse_names
+
+
+# Kafka's own rule.
+_TOPIC = r"(?!\.\.?\Z)[a-zA-Z0-9._-]{1,249}"
+parse_topic = expect_match(_TOPIC, "legal topic name: 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'")
 
 
 def parse_topics(text: str) -> tuple[str, ...]:
     """Parse topic names separated by commas. Each is returned once, in the order of the text."""
-    topics = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
-    if not topics:
-        raise ValueError("names no topic")
-    for topic in topics:
-        if not is_topic_name(topic):
-            raise ValueError(
-                f"{topic!r} is no legal topic name: 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
-            )
-    return tuple(topics)
+    if topics := expect_names(parse_topic)(text):
+        return topics
+    raise ValueError("names no topic")
 
 
-def parse_groups(text: str) -> tuple[str, ...]:
-    """Parse names and patterns of consumer groups separated by commas, as in `groups` of MirrorMaker 2."""
-    patterns = tuple(dict.fromkeys(p.strip() for p in text.split(",") if p.strip()))
-    for pattern in patterns:
-        compile_java_regex(pattern)
-    return patterns
+parse_groups = expect_names(compile_java_regex)
+"""Parses names and patterns of consumer groups, as in `groups` of MirrorMaker 2."""
 
+# Dagster's own rule.
+parse_owners = expect_names(
+    expect_match(
+        r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}",
+        "owner: write an email address, or a team as in team:data",
+    )
+)
 
-def parse_owners(text: str) -> tuple[str, ...]:
-    """Parse owners of assets separated by commas, by Dagster's rules."""
-    owners = tuple(dict.fromkeys(owner.strip() for owner in text.split(",") if owner.strip()))
-    for owner in owners:
-        if not _OWNER.fullmatch(owner):
-            raise ValueError(f"{owner!r} is no owner: write an email address, or a team as in team:data")
-    return owners
-
-
-def parse_connector_name(text: str) -> str:
-    """Parse a name usable unchanged in object keys and asset keys."""
-    if text in {".", ".."} or not _CONNECTOR.fullmatch(text):
-        raise ValueError(f"{text!r} is no usable name: 1 to 200 letters, digits, '.', '_' and '-', and not '.' or '..'")
-    return text
-
+parse_connector_name = expect_match(
+    r"(?!\.\.?\Z)[a-zA-Z0-9._-]{1,200}",
+    "usable name: 1 to 200 letters, digits, '.', '_' and '-', and not '.' or '..'",
+)
+"""Parses a name usable unchanged in object keys and asset keys."""
 
 parse_bucket = expect_match(
     r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,253}[a-zA-Z0-9]", "bucket name: 3 to 255 letters, digits, '.', '_' and '-'"
