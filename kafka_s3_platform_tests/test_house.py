@@ -21,10 +21,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_080, 13),
     "archive": (3_460, 14),
     "avro": (2_550, 12),
-    "cli": (3_830, 32),
+    "cli": (3_840, 32),
     "config": (8_510, 32),
     "converters": (4_110, 17),
-    "defs": (6_640, 41),
+    "defs": (6_690, 41),
     "formats": (6_190, 30),
     "instance": (1_490, 12),
     "java": (980, 7),
@@ -50,8 +50,8 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 69,
     "a comprehension in another": 167,
     "a private module of Dagster": 15,
-    "a vague name": 67,
-    "a, b = x, y": 48,
+    "a vague name": 34,
+    "a, b = x, y": 47,
 }
 """How often the package may do what is hard to read. The aim is 0."""
 

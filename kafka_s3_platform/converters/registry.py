@@ -448,7 +448,7 @@ def _explain_path_step(subject: str) -> str:
 def _check_subject(subject: str) -> str:
     """Return the subject. Raise BadRecordError if it leads to another path although the client percent-encodes it."""
     if _is_path_step(subject):
-        raise BadRecordError(f"has a schema of which {_explain_path_step(subject)}")
+        raise BadRecordError(f"has a schema that cannot be asked for: {_explain_path_step(subject)}")
     return subject
 
 
@@ -482,7 +482,7 @@ def _check_references(outer: Sequence[object], schema: object) -> None:
 
 def _check_number(noun: str, number: int, limit: int) -> None:
     if number > limit:
-        raise BadRecordError(f"has a schema with more than {limit:,} {noun}, of which each is a request")
+        raise BadRecordError(f"has a schema with more than {limit:,} {noun}, and each needs a request")
 
 
 def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:

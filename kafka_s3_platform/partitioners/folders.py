@@ -346,7 +346,7 @@ def _advise_pattern(path_format: str, first: datetime, second: datetime) -> str:
         ),
         (distance < DAY and letters & {"h", "K"}, "write HH for the hour of the day: hh and KK count to 12 only"),
         (distance < DAY, "write HH for the hour, or take days (DailyPartitioner, or partition.duration.ms=86400000)"),
-        (has_weeks and distance < 7 * DAY, "write e for the day of the week, or dd for that of the month"),
+        (has_weeks and distance < 7 * DAY, "write e for the day of the week, or dd for the day of the month"),
         (
             has_weeks and "x" not in letters,
             "write xxxx beside ww: YYYY is the year of the day, whose week may be of another year",

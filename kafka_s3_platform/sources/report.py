@@ -202,14 +202,14 @@ class ReadReport:
             )
         if self.disordered:
             yield DoubtNote(
-                f"order differs from the source's: records of {self.disordered_count} objects lay between those of"
-                f" others or are in both, which is unknown: {'; '.join(self.disordered[:_NAMED])}"
+                f"order differs from the source's: records of {self.disordered_count} objects lay between records of"
+                f" others, or are in both; nobody knows which: {'; '.join(self.disordered[:_NAMED])}"
             )
         if self.unordered_count:
             yield DoubtNote(
                 f"order is by file: by names and numbers of records, {self.unordered_count} objects begin behind"
                 f" offsets that are in none before: these never were, or objects are missing, or records of one folder"
-                f" lay between those of another"
+                f" lay between records of another"
             )
 
     def _describe_pieces(self, config: ConnectorConfig) -> Iterator[str]:
@@ -225,8 +225,9 @@ class ReadReport:
         if 0 < closed_count < len(self.ends_open):
             yield DoubtNote(
                 f"{closed_count} objects end with a separator, and {len(self.ends_open) - closed_count} do not: if no "
-                f"separator was"
-                f" written behind the last record, that of each of the {closed_count} is empty, and was not restored"
+                f"separator was written behind last records, the last record of each of the {closed_count} is empty, "
+                f"and "
+                f"was not restored"
             )
 
     def _describe_times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:

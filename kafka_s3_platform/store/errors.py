@@ -46,9 +46,10 @@ _REFUSALS: Mapping[str, str] = {
         "gives it"
     ),
     "InvalidSecurity": "Correct aws.access.key.id, its secret and its session token",
-    "InvalidToken": "The session token is none, or that of another access key: correct it",
+    "InvalidToken": "The session token is none, or belongs to another access key: correct it",
     "SignatureDoesNotMatch": (
-        "The secret is not that of the access key: correct aws.secret.access.key. If it is right, something between "
+        "The secret does not belong to the access key: correct aws.secret.access.key. If it is right, something "
+        "between "
         "here and the store changes requests"
     ),
 }

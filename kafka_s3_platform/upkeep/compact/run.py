@@ -361,7 +361,7 @@ def _build_report(
     if day_report.unmergeable:
         formats = ", ".join(sorted({s.format for s in day_report.unmergeable}))
         logger.warning(
-            "%s, day %s: %d objects of format %s stay hourly: that holds values only, of which no record can be made",
+            "%s, day %s: %d objects of format %s stay hourly: the format holds values only, so no record can be made",
             topic,
             day,
             len(day_report.unmergeable),
