@@ -56,9 +56,9 @@ def explain_reading(layout: LayoutSettings, records: int, positions: int, unname
             if positions > unnamed
             else ""
         )
-        counted = f"{unnamed} by position over all objects" if unnamed else ""
+        counted_text = f"{unnamed} by position over all objects" if unnamed else ""
         exact = f"{records - positions} from the objects" if records > positions else ""
-        offsets = f"offsets: {', '.join(filter(None, (exact, named, counted)))}"
+        offsets = f"offsets: {', '.join(filter(None, (exact, named, counted_text)))}"
     times = "timestamps from the objects" if not timeless else f"{timeless} records without a timestamp"
     yield (
         f"how objects were read: {_explain_records(layout)}; {offsets}; {times}. Verified is that the target holds"
@@ -195,6 +195,7 @@ class ReadReport:
         return [*how, *chain.from_iterable(notes), *self._describe_times(config)]
 
     def _describe_order(self) -> Iterator[DoubtNote]:
+        """Yield doubts about the order of records."""
         if self.unnamed_count and self.unnamed_object_count > 1:
             yield DoubtNote(
                 f"order is by file: neither {self.unnamed_count} records nor the names of their objects have offsets;"
@@ -213,6 +214,7 @@ class ReadReport:
             )
 
     def _describe_pieces(self, config: ConnectorConfig) -> Iterator[str]:
+        """Yield doubts about records that were split at separators."""
         if config.layout.format != "bytes" or config.layout.bytes_separator == "length":
             return
         is_sure = not self.unnamed_count or (config.source or SourceSettings()).separator_is_named

@@ -295,6 +295,7 @@ def choose_forbidden(code: str, operation: str) -> RefusedAnswer:
 
 
 def _choose_by_status(status: int, code: str, attempted: Attempted) -> RefusedAnswer:
+    """Return the error class, code and advice for an answer of the store, by its HTTP status and its code."""
     if code == "NoSuchBucket":
         advice = f"Create bucket {attempted.bucket}, or correct s3.bucket.name"
         return RefusedAnswer(MissingBucketError, ErrorCode.STORE_BUCKET, advice)

@@ -183,14 +183,18 @@ class EndedRuns:
 
 
 def add_ended_runs(
-    instance: dg.DagsterInstance, before: EndedRuns | None, subjects: Subjects, silent: Collection[str], now: datetime
+    instance: dg.DagsterInstance,
+    last_ended: EndedRuns | None,
+    subjects: Subjects,
+    silent: Collection[str],
+    now: datetime,
 ) -> EndedRuns:
-    """Add the runs that ended since `before`.
+    """Add the runs that ended since `last_ended`.
 
     `silent` are the connectors whose cluster or store does not answer. They have a finding for that, so a failure of
     theirs that may heal by itself does not count.
     """
-    previous = before or EndedRuns(now - FIRST_LOOKBACK)
+    previous = last_ended or EndedRuns(now - FIRST_LOOKBACK)
     since = previous.until - OVERLAP
     jobs = name_work_jobs({connector for connector, _ in subjects})
     records = instance.get_run_records(dg.RunsFilter(statuses=_ENDED, updated_after=since))
@@ -259,8 +263,8 @@ def _add_run(
     The run takes all its assets, or its work as a whole, out of earlier failures, and adds those that it failed to do.
     """
     connector, kind = work
-    picked = {digest_key(key) for key in list_picked_keys(run, connector)}
-    attempted = names.keys() & picked if picked else set(names)
+    picked_digests = {digest_key(key) for key in list_picked_keys(run, connector)}
+    attempted = names.keys() & picked_digests if picked_digests else set(names)
     # what it failed to do is in the same state as before, or a worse one
     reasons = find_failed_assets(run, attempted)
     others = [failure for failure in failures if failure.run_id != run.run_id]
@@ -270,9 +274,9 @@ def _add_run(
     permanent = reasons.keys() - healing
     is_excused = connector in silent
     remaining = [_remove_digests(failure, attempted - (healing if is_excused else set())) for failure in failures]
-    counted = set() if is_excused else healing
-    failed_once = "".join(sorted(counted - failed_before))
-    failing = "".join(sorted(permanent | (counted & failed_before)))
+    counted_digests = set() if is_excused else healing
+    failed_once = "".join(sorted(counted_digests - failed_before))
+    failing = "".join(sorted(permanent | (counted_digests & failed_before)))
     return [*remaining, OpenFailure(connector, kind, run.run_id, ended_at, not permanent, failed_once, failing)]
 
 

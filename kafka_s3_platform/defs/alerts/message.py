@@ -90,8 +90,8 @@ def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
 
 
 def _describe_names(incident: Incident) -> str:
-    more = incident.name_count - len(incident.finding.names)
-    return ", ".join(incident.finding.names) + (f" and {more:,} more" if more else "")
+    more_count = incident.name_count - len(incident.finding.names)
+    return ", ".join(incident.finding.names) + (f" and {more_count:,} more" if more_count else "")
 
 
 def _format_time(moment: datetime) -> str:

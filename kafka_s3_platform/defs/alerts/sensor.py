@@ -69,8 +69,8 @@ def make_alert_sensor(connectors: Sequence[str], status: dg.DefaultSensorStatus)
             )
         graph = context.repository_def.asset_graph
         subjects = list_subjects(connectors, graph.get_all_asset_keys())
-        before = _read_state(context.cursor, context.log)
-        state = _update_state(before, context.instance, graph.asset_check_keys, subjects)
+        last_state = _read_state(context.cursor, context.log)
+        state = _update_state(last_state, context.instance, graph.asset_check_keys, subjects)
         incidents, errors = _notify_receivers(state.incidents, receivers, read_page_url(DAGSTER_URL, os.environ))
         cursor = _STATE.dump_json(replace(state, incidents=incidents)).decode()
         if errors and cursor == context.cursor:
@@ -89,22 +89,22 @@ def choose_alert_status(env: Mapping[str, str]) -> dg.DefaultSensorStatus:
 
 
 def _update_state(
-    before: AlertState, instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey], subjects: Subjects
+    last_state: AlertState, instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey], subjects: Subjects
 ) -> AlertState:
     """Return the state with the incidents of this tick, before any receiver is notified."""
     now = datetime.now(timezone.utc)
     failed_checks = read_failed_checks(instance, checks)
     silent = tuple(sorted({check.connector for check in failed_checks if check.silent_server}))
     # what failed a moment before the end of an outage has failed in it
-    runs = add_ended_runs(instance, before.runs, subjects, {*silent, *before.silent}, now)
+    runs = add_ended_runs(instance, last_state.runs, subjects, {*silent, *last_state.silent}, now)
     findings = [*make_check_findings(failed_checks), *make_run_findings(instance, runs, subjects)]
     watched = {name_check_finding(key) for key in checks} | {name_run_finding(*work) for work in subjects}
     connectors = {connector for connector, _ in subjects}
     is_watched = {
         key: key in watched or not connectors.isdisjoint(incident.finding.names)
-        for key, incident in before.incidents.items()
+        for key, incident in last_state.incidents.items()
     }
-    return AlertState(runs, update_incidents(before.incidents, findings, is_watched, now), silent)
+    return AlertState(runs, update_incidents(last_state.incidents, findings, is_watched, now), silent)
 
 
 def _notify_receivers(

@@ -111,15 +111,17 @@ def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
     config = topics[0].config
 
     def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
-        picked = pick_topics(context, topics, "kafka")
+        picked_topics = pick_topics(context, topics, "kafka")
         with (
             raise_dagster_failures(context),
-            closing(IndexLook("risk", picked)) as index_look,
+            closing(IndexLook("risk", picked_topics)) as index_look,
             ClusterAdmin(config.kafka) as admin,
         ):
             tick = Tick({}, logging.getLogger(__name__), RUN_SECONDS)
-            backlogs = Backlogs(picked, admin, lambda topic: read_archived(topic, index_look, is_known=True), tick)
-            yield from check_each(picked, lambda topic: make_evaluation(topic, find_risk(backlogs.read(topic))))
+            backlogs = Backlogs(
+                picked_topics, admin, lambda topic: read_archived(topic, index_look, is_known=True), tick
+            )
+            yield from check_each(picked_topics, lambda topic: make_evaluation(topic, find_risk(backlogs.read(topic))))
 
     specs = [_make_spec(topic) for topic in topics]
     return make_topic_checks(at_risk, name=make_op_name("check", "risk", config.name), checks=specs)
@@ -323,7 +325,7 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
 def _find_lost(snapshot: IndexSnapshot) -> _Finding:
     """Find offsets that were lost since archiving began. Those deleted before are counted, but are no failure."""
     counts = count_reasons(snapshot.state.judge.left_out)
-    taken_over, earlier = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
+    taken_over_count, earlier_count = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
     rows = [
         {
             "kafka_partition": gap.kafka_partition,
@@ -334,12 +336,12 @@ def _find_lost(snapshot: IndexSnapshot) -> _Finding:
         for gap in snapshot.state.judge.left_out
         if gap.reason in counts
     ]
-    lost = sum(counts.values())
-    text = f"Lost: {count_noun(lost, 'offset')}, deleted, truncated or skipped before any run archived them."
+    lost_count = sum(counts.values())
+    text = f"Lost: {count_noun(lost_count, 'offset')}, deleted, truncated or skipped before any run archived them."
     numbers = {
-        "lost_offsets": lost,
-        "taken_over_offsets": taken_over,
-        "offsets_deleted_before_archiving_began": earlier,
+        "lost_offsets": lost_count,
+        "taken_over_offsets": taken_over_count,
+        "offsets_deleted_before_archiving_began": earlier_count,
     }
     return _Finding("lost", text, numbers, rows, is_error=True)
 

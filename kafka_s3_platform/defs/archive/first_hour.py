@@ -35,9 +35,9 @@ def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
     """Read the connector's earliest hour from the file. None if the file has none for the connector's present index."""
     path = _name_file(folder, config)
     try:
-        remembered = json.loads(path.read_text())
-        hour = datetime.fromisoformat(remembered["first_hour"])
-        return hour if remembered["index"] == _name_index(config) and hour.tzinfo else None
+        document = json.loads(path.read_text())
+        hour = datetime.fromisoformat(document["first_hour"])
+        return hour if document["index"] == _name_index(config) and hour.tzinfo else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -74,7 +74,9 @@ class FirstHourSearch:
         if hours:
             self._earliest = [min([*self._earliest, *hours])]
 
-    def write_first_hour(self, context: dg.SensorEvaluationContext, shown: ShownHours, tick: Tick) -> None:
+    def write_first_hour(
+        self, context: dg.SensorEvaluationContext, shown_hours_by_topic: ShownHours, tick: Tick
+    ) -> None:
         """Write the earliest hour if its day is before the day in the file, and reload the code location.
 
         The file is first written when all topics were reached, and includes the hours that Dagster shows.
@@ -85,7 +87,10 @@ class FirstHourSearch:
         if first_hour is None:
             if self._unreached:
                 return
-            hours = [*hours, *(min(shown_hours) for topic in self.topics if (shown_hours := shown.of(topic)))]
+            hours = [
+                *hours,
+                *(min(shown_hours) for topic in self.topics if (shown_hours := shown_hours_by_topic.of(topic))),
+            ]
         if not hours or (
             first_hour is not None and find_local_day(min(hours), config) >= find_local_day(first_hour, config)
         ):

@@ -77,24 +77,24 @@ def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Ma
         return {request.topic: err for request in requests}
 
 
-def _add_earlier_tries(before: ArchiveReport | None, outcome: Outcome) -> Outcome:
+def _add_earlier_tries(earlier_report: ArchiveReport | None, outcome: Outcome) -> Outcome:
     """Add the counts of the topic's earlier tries. An hour's numbers are those of the newest try, which has all."""
-    if before is None:
+    if earlier_report is None:
         return outcome
     if not isinstance(outcome, ArchiveReport):
-        return replace(before, failure=outcome)
-    hours = {hour.hour: hour for hour in (*before.hours, *outcome.hours)}
+        return replace(earlier_report, failure=outcome)
+    hours = {hour.hour: hour for hour in (*earlier_report.hours, *outcome.hours)}
     return replace(
         outcome,
         hours=tuple(hours[hour] for hour in sorted(hours)),
-        record_count=before.record_count + outcome.record_count,
-        record_bytes=before.record_bytes + outcome.record_bytes,
-        object_count=before.object_count + outcome.object_count,
-        filtered_count=before.filtered_count + outcome.filtered_count,
-        dead_letter_count=before.dead_letter_count + outcome.dead_letter_count,
-        out_of_range_count=before.out_of_range_count + outcome.out_of_range_count,
-        gaps=(*before.gaps, *outcome.gaps),
-        seconds=before.seconds + outcome.seconds,
+        record_count=earlier_report.record_count + outcome.record_count,
+        record_bytes=earlier_report.record_bytes + outcome.record_bytes,
+        object_count=earlier_report.object_count + outcome.object_count,
+        filtered_count=earlier_report.filtered_count + outcome.filtered_count,
+        dead_letter_count=earlier_report.dead_letter_count + outcome.dead_letter_count,
+        out_of_range_count=earlier_report.out_of_range_count + outcome.out_of_range_count,
+        gaps=(*earlier_report.gaps, *outcome.gaps),
+        seconds=earlier_report.seconds + outcome.seconds,
     )
 
 
@@ -125,14 +125,14 @@ def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     by_key = {topic.key("hourly"): topic for topic in topics}
 
     def hourly(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[HourEvent]:
-        picked = [topic for key, topic in by_key.items() if key in context.selected_asset_keys]
+        picked_topics = [topic for key, topic in by_key.items() if key in context.selected_asset_keys]
         run = _HourlyRun(context, spark)
         with raise_dagster_failures(context, STAYS):
-            yield from run.archive(picked)
+            yield from run.archive(picked_topics)
             # the UI can also run checks alone
-            yield from run.check([topic for topic in topics if topic not in picked])
+            yield from run.check([topic for topic in topics if topic not in picked_topics])
         if run.failures:
-            raise make_assets_failure(context, run.failures, len(picked), STAYS)
+            raise make_assets_failure(context, run.failures, len(picked_topics), STAYS)
 
     return make_topic_assets(
         hourly,

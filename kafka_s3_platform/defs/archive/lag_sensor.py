@@ -50,20 +50,20 @@ def request_hours(
         tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
         return
     runs = requests.list_unfinished(key)
-    due, lost = backlog.select_due_hours(_find_due_hours(topic, backlog, runs, shown))
-    if lost:
-        tick.warn(_describe_lost(topic, len(lost)))
-    offered = [hour for hour in due if hour >= topic.first_offered]
-    if len(offered) < len(due):
+    due_hours, lost_hours = backlog.select_due_hours(_find_due_hours(topic, backlog, runs, shown))
+    if lost_hours:
+        tick.warn(_describe_lost(topic, len(lost_hours)))
+    offered = [hour for hour in due_hours if hour >= topic.first_offered]
+    if len(offered) < len(due_hours):
         # Dagster refuses a run of an hour that it does not offer yet
         tick.reasons.append(
             f"{topic.name}: hours before {topic.first_offered} wait: this code location is to be reloaded"
         )
-    for hours in split_contiguous([hour for hour in offered if hour not in lost][:MAX_HOURS]):
+    for hours in split_contiguous([hour for hour in offered if hour not in lost_hours][:MAX_HOURS]):
         partition_keys = [topic.hours.key(hour) for hour in hours]
         _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
     is_idle = not runs and not requests.has_asked(key)
-    if _needs_run_until_now(backlog, due, lost, is_idle=is_idle):
+    if _needs_run_until_now(backlog, due_hours, lost_hours, is_idle=is_idle):
         _request_until_now(topic, backlog, requests, tick)
 
 
@@ -82,13 +82,13 @@ def _find_due_hours(
 
 
 def _needs_run_until_now(
-    backlog: Backlog, due: Collection[datetime], lost: Collection[datetime], *, is_idle: bool
+    backlog: Backlog, due_hours: Collection[datetime], lost_hours: Collection[datetime], *, is_idle: bool
 ) -> bool:
     """Return True if records wait that no run of an hour archives."""
     # No run is requested for a lost hour, since it would fail. A run up to now archives what is left of the hour.
-    if is_idle and backlog.has_left(lost):
+    if is_idle and backlog.has_left(lost_hours):
         return True
-    if backlog.precedes_hours or (not due and backlog.has_hole):
+    if backlog.precedes_hours or (not due_hours and backlog.has_hole):
         return True
     return is_idle and backlog.is_rotation_due
 

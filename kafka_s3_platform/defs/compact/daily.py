@@ -101,18 +101,18 @@ def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     connector = topics[0].config
 
     def daily(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[DayEvent]:
-        picked = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
-        days = _read_days(context, picked)
+        picked_topics = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
+        days = _read_days(context, picked_topics)
         with raise_dagster_failures(context, STAYS):
-            outcomes = _compact(picked, days, context.run.run_id, spark) if picked else {}
+            outcomes = _compact(picked_topics, days, context.run.run_id, spark) if picked_topics else {}
             _raise_transient(context, outcomes)
-            failures = _join_failures(picked, outcomes)
+            failures = _join_failures(picked_topics, outcomes)
             # evaluated before the first event, so that a retry yields no event twice
             evaluations = _evaluate_all(context, topics, days, has_failed=bool(failures))
-        yield from _make_events(context.run, picked, outcomes)
+        yield from _make_events(context.run, picked_topics, outcomes)
         yield from evaluations
         if failures:
-            raise make_assets_failure(context, failures, len(picked), STAYS)
+            raise make_assets_failure(context, failures, len(picked_topics), STAYS)
 
     return make_topic_assets(
         daily,

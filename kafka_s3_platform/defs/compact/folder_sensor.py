@@ -85,7 +85,7 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
-        reached: list[TopicAssets] = []
+        reached_topics: list[TopicAssets] = []
 
         def evaluate_topic(topic: TopicAssets) -> None:
             shown = context.instance.get_materialized_partitions(topic.key("daily"))
@@ -93,13 +93,13 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
             newest = _find_newest_day(topic, datetime.now(timezone.utc))
             start = find_day_start(newest, ZoneInfo(topic.config.layout.timezone))
             empty.report(topic, start, lambda: list_idle_days(topic, newest, shown), index, tick)
-            reached.append(topic)
+            reached_topics.append(topic)
 
         with closing(index):
             # First request the days of all topics. Walks take long and can wait.
             if tick.evaluate_each("days", topics, evaluate_topic):
                 store = ObjectStore(connector.store)
-                tick.evaluate_each("walks", reached, lambda topic: walk_folders(topic, store, index, tick))
+                tick.evaluate_each("walks", reached_topics, lambda topic: walk_folders(topic, store, index, tick))
         tick.requests += requests.make(job.name)
         return tick.result()
 
