@@ -52,5 +52,5 @@ def read(
     """
     from kafka_s3_platform.reading.dataset import find_objects, make_filter
 
-    found = find_objects(connector, topic, make_filter(start, end, kafka_partitions))
-    return (found.decode_values(schema_id) if decode or schema_id is not None else found).open()
+    objects = find_objects(connector, topic, make_filter(start, end, kafka_partitions))
+    return (objects.decode_values(schema_id) if decode or schema_id is not None else objects).open()

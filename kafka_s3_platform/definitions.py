@@ -92,10 +92,10 @@ def defs() -> dg.Definitions:
     # Resolve sinks only: each restore of a source finds the topics of its pattern in the bucket.
     sinks = _resolve_topics([c for c in files.connectors if c.source is None])
     sources = [c for c in files.connectors if c.source is not None]
-    listed = _find_listed_topics(sources)
+    listed_topics = _find_listed_topics(sources)
     autostart = os.environ.get(AUTOSTART_VARIABLE) == "1"
     first_hours = _recall_first_hours(sinks)
-    parts, undefined = _make_parts([*sinks, *sources], listed, first_hours, autostart=autostart)
+    parts, undefined = _make_parts([*sinks, *sources], listed_topics, first_hours, autostart=autostart)
     names = {path: config.name for path, config in files.loaded.items()}
     unbuilt = {
         path: escape_unprintable(f"{path}: {undefined[name]}") for path, name in names.items() if name in undefined
@@ -113,17 +113,17 @@ def defs() -> dg.Definitions:
     sensing = dg.DefaultSensorStatus.RUNNING if autostart else dg.DefaultSensorStatus.STOPPED
     alerts = make_alert_sensor([*parts], choose_alert_status(os.environ))
     shared = dg.Definitions(sensors=[make_retention_sensor(sensing), alerts])
-    topics = {c.name: c.topics for c in sinks if c.topics_regex is not None} | listed
+    topics = {c.name: c.topics for c in sinks if c.topics_regex is not None} | listed_topics
     _pass_to_runs(TOPICS_METADATA, topics)
     _pass_to_runs(FIRST_HOURS_METADATA, {name: hour.isoformat() for name, hour in first_hours.items()})
     return dg.Definitions.merge(_merge_parts(sinks, parts), checks, shared)
 
 
-def _pass_to_runs(name: str, found: Mapping[str, Any]) -> None:
+def _pass_to_runs(name: str, metadata: Mapping[str, Any]) -> None:
     """Have the processes of runs that are planned with these definitions find this by `name` in their load context."""
     context = DefinitionsLoadContext.get()
-    if found and context.load_type is DefinitionsLoadType.INITIALIZATION:
-        context.add_to_pending_reconstruction_metadata(name, json.dumps(found))
+    if metadata and context.load_type is DefinitionsLoadType.INITIALIZATION:
+        context.add_to_pending_reconstruction_metadata(name, json.dumps(metadata))
 
 
 def _describe_gone(path: Path) -> str:
@@ -182,8 +182,8 @@ def _resolve_topics(connectors: Sequence[ConnectorConfig]) -> Sequence[Connector
     """Return the connectors with their topics. A run's process takes the topics that its run was planned with."""
     context = DefinitionsLoadContext.get()
     if context.load_type is DefinitionsLoadType.RECONSTRUCTION and TOPICS_METADATA in context.reconstruction_metadata:
-        told = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
-        return [give_topics(c, told.get(c.name, ())) if c.topics_regex is not None else c for c in connectors]
+        topics = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
+        return [give_topics(c, topics.get(c.name, ())) if c.topics_regex is not None else c for c in connectors]
     return resolve_from_memory(connectors, find_topics_folder())
 
 
@@ -191,8 +191,8 @@ def _find_listed_topics(sources: Sequence[ConnectorConfig]) -> dict[str, tuple[s
     """Return the topics of source connectors. A run's process takes the topics that its run was planned with."""
     context = DefinitionsLoadContext.get()
     if context.load_type is DefinitionsLoadType.RECONSTRUCTION and TOPICS_METADATA in context.reconstruction_metadata:
-        told = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
-        return {c.name: tuple(told.get(c.name, ())) for c in sources}
+        topics = json.loads(context.reconstruction_metadata[TOPICS_METADATA])
+        return {c.name: tuple(topics.get(c.name, ())) for c in sources}
     return {c.name: recall_listed_topics(c, find_topics_folder()) for c in sources}
 
 
@@ -200,10 +200,10 @@ def _recall_first_hours(connectors: Sequence[ConnectorConfig]) -> Mapping[str, d
     """Return the earliest hour of each connector that has one. A run's process takes those that it was planned with."""
     context = DefinitionsLoadContext.get()
     if context.load_type is DefinitionsLoadType.RECONSTRUCTION:
-        told = json.loads(context.reconstruction_metadata.get(FIRST_HOURS_METADATA, "{}"))
-        return {name: datetime.fromisoformat(hour) for name, hour in told.items()}
-    found = {config.name: recall_first_hour(config, find_memory(FIRST_HOURS)) for config in connectors}
-    return {name: hour for name, hour in found.items() if hour is not None}
+        texts = json.loads(context.reconstruction_metadata.get(FIRST_HOURS_METADATA, "{}"))
+        return {name: datetime.fromisoformat(hour) for name, hour in texts.items()}
+    first_hours = {config.name: recall_first_hour(config, find_memory(FIRST_HOURS)) for config in connectors}
+    return {name: hour for name, hour in first_hours.items() if hour is not None}
 
 
 def _define_connector(

@@ -120,7 +120,7 @@ _CODED = re.compile(r"\[(KS-[A-Z-]+)\]")
 def find_code(text: str) -> ErrorCode | None:
     """Return the code in the text of an error, the first of several. None: it has none."""
     codes = {code.value: code for code in ErrorCode}
-    return next((codes[found] for found in _CODED.findall(text) if found in codes), None)
+    return next((codes[name] for name in _CODED.findall(text) if name in codes), None)
 
 
 class PlatformError(Exception):
@@ -296,10 +296,10 @@ class PreflightError(PermanentError):
 
 def explain_full_disk(err: BaseException) -> FullDiskError | None:
     """Return the error to raise if `err` was caused by a disk of this machine that is full, or the user's share."""
-    for each in iterate_causes(err):
-        if isinstance(each, OSError) and each.errno in {errno.ENOSPC, errno.EDQUOT}:
-            place = each.filename or "no file is named: mostly a temporary one, in TMPDIR or SPARK_LOCAL_DIRS"
-            return FullDiskError(f"{each.strerror} ({place}). Make room on this machine's disk, and run again")
+    for cause in iterate_causes(err):
+        if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+            place = cause.filename or "no file is named: mostly a temporary one, in TMPDIR or SPARK_LOCAL_DIRS"
+            return FullDiskError(f"{cause.strerror} ({place}). Make room on this machine's disk, and run again")
     return None
 
 

@@ -19,6 +19,6 @@ def build_environment() -> dict[str, str]:
     An installation in the working directory is found nevertheless.
     """
     here = Path.cwd()
-    own = Path(__file__).parents[1]
+    package_root = Path(__file__).parents[1]
     places = (Path(path).resolve() for path in sys.path if path)
-    return {"PYTHONPATH": os.pathsep.join(str(place) for place in places if place != here or place == own)}
+    return {"PYTHONPATH": os.pathsep.join(str(place) for place in places if place != here or place == package_root)}

@@ -26,5 +26,5 @@ class lazy_property(Generic[T]):  # noqa: N801 - it is used as `property` is
         if instance is None:
             return self
         # Python looks in the instance first, so this is asked only once
-        found = instance.__dict__[self._find.__name__] = self._find(instance)
-        return found
+        value = instance.__dict__[self._find.__name__] = self._find(instance)
+        return value

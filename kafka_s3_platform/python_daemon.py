@@ -39,7 +39,7 @@ def import_for_tasks() -> None:
             traceback.print_exc(file=sys.stderr)
     # PySpark empties the caches of importers before each task. Each importer of a zip file, one a package of PySpark's,
     # would read the file's list of 1,800 entries again. Without an importer there is none to read it.
-    for path in [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]:
+    for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
         del sys.path_importer_cache[path]
     # Workers share this memory with the daemon until somebody writes to it, which a collection would do.
     gc.collect()

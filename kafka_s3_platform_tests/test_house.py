@@ -19,12 +19,12 @@ MIN_LINES = 180
 
 ROOMS: Mapping[str, tuple[int, int]] = {
     ".": (1_090, 13),
-    "archive": (3_460, 14),
+    "archive": (3_470, 14),
     "avro": (2_550, 12),
-    "cli": (3_830, 32),
+    "cli": (3_840, 32),
     "config": (8_440, 32),
-    "converters": (4_110, 17),
-    "defs": (6_640, 41),
+    "converters": (4_120, 17),
+    "defs": (6_700, 41),
     "formats": (6_190, 30),
     "instance": (1_490, 12),
     "java": (980, 7),
@@ -34,15 +34,15 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "model": (2_830, 18),
     "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
-    "reading": (1_310, 5),
+    "reading": (1_320, 5),
     "restore": (11_270, 52),
     "segments": (830, 5),
-    "sources": (2_780, 10),
+    "sources": (2_790, 10),
     "spark": (1_470, 8),
-    "status": (1_710, 10),
+    "status": (1_720, 10),
     "store": (4_660, 17),
     "transforms": (1_930, 8),
-    "upkeep": (2_790, 12),
+    "upkeep": (2_800, 12),
 }
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
@@ -50,8 +50,8 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 69,
     "a comprehension in another": 167,
     "a private module of Dagster": 15,
-    "a vague name": 66,
-    "a, b = x, y": 48,
+    "a vague name": 334,
+    "a, b = x, y": 47,
 }
 """How often the package may do what is hard to read. The aim is 0."""
 
@@ -62,6 +62,9 @@ VAGUE = frozenset(
     {
         *("found", "told", "said", "says", "known", "kept", "left", "seen", "asked", "wanted"),
         *("given", "each", "made", "held", "stored", "settled", "cut", "whole", "look"),
+        *("sent", "written", "decided", "listed", "planned", "picked", "counted", "chosen", "taken", "done", "reached"),
+        *("read", "unread", "untold", "undone", "joined", "remembered", "bad", "wrong", "before", "after", "again"),
+        *("earlier", "instead", "own", "one", "some", "both", "these", "stays"),
     }
 )
 """Names of variables, parameters and fields that say nothing of what they name."""

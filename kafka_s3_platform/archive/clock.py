@@ -36,8 +36,8 @@ def refuse_wrong_clock(config: ConnectorConfig, store: ObjectStore) -> None:
         who = f"the store at {_name_endpoint(config)}"
         difference = _describe_difference(reading.received, who, reading.date, reading.difference)
         raise ClockError(
-            f"{difference}. Nothing was committed: hours would be called complete that are not over, or records be "
-            f"taken for those of another time. {_advise_on_clocks(config)}"
+            f"{difference}. Nothing was committed: hours that are not over would count as complete, or records "
+            f"would get a wrong time. {_advise_on_clocks(config)}"
         )
 
 

@@ -176,6 +176,7 @@ def build_failure(
 
 
 def _describe_unresolved(connector: str, topic: str, unresolved: Sequence[Unresolved]) -> Iterator[str]:
+    """Yield the lines of an error about offsets that could not be archived: which, why, and how to resolve them."""
     if not unresolved:
         return
     now = datetime.now(timezone.utc)

@@ -316,8 +316,10 @@ class ArchivedLogs:
             return True
         expected_end = self._find_expected_end(frontier.kafka_partition)
         frontiers = self.state.observations.of(frontier.kafka_partition)
-        same_leader = (earlier for earlier in frontiers if earlier.leader_epoch == frontier.leader_epoch)
-        return any(earlier.last_stable_offset >= expected_end for earlier in same_leader)
+        same_leader = (
+            earlier_frontier for earlier_frontier in frontiers if earlier_frontier.leader_epoch == frontier.leader_epoch
+        )
+        return any(earlier_frontier.last_stable_offset >= expected_end for earlier_frontier in same_leader)
 
     def _build_truncation_error(self, frontier: Frontier, loss: str) -> LogTruncatedError:
         kafka_partition = frontier.kafka_partition

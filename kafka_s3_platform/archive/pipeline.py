@@ -72,15 +72,15 @@ class SchemaTargets:
 
     def project(self, values: Payload) -> Payload:
         """Return the next batch's values as they are written, each with its schema."""
-        schemas, chosen = self.choose(values)
-        has_other_schema = (values.codes != NO_SCHEMA) & (chosen != values.codes)
+        schemas, schema_codes = self.choose(values)
+        has_other_schema = (values.codes != NO_SCHEMA) & (schema_codes != values.codes)
         if not has_other_schema.any():
             return values
         codes = values.codes.copy()
         objects = list(values.objects)
-        for source, target in np.unique(np.stack([values.codes, chosen])[:, has_other_schema], axis=1).T.tolist():
+        for source, target in np.unique(np.stack([values.codes, schema_codes])[:, has_other_schema], axis=1).T.tolist():
             pair = values.schemas[source], schemas[target]
-            rows = np.flatnonzero((values.codes == source) & (chosen == target)).tolist()
+            rows = np.flatnonzero((values.codes == source) & (schema_codes == target)).tolist()
             for row, value in zip(rows, project_values([objects[row] for row in rows], *pair), strict=True):
                 if isinstance(value, ProjectionError):
                     self._note_unprojected(*pair, value)
@@ -125,7 +125,7 @@ class SchemaTargets:
         """Choose for each record the newest (FORWARD: oldest) schema so far of its subject. Records are in order."""
         schemas = [*values.schemas, *(s for s in self._reached.values() if s not in values.schemas)]
         subjects = [schema.subject for schema in values.schemas]
-        chosen = np.full(len(values), len(schemas), np.int32)
+        schema_codes = np.full(len(values), len(schemas), np.int32)
         for subject in dict.fromkeys(subjects):
             codes = [code for code, other in enumerate(subjects) if other == subject]
             rows = np.flatnonzero(np.isin(values.codes, codes))
@@ -133,9 +133,9 @@ class SchemaTargets:
                 continue
             sources = self._find_sources(values, rows, self._reached.get(subject))
             earlier_code = schemas.index(self._reached[subject]) if subject in self._reached else 0
-            chosen[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], earlier_code)
-            self._reached[subject] = schemas[chosen[rows[-1]]]
-        return [*schemas, None], chosen
+            schema_codes[rows] = np.where(sources > 0, values.codes[rows[sources - 1]], earlier_code)
+            self._reached[subject] = schemas[schema_codes[rows[-1]]]
+        return [*schemas, None], schema_codes
 
     def _find_sources(self, values: Payload, rows: Int64s, earlier_schema: Schema | None) -> Int64s:
         """Return, for each of `rows` of one subject, the number (from 1) of the row that gives it its schema.
@@ -280,8 +280,8 @@ class Pipeline:
     def _split_by_bucket(self, batch: ConnectBatch, find_places: _Places) -> Iterator[BucketPart]:
         """Yield the rows of each bucket, with the values projected to the schemas that they are written with."""
         late = self._find_late(batch.timestamps, find_places.hours)
-        written = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
-        schemas, schema_codes = _list_schemas(written, is_needed=not self._task.layout.is_envelope)
+        values = batch.value if self._task.layout.is_envelope else self._targets.project(batch.value)
+        schemas, schema_codes = _list_schemas(values, is_needed=not self._task.layout.is_envelope)
         keys, key_codes = _list_schemas(batch.key, is_needed=self._task.layout.keys_format is not None)
         topics = batch.records.column("topic").dictionary_encode()
         hours = pa.array(find_places.hours).dictionary_encode()
@@ -301,8 +301,8 @@ class Pipeline:
                 keys[key_codes[first]],
             )
             part = batch.take(rows)
-            if written is not batch.value and (written.codes[rows] != batch.value.codes[rows]).any():
-                part = replace(part, value=written.take(rows))
+            if values is not batch.value and (values.codes[rows] != batch.value.codes[rows]).any():
+                part = replace(part, value=values.take(rows))
             yield BucketPart(bucket, part, find_places.times[rows], int(late[rows].sum()))
 
     def _find_late(self, times: Int64s, hours: Int64s) -> Mask:
@@ -398,6 +398,7 @@ class _WritableCheck:
         return Outcome(batch, tuple(chain.from_iterable(failures)))
 
     def _find_refusals(self, batch: ConnectBatch, nulls: Mask) -> Iterator[tuple[Mask, str]]:
+        """Yield the rows that the object format cannot hold, once for each reason."""
         if self._layout.null_values == "fail":
             yield nulls, "the value is null; behavior.on.null.values=ignore or write lets such records pass"
         yield (

@@ -255,7 +255,7 @@ class _PartitionOffsets:
 
         It is the next higher o(t) of a later time, so that every run makes progress.
         """
-        reached = next((r.end_offset for r in covered if start in r), start)
+        end_offset = next((r.end_offset for r in covered if start in r), start)
         hours_left = int((self.plan_input.now - last_hour) / HOUR) + HOURS_AHEAD
         steps = [
             to_epoch_ms(last_hour + HOUR * 2**n + self.plan_input.lateness)
@@ -267,7 +267,7 @@ class _PartitionOffsets:
             raise _UnansweredError(failure)
         offset_at = answers.results[self.frontier.kafka_partition]
         ends = [offset_at[t] for t in steps]
-        return next((o for o in ends if isinstance(o, int) and o > reached), self.frontier.last_stable_offset)
+        return next((o for o in ends if isinstance(o, int) and o > end_offset), self.frontier.last_stable_offset)
 
 
 def find_hour_start(state: IndexState, frontier: Frontier, answer: OffsetAtTime) -> int:

@@ -161,6 +161,7 @@ def reserve_plans(
     """
 
     def step(snapshot: ConnectorSnapshot) -> Reservations:
+        """Plan the topics and commit their plans, on one version of the index."""
         snapshot.load_states(descriptions)
         # a topic with damaged rows fails here, alone
         readable, damages = try_topics(descriptions, lambda topic: snapshot.topic(topic).state)
@@ -292,6 +293,7 @@ def _commit_plans(
 
 
 def _build_change(request: ArchiveRequest, state: IndexState, topic_plan: _TopicPlan, epoch: int) -> Change:
+    """Build the rows that a topic's plan adds to the index and removes from it."""
     plan = topic_plan.plan
     reservations: list[Reservation] = []
     for kafka_partition, ranges in plan.needed.items():

@@ -124,6 +124,7 @@ def _build_task(
     ranges: tuple[OffsetRange, ...],
     task_count: int,
 ) -> ScanTask:
+    """Build the task that reads `ranges` of one kafka partition. It takes its share of the rate limits."""
     config = reserved.request.config
     start_offset = ranges[0].start_offset
     return ScanTask(
@@ -320,6 +321,10 @@ class _Run:
         return self._topics
 
     def _build_groups(self) -> list[tuple[ScanTask, ...]]:
+        """Build the tasks of all topics that the broker answers for, in groups of those that run at once.
+
+        Topics without an answer get its error.
+        """
         hour_offsets = look_up_hour_offsets(
             {topic: topic_run.reserved for topic, topic_run in self._topics.items()}, self._admin
         )
@@ -431,6 +436,7 @@ def _build_reports(
 
 
 def _build_report(snapshot: ConnectorSnapshot, topic_run: _TopicRun) -> ArchiveReport:
+    """Build the topic's report from its tasks' results and the index. Log the notes of all tasks."""
     reserved = topic_run.reserved
     request = reserved.request
     results = topic_run.results

@@ -156,6 +156,7 @@ class _TakeOver:
         yield from self._list_deleted(frontier)
 
     def _refuse_outside(self, kafka_partition: int, frontier: Frontier | None) -> None:
+        """Raise an error if the sink's offset lies beyond the log, or beyond an open transaction."""
         where = self._describe_position(kafka_partition)
         remedy = "do not take over, and archive it as a new topic under a topics.dir of its own"
         if frontier is None:
@@ -177,9 +178,9 @@ class _TakeOver:
             )
 
     def _refuse_archived(self, kafka_partition: int, below: RangeSet, state: IndexState) -> None:
-        taken = state.gap_offsets(kafka_partition, "taken over")
+        taken_over = state.gap_offsets(kafka_partition, "taken over")
         covered = state.coverage(kafka_partition)
-        if covered != taken or taken - below:
+        if covered != taken_over or taken_over - below:
             raise PermanentError(
                 f"{self._describe_position(kafka_partition)}, but connector {self.config.name} has archived "
                 f"{', '.join(map(str, covered))} of it: taking over now would leave out records, or have them twice. "

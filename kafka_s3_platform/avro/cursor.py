@@ -119,9 +119,9 @@ class RecordCursor:
         strings = self._build_array(starts, ends, is_text)
         # Only if Arrow finds bytes that are not UTF-8, which is rare, are strings checked one by one.
         if is_text and not _is_valid_utf8(strings):
-            wrong = np.fromiter(map(is_invalid_utf8, map(self._slice, starts, ends)), bool, len(self))
-            self.fail(wrong)
-            starts[wrong] = ends[wrong]
+            is_wrong = np.fromiter(map(is_invalid_utf8, map(self._slice, starts, ends)), bool, len(self))
+            self.fail(is_wrong)
+            starts[is_wrong] = ends[is_wrong]
             strings = self._build_array(starts, ends, is_text)
         return strings
 

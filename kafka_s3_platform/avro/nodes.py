@@ -399,8 +399,8 @@ def fill_null_rows(values: pa.Array, present: Bools) -> pa.Array:
 def _read_indices(at: RecordCursor, count: int) -> Int64s:
     """Read indices below `count`. A failed record gets `count` itself."""
     indices = at.read_varints(INT_BYTES)
-    wrong = indices.view(np.uint64) >= np.uint64(count)
-    if wrong.any():
-        at.fail(wrong)
-        indices[wrong] = count
+    is_wrong = indices.view(np.uint64) >= np.uint64(count)
+    if is_wrong.any():
+        at.fail(is_wrong)
+        indices[is_wrong] = count
     return indices

@@ -109,6 +109,7 @@ class _Projections:
         return _keep_value
 
     def _compile_record(self, source: Definition, target: Definition, where: str) -> Project:
+        """Compile the projection of a record to the fields of `target`. ProjectionError if one of them does not fit."""
         _check_name(source, target, where)
         key = source["name"], target["name"]
         if key in self._refused:
@@ -169,6 +170,7 @@ class _Projections:
         raise _make_mismatch_error(where, _describe_type(source), "any type of the union there")
 
     def _compile_from_union(self, source: Sequence[Any], target: Any, where: str) -> Project:
+        """Compile the projection of a union: a value takes that of its branch, or its refusal."""
         branches = [self.source.resolve(branch) for branch in source]
         nameless = [b for b in branches if b["type"] == "record" and _read_given_name(b) is None]
         projects: dict[str, Project] = {}

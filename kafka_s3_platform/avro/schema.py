@@ -157,11 +157,11 @@ def decode_default(default: Any, node: Any, resolve: Callable[[Any], Any]) -> An
 
 
 def _decode_union_default(default: Any, members: Sequence[Any], resolve: Callable[[Any], Any]) -> Any:
-    chosen = next((kind for kind in members if fits_default(default, kind)), None)
-    if chosen is None:
+    matching_kind = next((kind for kind in members if fits_default(default, kind)), None)
+    if matching_kind is None:
         return default
-    value = decode_default(default, chosen, resolve)
-    return value if len(members) == 1 else (get_branch_name(chosen), value)
+    value = decode_default(default, matching_kind, resolve)
+    return value if len(members) == 1 else (get_branch_name(matching_kind), value)
 
 
 def get_branch_name(branch: str | Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ def map_schema_ids(
     if bare is not None:
         old_ids[bare.to_numpy(zero_copy_only=False)] = NO_ID
     distinct_old = np.unique(old_ids)
-    distinct_new = np.array([ids.get(old, NO_ID) for old in distinct_old.tolist()], np.int64)
+    distinct_new = np.array([ids.get(schema_id, NO_ID) for schema_id in distinct_old.tolist()], np.int64)
     replaced = distinct_new[np.searchsorted(distinct_old, old_ids)]
     unknown = np.flatnonzero((old_ids != NO_ID) & (replaced == NO_ID))
     if np.array_equal(distinct_old[distinct_new != NO_ID], distinct_new[distinct_new != NO_ID]):

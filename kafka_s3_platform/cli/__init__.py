@@ -139,8 +139,8 @@ class Interruption(click.ClickException):
     exit_code = INTERRUPTED
 
     def __init__(self, ending: str, command_line: Sequence[str]) -> None:
-        again = shlex.join(command_line)
-        super().__init__(format_entry(f"{ending or 'interrupted'}; go on with: {again}"))
+        go_on_command = shlex.join(command_line)
+        super().__init__(format_entry(f"{ending or 'interrupted'}; go on with: {go_on_command}"))
 
     def show(self, file: Any = None) -> None:  # noqa: ARG002
         """Print the sentence below the `^C` of the terminal."""

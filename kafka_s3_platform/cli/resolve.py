@@ -36,7 +36,7 @@ def _parse_offsets(ctx: click.Context, param: click.Parameter, text: str | None)
 @click.option(
     "--offsets", callback=_parse_offsets, metavar="A:B", help="Offsets to --skip: from A up to, but not including, B."
 )
-@click.option("--skip", is_flag=True, help="Do without the --offsets, none of which is archived.")
+@click.option("--skip", is_flag=True, help="Give up the --offsets: none of them is archived.")
 @click.option(
     "--accept-truncation",
     is_flag=True,

@@ -173,6 +173,7 @@ def _execute(
     partition_keys: Sequence[str],
     ops: Mapping[str, dg.Config],
 ) -> dg.ExecuteInProcessResult:
+    """Execute the job for these assets and their checks in this process. A failure is part of the result."""
     extend_life(instance, run_id)
     tags = {RETRIES_TAG: "0", **make_process_tags(run_id)}
     if len(keys) == 1:

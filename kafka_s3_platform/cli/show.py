@@ -27,7 +27,9 @@ _HEAD_OF_HOURS = ("DAY", "00    06    12    18", "COMPLETE", "RECORDS", "LATE")
 @connector_argument
 @topic_option
 @click.option("--hours", "by_hour", is_flag=True, help="Show each hour's state: one mark per hour, one line per day.")
-@click.option("--days", type=click.IntRange(1), help="With --hours: so many days, the newest. Default: 31.")
+@click.option(
+    "--days", type=click.IntRange(1), help="With --hours: the number of days to show, the newest ones. Default: 31."
+)
 @json_option
 def show(connector: str, topic: str | None, by_hour: bool, days: int | None, as_json: bool) -> None:
     """Show what is archived of CONNECTOR's topics, day by day.

@@ -68,7 +68,7 @@ class Readers(threading.local):
             except _SpentError:
                 raise BadRecordError(
                     f"comes to more than {max_values:,} values by its schema: fields and defaults that it does not "
-                    "hold, or types of which none fits"
+                    "hold, or types that do not fit"
                 ) from None
 
         return value
@@ -129,7 +129,9 @@ class Readers(threading.local):
                 raise _make_misfit_error(place, json_value, "an object")
             self._spend(values)
             if keeps_others and OTHER_PROPERTIES in json_value:
-                raise BadRecordError(f"has a property {OTHER_PROPERTIES}, whose name is that of the field for others")
+                raise BadRecordError(
+                    f"has a property {OTHER_PROPERTIES}: that name is taken, by the field for other properties"
+                )
             if not json_value.keys() <= names:
                 others = [name for name in json_value if name not in names]
                 if kind.is_closed:

@@ -200,6 +200,7 @@ class Registry:
             return None
 
     def _fetch_archived(self, schema_id: int) -> ArchivedSchema:
+        """Fetch a schema with all that a later registration needs: subjects, references and other fields."""
         with self._translate_errors(f"schema {schema_id}"):
             answer = self._get_answer(schema_id)
             schema = _parse_schema(answer)
@@ -389,6 +390,7 @@ class Registry:
             raise ConfigError(message, code=ErrorCode.REGISTRY_URL) from err
 
     def _explain_answer(self, err: "SchemaRegistryError", subject: str) -> Exception:
+        """Return the error for an answer of the registry other than success, by its code."""
         message = cut_reason(str(err.error_message))
         summary = f"{self._where} answers for {subject}: {message} (HTTP status {err.http_status_code})"
         # Checked before the status: an unknown schema is the fault of the record that names it, not of the registry.
@@ -448,7 +450,7 @@ def _explain_path_step(subject: str) -> str:
 def _check_subject(subject: str) -> str:
     """Return the subject. Raise BadRecordError if it leads to another path although the client percent-encodes it."""
     if _is_path_step(subject):
-        raise BadRecordError(f"has a schema of which {_explain_path_step(subject)}")
+        raise BadRecordError(f"has a schema that cannot be asked for: {_explain_path_step(subject)}")
     return subject
 
 
@@ -482,7 +484,7 @@ def _check_references(outer: Sequence[object], schema: object) -> None:
 
 def _check_number(noun: str, number: int, limit: int) -> None:
     if number > limit:
-        raise BadRecordError(f"has a schema with more than {limit:,} {noun}, of which each is a request")
+        raise BadRecordError(f"has a schema with more than {limit:,} {noun}, and each needs a request")
 
 
 def _choose_version(pairs: Sequence[tuple[Any, Any]], subject: str) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from kafka_s3_platform.defs.processes import extend_life, kept_alive, make_process_tags
+from kafka_s3_platform.defs.processes import extend_life, keep_alive, make_process_tags
 from kafka_s3_platform.defs.resources import SPARK_VARIABLE
 from kafka_s3_platform.errors import (
     ClockError,
@@ -37,18 +37,18 @@ _IGNORED = {
 
 
 @contextmanager
-def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[None]:
+def raise_dagster_failures(context: StepContext, results_note: str = "") -> Iterator[None]:
     """Retry transient errors with exponential backoff; fail on permanent ones without any retry.
 
     Every step begins here. So this also tags the run with its hours and with the processes that execute it, keeps it
-    alive, and warns of keys in its config without effect. `stays` is a text for the page of a failed or cancelled run:
-    the results that stay.
+    alive, and warns of keys in its config without effect. `results_note` is a text for the page of a failed or
+    cancelled run: the results that stay.
     """
-    _warn_of_ignored(context)
+    _warn_of_ignored_config(context)
     run_id = context.run.run_id
     context.instance.add_run_tags(run_id, {**make_window_tags(context.run.tags), **make_process_tags(run_id)})
     try:
-        with _logged_if_stopped(context, stays), kept_alive(context.instance, run_id), _explained_if_full():
+        with _log_if_stopped(context, results_note), keep_alive(context.instance, run_id), _explain_full_disks():
             yield
     except TransientError as err:
         retries = count_retries(context)
@@ -56,32 +56,32 @@ def raise_dagster_failures(context: StepContext, stays: str = "") -> Iterator[No
             delay = choose_delay(err, context.op_execution_context.retry_number)
             extend_life(context.instance, run_id, delay)  # the step's process ends, and Dagster's waits
             raise dg.RetryRequested(retries, delay) from err
-        raise _make_failure(context, err, stays) from err
+        raise _make_failure(context, err, results_note) from err
     except PermanentError as err:
-        raise _make_failure(context, err, stays) from err
+        raise _make_failure(context, err, results_note) from err
 
 
 @contextmanager
-def _explained_if_full() -> Iterator[None]:
-    """Raise an error that may pass if the disk of this machine is full."""
+def _explain_full_disks() -> Iterator[None]:
+    """Raise a transient error instead of an OSError that comes from a full disk of this machine."""
     try:
         yield
     except OSError as err:
-        if explained := explain_full_disk(err):
-            raise explained from err
+        if full_disk_error := explain_full_disk(err):
+            raise full_disk_error from err
         raise
 
 
 @contextmanager
-def _logged_if_stopped(context: StepContext, stays: str) -> Iterator[None]:
-    """Log `stays` if somebody stops the run, or if a defect ends it: Dagster shows only the place of a defect."""
+def _log_if_stopped(context: StepContext, results_note: str) -> Iterator[None]:
+    """Log the note if somebody stops the run, or if a defect ends it: Dagster shows only the place of a defect."""
     try:
         yield
     except PlatformError:
         raise
     except (Exception, KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
-        if stays:
-            context.log.warning("The run did not end well. %s", stays)
+        if results_note:
+            context.log.warning("The run did not end well. %s", results_note)
         raise
 
 
@@ -96,9 +96,9 @@ def join_errors(failures: Mapping[str, PlatformError]) -> PlatformError:
 
     So repeating a step must do no harm. A wrong clock fails everything, and is named once.
     """
-    first = next(iter(failures.values()))
-    if len(failures) == 1 or isinstance(first, ClockError):
-        return first
+    first_error = next(iter(failures.values()))
+    if len(failures) == 1 or isinstance(first_error, ClockError):
+        return first_error
     may_pass = any(isinstance(err, TransientError) for err in failures.values())
     text = "\n".join(f"{name}: {err}" for name, err in failures.items())
     return (TransientError if may_pass else PermanentError)(text)
@@ -118,7 +118,7 @@ def choose_delay(err: TransientError, retry_number: int) -> float:
 
 
 def make_assets_failure(
-    context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int, stays: str
+    context: StepContext, failures: Mapping[dg.AssetKey, PlatformError], selected: int, results_note: str
 ) -> dg.Failure:
     """Make the failure of a step with `selected` assets. Some of them failed, and the others are done.
 
@@ -132,15 +132,15 @@ def make_assets_failure(
     context.instance.add_run_tags(context.run.run_id, tags)
     by_asset = {key.to_user_string(): {"kind": kinds[key], "message": str(err)} for key, err in failures.items()}
     text = _describe_failures(failures, selected)
-    metadata = _make_metadata(next(iter(failures.values())), kind, stays)
+    metadata = _make_metadata(next(iter(failures.values())), kind, results_note)
     return dg.Failure(text, metadata={**metadata, FAILURES: dg.MetadataValue.json(by_asset)}, allow_retries=False)
 
 
-def _make_metadata(err: PlatformError, kind: str, stays: str) -> dict[str, str]:
+def _make_metadata(err: PlatformError, kind: str, results_note: str) -> dict[str, str]:
     """Make the metadata on the page of a failed run: its place in the runbook, and the text about results that stay."""
     code = find_code(str(err)) or err.code
-    remains = {"what_stays": stays} if stays else {}
-    return {"kind": kind, "runbook": code.section, **remains}
+    note = {"what_stays": results_note} if results_note else {}
+    return {"kind": kind, "runbook": code.section, **note}
 
 
 FAILURES = "failures"
@@ -164,13 +164,13 @@ def _describe_failures(failures: Mapping[dg.AssetKey, PlatformError], selected: 
     return "\n".join(f"{key.path[-1]}: {err}" for key, err in failures.items())
 
 
-def _warn_of_ignored(context: StepContext) -> None:
-    for section, instead in _IGNORED.items():
+def _warn_of_ignored_config(context: StepContext) -> None:
+    for section, alternative in _IGNORED.items():
         if names := _list_names(context.run.run_config.get(section), section):
             context.log.warning(
                 "of this run's config %s is ignored: a run may not set it; %s. Remove it from the config",
                 " and ".join(names),
-                instead,
+                alternative,
             )
 
 
@@ -187,7 +187,7 @@ def _list_names(config: object, path: str) -> list[str]:
     return names
 
 
-def _make_failure(context: StepContext, err: PlatformError, stays: str) -> dg.Failure:
+def _make_failure(context: StepContext, err: PlatformError, results_note: str) -> dg.Failure:
     kind = classify_failure(err)
     context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: kind})
-    return dg.Failure(str(err), metadata=_make_metadata(err, kind, stays), allow_retries=False)
+    return dg.Failure(str(err), metadata=_make_metadata(err, kind, results_note), allow_retries=False)

@@ -61,18 +61,18 @@ def _make_sensor(files: Sequence[Path], problems: Problems, are_old: AreOld) -> 
     )
     def connector_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         reloaded = f"connector files changed: {reload_code_location(context)}" if are_old() else ""
-        wrong = problems()
-        problem_by_name = {path.name: wrong.get(path, "") for path in files}
-        before = json.loads(context.cursor or "{}")
-        text = "\n".join(dict.fromkeys(wrong.values()))
-        if wrong and problem_by_name == before:
+        problem_by_path = problems()
+        problem_by_name = {path.name: problem_by_path.get(path, "") for path in files}
+        last_problems = json.loads(context.cursor or "{}")
+        text = "\n".join(dict.fromkeys(problem_by_path.values()))
+        if problem_by_path and problem_by_name == last_problems:
             # the event was reported before: from now on the sensor itself is red
             raise ConfigError("\n".join(filter(None, (text, reloaded))))
         return dg.SensorResult(
             asset_events=[
                 _make_evaluation(path, problem_by_name[path.name])
                 for path in files
-                if problem_by_name[path.name] != before.get(path.name)
+                if problem_by_name[path.name] != last_problems.get(path.name)
             ],
             cursor=json.dumps(problem_by_name),
             skip_reason="\n".join(filter(None, (text or f"{count_noun(len(files), 'file')} loaded", reloaded))),

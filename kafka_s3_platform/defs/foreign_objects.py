@@ -214,9 +214,9 @@ def make_objects_sensor(
             tick.evaluate_each("bucket", [every], lambda _: _look(config, state, tick, _find_place(context)))
         finally:
             tick.cursor[STATE] = msgspec.to_builtins(state)
-        tick.reasons += _tell_progress(config, state)
+        tick.reasons += _describe_progress(config, state)
         if new := sorted(state.topics.keys() - set(topics)):
-            tick.tell(f"new topics: {', '.join(new)}; {_define_new(context, config, state)}")
+            tick.warn(f"new topics: {', '.join(new)}; {_define_new(context, config, state)}")
         return tick.result()
 
     return folders
@@ -236,7 +236,7 @@ def _read_state(tick: Tick) -> InventoryState:
     try:
         return msgspec.convert(tick.cursor.get(STATE, {}), InventoryState)
     except msgspec.ValidationError as err:
-        tick.tell(f"the cursor holds no valid counts, so the objects are counted anew: {err}")
+        tick.warn(f"the cursor holds no valid counts, so the objects are counted anew: {err}")
         return InventoryState()
 
 
@@ -268,7 +268,7 @@ def _make_metadata(
     config: ConnectorConfig, state: InventoryState, name: str, walked: WalkedTopic, place: str | None
 ) -> Metadata:
     topic = state.topics[name]
-    what: dict[str, object] = {"topics": [name]}
+    selection: dict[str, object] = {"topics": [name]}
     metadata: Metadata = {
         "objects": dg.MetadataValue.int(topic.objects),
         "object_bytes": dg.MetadataValue.int(topic.size),
@@ -278,7 +278,7 @@ def _make_metadata(
     if topic.fresh.newest is not None:
         start, end, folder = topic.fresh.newest
         metadata["newest_folder"] = dg.MetadataValue.text(folder)
-        what |= {"from_time": _read_time(start).isoformat(), "to_time": _read_time(end).isoformat()}
+        selection |= {"from_time": _read_time(start).isoformat(), "to_time": _read_time(end).isoformat()}
     if topic.fewer:
         metadata["missing_objects"] = dg.MetadataValue.int(topic.fewer)
     rows = [
@@ -287,7 +287,7 @@ def _make_metadata(
     ]
     if rows:
         metadata["recent_folders"] = make_metadata_table(rows, list(rows[0]))
-    return metadata | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), what)}
+    return metadata | {"restore": make_form_link(place, config.name, make_foreign_key(config.name), selection)}
 
 
 def _describe_loss(topic: TopicInventory) -> str | None:
@@ -296,11 +296,11 @@ def _describe_loss(topic: TopicInventory) -> str | None:
     were = "object was" if topic.fewer == 1 else "objects were"
     return (
         f"At least {topic.fewer:,} {were} deleted since the count before this one, unless the connector's file leaves "
-        "them out now: so many fewer there are."
+        "them out now: there are fewer by this number."
     )
 
 
-def _tell_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
+def _describe_progress(config: ConnectorConfig, state: InventoryState) -> Iterator[str]:
     if state.counted and (missing := [topic for topic in config.topics if topic not in state.topics]):
         yield f"there is no object of topic {', '.join(missing)}"
     if state.count is not None:

@@ -74,7 +74,7 @@ def _make_metadata(report: UpkeepReport) -> dict[str, int]:
 
 
 Job = UnresolvedAssetJobDefinition
-"""What `define_asset_job` returns; Dagster exports no name for it."""
+"""The type of `define_asset_job`'s result. Dagster exports no name for it."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def make_readable_job(connector: str, checks: dg.AssetChecksDefinition) -> Job:
     return dg.define_asset_job(
         make_op_name("verify", connector),
         dg.AssetSelection.checks(checks),
-        description=f"Read the objects that the file of connector {connector} describes, and tell what cannot be read.",
+        description=f"Read the objects that the file of connector {connector} describes, and list what cannot be read.",
     )
 
 

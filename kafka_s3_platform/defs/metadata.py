@@ -48,7 +48,7 @@ def make_hour_metadata(hour: HourReport, report: ArchiveReport, bucket: str, *, 
         "complete": dg.MetadataValue.bool(hour.complete),
         **({"not_complete": dg.MetadataValue.text(NOT_COMPLETE)} if is_ahead else {}),
         **make_segments_metadata(hour.segments, bucket),
-        **_make_dropped(hour, can_drop=can_drop),
+        **_make_dropped_counts(hour, can_drop=can_drop),
         **({"taken_over_offsets": dg.MetadataValue.int(n)} if (n := verdict.taken_over_count) else {}),
         "gaps": dg.MetadataValue.int(len(verdict.lacking)),
         "unresolved_offsets": dg.MetadataValue.int(verdict.open_counts["unresolved"]),
@@ -78,9 +78,9 @@ def make_segments_metadata(segments: Sequence[Segment], bucket: str) -> Metadata
     }
 
 
-def _make_dropped(counted: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
+def _make_dropped_counts(report: HourReport | ArchiveReport, *, can_drop: bool) -> Metadata:
     """Count records that were read, and written to no object. Also show 0 if the connector can drop records."""
-    counts = {"filtered_records": counted.filtered_count, "dead_letters": counted.dead_letter_count}
+    counts = {"filtered_records": report.filtered_count, "dead_letters": report.dead_letter_count}
     return {name: dg.MetadataValue.int(count) for name, count in counts.items() if count or can_drop}
 
 
@@ -91,7 +91,7 @@ def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
         "record_bytes": dg.MetadataValue.int(report.record_bytes),
         "objects": dg.MetadataValue.int(report.object_count),
         "out_of_range_records": dg.MetadataValue.int(report.out_of_range_count),
-        **_make_dropped(report, can_drop=can_drop),
+        **_make_dropped_counts(report, can_drop=can_drop),
         "gaps": dg.MetadataValue.int(len(report.gaps)),
         "hours": dg.MetadataValue.int(len(report.hours)),
         "seconds": dg.MetadataValue.float(report.seconds),
@@ -103,8 +103,11 @@ def make_totals_metadata(report: ArchiveReport, *, can_drop: bool) -> Metadata:
 def make_kafka_partitions_table(segments: Iterable[Segment], gaps: Iterable[Gap] = ()) -> dg.TableMetadataValue:
     """Make a row for each kafka partition: records, bytes, offsets, objects and gaps."""
     by_kafka_partition = group_items(segments, lambda s: s.kafka_partition)
-    lost = group_items(gaps, lambda g: g.kafka_partition)
-    rows = [_make_row(p, by_kafka_partition.get(p, []), lost.get(p, [])) for p in sorted({*by_kafka_partition, *lost})]
+    gaps_by_kafka_partition = group_items(gaps, lambda g: g.kafka_partition)
+    rows = [
+        _make_row(p, by_kafka_partition.get(p, []), gaps_by_kafka_partition.get(p, []))
+        for p in sorted({*by_kafka_partition, *gaps_by_kafka_partition})
+    ]
     return make_metadata_table(
         rows, ["kafka_partition", "records", "record_bytes", "objects", "start_offset", "end_offset", "gaps"]
     )

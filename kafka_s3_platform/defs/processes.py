@@ -57,25 +57,25 @@ def extend_life(instance: dg.DagsterInstance, run_id: str, seconds: float = 0.0)
 
 
 @contextmanager
-def kept_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+def keep_alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     """Extend the run's lease again and again until the block ends."""
     extend_life(instance, run_id)
-    ended = Event()
-    beating = Thread(target=_beat, args=(instance, run_id, ended), name="alive", daemon=True)
+    stop = Event()
+    thread = Thread(target=_extend_until, args=(instance, run_id, stop), name="alive", daemon=True)
     if not instance.is_ephemeral:  # which no other process sees, and no other thread may use
-        beating.start()
+        thread.start()
     try:
         yield
     finally:
-        ended.set()
-        if beating.ident is not None:
-            beating.join()
+        stop.set()
+        if thread.ident is not None:
+            thread.join()
 
 
 def find_unfinished_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Return the runs that are queued or under way. Report runs whose processes are gone as failed; leave these out."""
+    """Return the runs that are queued or under way. Report the others, whose processes are gone, as failed."""
     records = instance.get_run_records(dg.RunsFilter(statuses=[*UNENDED]))
-    return [record.dagster_run for record in records if not _mark_ended(instance, record)]
+    return [record.dagster_run for record in records if not _fail_if_gone(instance, record)]
 
 
 def describe_place(run: dg.DagsterRun) -> str:
@@ -94,19 +94,20 @@ def describe_end(instance: dg.DagsterInstance, run: dg.DagsterRun) -> str:
     until = None if process is None else read_alive_until(instance, run.run_id)
     if until is None:
         return ". If nothing executes it, terminate it in the UI"
-    at = datetime.fromtimestamp(until, timezone.utc)
-    return f". If its process is gone, whatever asks after {at:%H:%M:%S} UTC, such as this command, ends it"
+    latest = datetime.fromtimestamp(until, timezone.utc)
+    return f". If its process is gone, whatever asks after {latest:%H:%M:%S} UTC, such as this command, ends it"
 
 
-def _beat(instance: dg.DagsterInstance, run_id: str, ended: Event) -> None:
-    while not ended.wait(BEAT_SECONDS):
+def _extend_until(instance: dg.DagsterInstance, run_id: str, stop: Event) -> None:
+    while not stop.wait(BEAT_SECONDS):
         try:
             extend_life(instance, run_id)
         except Exception as err:  # noqa: BLE001 - the next beat may get through
-            logger.warning("run %s could not tell Dagster's storage that it is alive: %s", run_id, err)
+            logger.warning("run %s could not extend its lease in Dagster's storage: %s", run_id, err)
 
 
-def _mark_ended(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
+def _fail_if_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
+    """Report the run as failed if its processes are gone. Return True if they are."""
     run = record.dagster_run
     if not _is_gone(instance, record):
         return False
@@ -126,8 +127,8 @@ def _is_gone(instance: dg.DagsterInstance, record: dg.RunRecord) -> bool:
     process = _find_process(run)
     if process is None:
         # its process may have been killed before its first step, or it is none of ours
-        requested = run.status == dg.DagsterRunStatus.STARTED and REQUEST_TAG in run.tags
-        return requested and record.start_time is not None and record.start_time + LIFE_SECONDS < time.time()
+        is_requested = run.status == dg.DagsterRunStatus.STARTED and REQUEST_TAG in run.tags
+        return is_requested and record.start_time is not None and record.start_time + LIFE_SECONDS < time.time()
     if _is_here(process):
         return not any(_is_alive(pid, started) for pid, started in process["processes"])
     until = read_alive_until(instance, run.run_id)

@@ -50,8 +50,8 @@ def read_deployed_conf(env: Mapping[str, str]) -> dict[str, str]:
         ConfigError: the file cannot be read, or names a deploy mode without a driver in this process.
     """
     path = env.get(SPARK_VARIABLE)
-    read = read_properties(Path(path)) if path else {}
-    properties = {name: value.get_secret_value() for name, value in read.items()}
+    secret_properties = read_properties(Path(path)) if path else {}
+    properties = {name: value.get_secret_value() for name, value in secret_properties.items()}
     if (mode := properties.get(DEPLOY_MODE, "client")) != "client":
         raise ConfigError(f"{path}: {DEPLOY_MODE}={mode}: the driver is this process; say client, or leave it out")
     return properties
@@ -158,7 +158,8 @@ def _start_or_explain(deployed: Mapping[str, str], overrides: Mapping[str, str])
         # of an error of Java, the first line says where and the second one what
         text = " ".join(str(err).split("\n")[:2]).strip() or type(err).__name__
         raise SparkUnavailableError(
-            f"Spark does not start: {text}. What Java printed above may tell more. Correct what this machine lacks, or "
+            f"Spark does not start: {text}. What Java printed above may explain more. Correct what this machine "
+            f"lacks, or "
             f"the properties that {SPARK_VARIABLE} names, and run again"
         ) from err
 

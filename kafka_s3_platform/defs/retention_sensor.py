@@ -49,7 +49,9 @@ def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition
             return dg.SkipReason(f"{DAYS_VARIABLE} is 0: all runs are kept")
         repository = context.repository_def
         if repository is None:
-            raise ConfigError("the retention sensor is evaluated outside of a code location: it cannot tell its runs")
+            raise ConfigError(
+                "the retention sensor is evaluated outside of a code location: its own runs are not known"
+            )
         sweep = Sweep(
             context.instance,
             datetime.now(timezone.utc) - timedelta(days=days),
@@ -60,7 +62,7 @@ def make_retention_sensor(status: dg.DefaultSensorStatus) -> dg.SensorDefinition
         context.update_cursor(sweep.delete_runs(context.cursor or ""))
         sweep.delete_observations()
         sweep.delete_backfills()
-        return dg.SkipReason(sweep.tell(days))
+        return dg.SkipReason(sweep.summarize(days))
 
     return retention
 
@@ -75,7 +77,7 @@ def read_retention_days(env: Mapping[str, str]) -> int:
 
 @dataclass
 class Sweep:
-    """One tick: deletes runs with an end before `before`, as long as there is time."""
+    """The deletions of one tick: of runs that ended before `before`, as long as there is time."""
 
     instance: dg.DagsterInstance
     before: datetime
@@ -95,20 +97,22 @@ class Sweep:
     def is_over(self) -> bool:
         return time.monotonic() > self._deadline
 
-    def delete_runs(self, after: str) -> str:
-        """Delete old runs from the run `after` on. Return the run to go on after, empty to begin again.
+    def delete_runs(self, last_run_id: str) -> str:
+        """Delete old runs, beginning after the run `last_run_id`. Return the run to go on after, empty to begin again.
 
         The cursor passes over runs of other code locations, and over failed deletions.
         """
-        if after and self.instance.get_run_by_id(after) is None:
-            after = ""
-        old = dg.RunsFilter(statuses=ENDED, created_before=self.before, updated_before=self.before)
-        while records := self.instance.get_run_records(old, limit=PAGE, cursor=after or None, ascending=True):
+        if last_run_id and self.instance.get_run_by_id(last_run_id) is None:
+            last_run_id = ""
+        old_runs = dg.RunsFilter(statuses=ENDED, created_before=self.before, updated_before=self.before)
+        while records := self.instance.get_run_records(
+            old_runs, limit=PAGE, cursor=last_run_id or None, ascending=True
+        ):
             for record in records:
                 if self.is_over():
-                    return after
-                if not self._is_deleted(record.dagster_run):
-                    after = record.dagster_run.run_id
+                    return last_run_id
+                if not self._delete_own_run(record.dagster_run):
+                    last_run_id = record.dagster_run.run_id
         return ""
 
     def delete_observations(self) -> None:
@@ -120,14 +124,14 @@ class Sweep:
     def delete_backfills(self) -> None:
         """Delete ended backfills of the location's assets and jobs without any run."""
         for backfill in list_ended_backfills(self.instance, self.before):
-            of_backfill = dg.RunsFilter(tags={BACKFILL_TAG: backfill.backfill_id})
+            runs_of_backfill = dg.RunsFilter(tags={BACKFILL_TAG: backfill.backfill_id})
             job = (backfill.partition_set_name or "").removesuffix("_partition_set")
             keys = {*(backfill.asset_selection or ())}
             is_ours = job in self.job_names or (bool(keys) and self.keys >= keys)
-            if is_ours and not self.is_over() and not self.instance.get_runs(of_backfill, limit=1):
+            if is_ours and not self.is_over() and not self.instance.get_runs(runs_of_backfill, limit=1):
                 delete_backfills(self.instance, [backfill.backfill_id])
 
-    def tell(self, days: int) -> str:
+    def summarize(self, days: int) -> str:
         """Return a summary of the tick. Raises the first error if no run was deleted."""
         if self.errors and not self.deleted:
             raise self.errors[0]
@@ -136,7 +140,8 @@ class Sweep:
             sentences.append("the next tick goes on")
         return "; ".join([*sentences, *map(str, self.errors)])
 
-    def _is_deleted(self, run: dg.DagsterRun) -> bool:
+    def _delete_own_run(self, run: dg.DagsterRun) -> bool:
+        """Delete the run if it is of this code location. Return True if it is gone."""
         if not self._is_ours(run):
             return False
         try:

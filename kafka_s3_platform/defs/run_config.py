@@ -24,13 +24,13 @@ _PLAIN: Mapping[str, Any] = {
 """The plain type for each type of a config class. Check that a new type reads no environment before you add it."""
 
 
-def make_plain_schema(config: type[dg.Config], shown: Container[str] | None = None) -> dict[str, dg.Field]:
+def make_plain_schema(config: type[dg.Config], shown_paths: Container[str] | None = None) -> dict[str, dg.Field]:
     """Make the fields of a config class, with plain values only. Its op has to use `read_config`.
 
-    The launchpad opens with all fields that have a default in the schema. So only the fields in `shown` get theirs:
-    `read_config` adds the others. None: all get it.
+    The launchpad opens with all fields that have a default in the schema. So only the fields in `shown_paths` get
+    theirs: `read_config` adds the others. None: all get it.
     """
-    return _make_plain_fields(config.to_fields_dict(), shown, "")
+    return _make_plain_fields(config.to_fields_dict(), shown_paths, "")
 
 
 def read_config(
@@ -44,19 +44,21 @@ def read_config(
     try:
         return config(**context.op_execution_context.op_config)
     except ValidationError as err:
-        wrong = (f"{'.'.join(map(str, e['loc']))} {e['input']!r}: {e['msg']}" for e in err.errors())
-        raise ConfigError("; ".join(wrong)) from err
+        problems = (f"{'.'.join(map(str, e['loc']))} {e['input']!r}: {e['msg']}" for e in err.errors())
+        raise ConfigError("; ".join(problems)) from err
 
 
-def _make_plain_fields(fields: Mapping[str, dg.Field], shown: Container[str] | None, group: str) -> dict[str, dg.Field]:
-    return {name: _make_plain_field(field, shown, f"{group}{name}") for name, field in fields.items()}
+def _make_plain_fields(
+    fields: Mapping[str, dg.Field], shown_paths: Container[str] | None, group: str
+) -> dict[str, dg.Field]:
+    return {name: _make_plain_field(field, shown_paths, f"{group}{name}") for name, field in fields.items()}
 
 
-def _make_plain_field(field: dg.Field, shown: Container[str] | None, path: str) -> dg.Field:
+def _make_plain_field(field: dg.Field, shown_paths: Container[str] | None, path: str) -> dg.Field:
     if isinstance(field.config_type, dg.Shape):
-        inner = _make_plain_fields(field.config_type.fields, shown, f"{path}.")
+        inner = _make_plain_fields(field.config_type.fields, shown_paths, f"{path}.")
         return dg.Field(inner, description=field.description)
-    has_default = field.default_provided and (shown is None or path in shown)
+    has_default = field.default_provided and (shown_paths is None or path in shown_paths)
     default = {"default_value": field.default_value} if has_default else {}
     return dg.Field(
         _make_plain_type(field.config_type), is_required=field.is_required, description=field.description, **default

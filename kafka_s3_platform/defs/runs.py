@@ -38,7 +38,8 @@ from kafka_s3_platform.instance.work import (
 )
 
 MARGIN = 1000
-"""Events whose ids are so close to the newest are read again: an event may get its id before others, and be seen later.
+"""Distance from the newest event id within which events are read again: an event may get its id before others, and
+become visible later.
 """
 
 
@@ -62,7 +63,7 @@ class ShownHours:
     def of(self, topic: TopicAssets) -> Collection[datetime]:
         """Return the starts of the topic's materialized hours, for `in`."""
         hours = _read_hours.setdefault((self._instance_id, topic.key("hourly")), _ReadHours())
-        return _Shown(self._instance, topic, hours, self)
+        return _ShownTopicHours(self._instance, topic, hours, self)
 
     @cached_property
     def _instance_id(self) -> str:
@@ -75,7 +76,7 @@ class ShownHours:
         return self._instance.event_log_storage.get_maximum_record_id() or 0
 
 
-class _Shown(Collection[datetime]):
+class _ShownTopicHours(Collection[datetime]):
     """Asks the instance only if an hour is not known to be shown. Events that are deleted later stay known."""
 
     def __init__(self, instance: dg.DagsterInstance, topic: TopicAssets, hours: _ReadHours, shown: ShownHours) -> None:
@@ -120,7 +121,7 @@ REMEMBERED_FAILURES = 100
 FIRST_WAIT = timedelta(minutes=1)
 LONGEST_WAIT = timedelta(hours=1)
 DOUBLINGS = 6
-"""After so many doublings the wait is at LONGEST_WAIT."""
+"""Number of doublings after which the wait is at LONGEST_WAIT."""
 
 _FAILED = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _ENDED = [dg.DagsterRunStatus.SUCCESS, *_FAILED]
@@ -166,11 +167,11 @@ class Requests:
         for run in self.list_unfinished(key):
             if is_request_for(run.tags, key) and digest in read_inputs(run.tags):
                 return f"run {run.run_id} with the same inputs is queued or under way"
-        ended = [run for run in self._ended if run.names(key)]
-        same = next((run for run in ended if digest in run.inputs), None)
+        ended_runs = [run for run in self._ended if run.names(key)]
+        same = next((run for run in ended_runs if digest in run.inputs), None)
         if same is not None and not same.is_transient(key):
             return f"run {same.run_id} with the same inputs {same.describe(key)}"
-        failures = _list_failures(ended, key)
+        failures = _list_failures(ended_runs, key)
         if not failures:
             return None
         wait = min(FIRST_WAIT * 2 ** min(len(failures) - 1, DOUBLINGS), LONGEST_WAIT)
@@ -205,9 +206,9 @@ class Requests:
         self, job_name: str, ends: Sequence[str], group: Sequence[Due], run_config: Mapping[str, Any] | None
     ) -> dg.RunRequest:
         keys = [due.key for due in group]
-        picked = {FIRST_WINDOW_TAG: ends[0], LAST_WINDOW_TAG: ends[-1]} if ends else {}
+        window_tags = {FIRST_WINDOW_TAG: ends[0], LAST_WINDOW_TAG: ends[-1]} if ends else {}
         if priority := max(self._priorities.get(key, 0) for key in keys):
-            picked[PRIORITY_TAG] = str(priority)
+            window_tags[PRIORITY_TAG] = str(priority)
         # If the request named no checks, Dagster would run all checks of the assets, also those that list the bucket.
         return dg.RunRequest(
             run_key=self._make_run_key(group),
@@ -215,8 +216,8 @@ class Requests:
             asset_selection=keys,
             asset_check_keys=[check for key in keys for check in list_index_checks(key)],
             tags={
-                **picked,
-                **make_window_tags(picked),
+                **window_tags,
+                **make_window_tags(window_tags),
                 **make_request_tags({due.key: due.fingerprint for due in group}),
             },
             run_config=run_config,
@@ -246,14 +247,16 @@ class Requests:
         """Requested runs that ended, the newest first."""
         # A run that ends meanwhile is in the first list: so look at it first.
         _ = self._unfinished
-        newest = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
-        failed = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_FAILED), limit=REMEMBERED_FAILURES)
-        ids = list(dict.fromkeys([*newest, *failed]))
-        remembered = _ended_runs.get(self._name, {})
-        ended = {run_id: remembered[run_id] for run_id in ids if run_id in remembered}
-        ended |= _read_ended(self._instance, [run_id for run_id in ids if run_id not in ended])
-        _ended_runs[self._name] = ended
-        return [ended[run_id] for run_id in ids if run_id in ended]
+        newest_ids = self._instance.get_run_ids(dg.RunsFilter(tags=self._tags, statuses=_ENDED), limit=REMEMBERED_RUNS)
+        failed_ids = self._instance.get_run_ids(
+            dg.RunsFilter(tags=self._tags, statuses=_FAILED), limit=REMEMBERED_FAILURES
+        )
+        ids = list(dict.fromkeys([*newest_ids, *failed_ids]))
+        remembered_runs = _ended_runs.get(self._name, {})
+        runs_by_id = {run_id: remembered_runs[run_id] for run_id in ids if run_id in remembered_runs}
+        runs_by_id |= _read_ended(self._instance, [run_id for run_id in ids if run_id not in runs_by_id])
+        _ended_runs[self._name] = runs_by_id
+        return [runs_by_id[run_id] for run_id in ids if run_id in runs_by_id]
 
     @property
     def _tags(self) -> Mapping[str, str]:
@@ -276,17 +279,17 @@ class _EndedRun:
     """Digests of failed assets by kind. None: all assets failed, or none."""
 
     def names(self, key: dg.AssetKey) -> bool:
-        """Whether the run is for the asset, or for its entire job."""
+        """Return True if the run is for the asset, or for its entire job."""
         return not self.keys or key.to_user_string() in self.keys
 
     def has_done(self, key: dg.AssetKey) -> bool:
-        """Whether the run has done its work on the asset."""
+        """Return True if the run has done its work on the asset."""
         if self.status != dg.DagsterRunStatus.FAILURE:
             return self.status == dg.DagsterRunStatus.SUCCESS
         return self.failed is not None and find_failure(self.failed, key) is None
 
     def is_transient(self, key: dg.AssetKey) -> bool:
-        """Whether the asset failed for a reason that may pass: a broker was down, or the process was killed."""
+        """Return True if the asset failed for a reason that may pass: a broker was down, or the process was killed."""
         if self.status != dg.DagsterRunStatus.FAILURE or self.has_done(key):
             return False
         return (find_failure(self.failed, key) if self.failed else self.kind) != "permanent"
@@ -305,18 +308,18 @@ def list_windows(runs: Sequence[dg.DagsterRun], windows: Windows) -> list[tuple[
     """Return the windows of the runs' partition keys. Skip tags that hold no key: anybody can set tags of a run."""
     windows_of_runs = []
     for run in runs:
-        first = run.tags.get(FIRST_WINDOW_TAG) or run.tags.get(WINDOW_TAG)
-        last = run.tags.get(LAST_WINDOW_TAG) or first
-        if first and last and all(windows.is_key(key) for key in (first, last)):
-            windows_of_runs.append((windows.start(first), windows.end(last)))
+        first_key = run.tags.get(FIRST_WINDOW_TAG) or run.tags.get(WINDOW_TAG)
+        last_key = run.tags.get(LAST_WINDOW_TAG) or first_key
+        if first_key and last_key and all(windows.is_key(key) for key in (first_key, last_key)):
+            windows_of_runs.append((windows.start(first_key), windows.end(last_key)))
     return windows_of_runs
 
 
 def is_changing(run: dg.DagsterRun, key: dg.AssetKey) -> bool:
     """Return True if the run writes the asset. A run without a selection (None or empty) runs its entire job."""
-    picked = list_picked_keys(run, key.path[0])
-    if picked or run.asset_check_selection:
-        return key in picked
+    picked_keys = list_picked_keys(run, key.path[0])
+    if picked_keys or run.asset_check_selection:
+        return key in picked_keys
     return run.job_name in list_changing_jobs(key)
 
 
@@ -327,18 +330,20 @@ def _read_ended(instance: dg.DagsterInstance, run_ids: Sequence[str]) -> Mapping
 
 def _describe_ended(record: dg.RunRecord) -> _EndedRun:
     run = record.dagster_run
-    ended = record.end_time or record.create_timestamp.timestamp()
+    end_seconds = record.end_time or record.create_timestamp.timestamp()
     # interned: hundreds of runs name the same hundreds of assets
     keys = frozenset(intern(key.to_user_string()) for key in run.asset_selection or ())
-    at = datetime.fromtimestamp(ended, timezone.utc)
-    failed = read_failed(run.tags, KINDS)
-    return _EndedRun(run.run_id, run.status, at, keys, read_inputs(run.tags), run.tags.get(FAILURE_TAG), failed)
+    ended_at = datetime.fromtimestamp(end_seconds, timezone.utc)
+    failed_assets = read_failed(run.tags, KINDS)
+    return _EndedRun(
+        run.run_id, run.status, ended_at, keys, read_inputs(run.tags), run.tags.get(FAILURE_TAG), failed_assets
+    )
 
 
-def _list_failures(ended: Sequence[_EndedRun], key: dg.AssetKey) -> list[_EndedRun]:
+def _list_failures(ended_runs: Sequence[_EndedRun], key: dg.AssetKey) -> list[_EndedRun]:
     """Return the transient failures since the asset was last done, the newest first."""
     failures: list[_EndedRun] = []
-    for run in ended:
+    for run in ended_runs:
         if run.has_done(key):
             break
         if run.is_transient(key):

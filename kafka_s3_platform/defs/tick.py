@@ -50,29 +50,29 @@ class Tick(Deadline):
         first = names.index(next_topic) if next_topic in names else 0
         silence = Silence()
         for n in range(len(topics)):
-            at = (first + n) % len(topics)
+            index = (first + n) % len(topics)
             if self.is_over():
-                rest = count_noun(len(topics) - n, "topic")
-                self.tell(f"no time is left in this tick for {rest}{self.describe_slow_store()}")
-                self._leave(what, names, at)
+                topic_count = count_noun(len(topics) - n, "topic")
+                self.warn(f"no time is left in this tick for {topic_count}{self.describe_slow_store()}")
+                self._store_next_topic(what, names, index)
                 return False
-            silence.note(self._evaluate(topics[at], evaluate))
+            silence.note(self._evaluate(topics[index], evaluate))
             if silence.is_noted and (self.is_over() or silence.error is not None):
                 # The next tick begins with the next topic: this one may be the only one without an answer. But if
                 # the topics before it used up the time, the next tick begins with this one.
-                self._leave(what, names, at if self.is_over() and n else (at + 1) % len(topics))
+                self._store_next_topic(what, names, index if self.is_over() and n else (index + 1) % len(topics))
                 return False
         return True
 
     def result(self) -> dg.SensorResult:
-        """Return the tick's result for Dagster. Raises the first error if there is nothing else to return."""
+        """Return the tick's result for Dagster. Raise the first error if there is nothing else to return."""
         if self.errors and not (self.requests or self.observations or self.cursor != self._before):
             raise self.errors[0]
         return dg.SensorResult(
             run_requests=self.requests,
             asset_events=self.observations,
             cursor=json.dumps(self.cursor),
-            skip_reason=None if self.requests else self._reason("nothing is due"),
+            skip_reason=None if self.requests else self._join_reasons("nothing is due"),
         )
 
     def schedule_result(self, otherwise: str) -> list[dg.RunRequest] | dg.SkipReason:
@@ -82,38 +82,38 @@ class Tick(Deadline):
         """
         if self.errors and not self.requests:
             raise self.errors[0]
-        return self.requests or dg.SkipReason(self._reason(otherwise))
+        return self.requests or dg.SkipReason(self._join_reasons(otherwise))
 
-    def _reason(self, otherwise: str) -> str:
+    def _join_reasons(self, otherwise: str) -> str:
         return "; ".join([*map(str, self.errors), *self.reasons]) or otherwise
 
-    def tell(self, reason: str) -> None:
+    def warn(self, reason: str) -> None:
         """Add a reason and log it. Dagster drops a tick's reasons if the tick requests runs."""
         self.reasons.append(reason)
         self.log.warning("%s", reason)
 
-    def _leave(self, what: str, names: Sequence[str], at: int) -> None:
-        if at:
-            self.cursor[f"/{what}"] = names[at]
+    def _store_next_topic(self, what: str, names: Sequence[str], index: int) -> None:
+        if index:
+            self.cursor[f"/{what}"] = names[index]
 
     def _evaluate(self, topic: TopicAssets, evaluate: Callable[[TopicAssets], None]) -> Exception | None:
-        """Return the error if the cluster or the store did not answer."""
-        missed = len(self.unavailable)
+        """Evaluate one topic. Return the error if the cluster or the store did not answer, else None."""
+        unavailable_count = len(self.unavailable)
         try:
             evaluate(topic)
         except NO_ANSWER as err:
             self.miss(topic, err)
             return err
         except TransientError as err:
-            self.tell(f"{topic.name}: {err}")
+            self.warn(f"{topic.name}: {err}")
         except Exception as err:
             # Catch defects of the platform too: one topic must not stop the archiving of the others.
             self.log.exception("%s", topic.name)
             self.errors.append(err)
-        self.answered += len(self.unavailable) == missed
+        self.answered += len(self.unavailable) == unavailable_count
         return None
 
     def miss(self, topic: TopicAssets, err: BrokerUnavailableError | StoreUnavailableError) -> None:
         """Report that the topic's cluster or its store did not answer."""
         self.unavailable.append(err)
-        self.tell(f"{topic.name}: {err}")
+        self.warn(f"{topic.name}: {err}")

@@ -64,7 +64,7 @@ def start_warm_spark() -> None:
     Raises OSError.
     """
     if not hasattr(socket, "SO_PEERCRED"):
-        raise OSError("this system does not tell whose process is at the other end of a socket")
+        raise OSError("this system does not show whose process is at the other end of a socket")
     launch_server(serve_warm_spark)
 
 

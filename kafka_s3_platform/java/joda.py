@@ -35,13 +35,13 @@ def find_utc_offsets(times: Int64s, zone: ZoneInfo) -> Int64s | int:
     last = int(cells.max())
     if last - first < _FEW_CELLS:
         hour_offsets = {_find_hour_offsets(zone, cell) for cell in range(first, last + 1)}
-        offsets_before = {before for before, _, _ in hour_offsets}
-        offsets_after = {after for _, _, after in hour_offsets}
+        offsets_before = {offset_before for offset_before, _, _ in hour_offsets}
+        offsets_after = {offset_after for _, _, offset_after in hour_offsets}
         if len(offsets_before | offsets_after) == 1:
             return hour_offsets.pop()[0]
     hours, codes = factorize_values(cells)
-    before, change, after = np.array([_find_hour_offsets(zone, cell) for cell in hours], np.int64).T
-    offsets: Int64s = np.where(times < change[codes], before[codes], after[codes])
+    offset_before, change, offset_after = np.array([_find_hour_offsets(zone, cell) for cell in hours], np.int64).T
+    offsets: Int64s = np.where(times < change[codes], offset_before[codes], offset_after[codes])
     return offsets
 
 
@@ -72,15 +72,15 @@ def _find_hour_offsets(zone: ZoneInfo, cell: int) -> _Cell:
     """Return the UTC offset (ms) at the start of a UTC hour, the instant when it changes, and the offset after it."""
     start = cell * HOUR_MS
     end = (cell + 1) * HOUR_MS
-    before = _find_offset(zone, start)
-    after = _find_offset(zone, end - 1)
-    if before == after:
-        return before, end, after
+    offset_before = _find_offset(zone, start)
+    offset_after = _find_offset(zone, end - 1)
+    if offset_before == offset_after:
+        return offset_before, end, offset_after
     # Search for the instant of the change by halves.
     while start + 1 < end:
         middle = (start + end) // 2
-        start, end = (middle, end) if _find_offset(zone, middle) == before else (start, middle)
-    return before, end, after
+        start, end = (middle, end) if _find_offset(zone, middle) == offset_before else (start, middle)
+    return offset_before, end, offset_after
 
 
 def _find_offset(zone: ZoneInfo, utc_ms: int) -> int:

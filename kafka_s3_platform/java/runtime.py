@@ -87,11 +87,13 @@ def choose_options(user_options: str, class_data: Path | None = None) -> list[st
 
     `class_data` is left out as well if this user cannot read it, or if Java would take its path for two.
     """
-    chosen = [option for kind, options in _KINDS if not re.search(kind, user_options) for option in options.split()]
+    chosen_options = [
+        option for kind, options in _KINDS if not re.search(kind, user_options) for option in options.split()
+    ]
     usable = class_data is not None and os.access(class_data, os.R_OK) and os.pathsep not in str(class_data)
     if usable and not _OWN_CLASS_DATA.search(user_options):
-        chosen.append(f"-XX:SharedArchiveFile={class_data}")
-    return chosen
+        chosen_options.append(f"-XX:SharedArchiveFile={class_data}")
+    return chosen_options
 
 
 def name_class_data(java: Path, jars: Iterable[Path], program: str = "spark", folder: Path | None = None) -> Path:

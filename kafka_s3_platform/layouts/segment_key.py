@@ -159,8 +159,8 @@ def strip_offsets_key(key: str, directory_delim: str) -> str:
 def explain_hidden_names(keys: Iterable[str]) -> list[str]:
     """Explain the parts of these keys hidden from Spark, Hive and pyarrow in a folder: nothing, or a line."""
     hidden = list(dict.fromkeys(name for key in keys for name in key.split("/") if name.startswith(("_", "."))))
-    shown = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
-    line = f"Spark, Hive and pyarrow leave out {shown} if they read a folder. See docs/reading.md for a remedy"
+    names = ", ".join(hidden[:3]) + ", ..." * (len(hidden) > 3)
+    line = f"Spark, Hive and pyarrow leave out {names} if they read a folder. See docs/reading.md for a remedy"
     return [line] * bool(hidden)
 
 

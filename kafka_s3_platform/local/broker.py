@@ -181,18 +181,18 @@ class Broker:
             return
         cache = self.settings.cache
         with lock_folder(cache), tempfile.TemporaryDirectory(prefix=PARTIAL, dir=cache) as partial:
-            written = Path(partial, data.name)
-            options = [] if data.is_file() else [f"-XX:ArchiveClassesAtExit={written}"]
+            partial_data = Path(partial, data.name)
+            options = [] if data.is_file() else [f"-XX:ArchiveClassesAtExit={partial_data}"]
             _run_storage_tool(self._java(jars, *options), self.daemon.folder)
-            if written.is_file():
-                written.replace(data)
+            if partial_data.is_file():
+                partial_data.replace(data)
                 remove_others(data)
 
     def _java(self, jars: Sequence[Path], *options: str) -> list[str]:
         folder = self.daemon.folder
-        chosen = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
+        java_options = " ".join([*options, *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
         logs = [f"-Dlog4j2.configurationFile={folder}/log4j2.properties", f"-Dkafka.logs.dir={folder}/logs"]
-        quick = choose_options(chosen, self._name_class_data(jars))
+        quick = choose_options(java_options, self._name_class_data(jars))
         return [str(find_java()), *quick, *JVM_OPTIONS, *options, *logs, "-cp", ":".join(map(str, jars))]
 
     def _name_class_data(self, jars: Sequence[Path]) -> Path:
@@ -218,9 +218,11 @@ def _configure_internal_topics() -> dict[str, str]:
 def _run_storage_tool(java: list[str], folder: Path) -> None:
     storage_tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
     options = ["--config", str(folder / "server.properties"), "--cluster-id", _new_cluster_id()]
-    done = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise PermanentError(f"formatting Kafka's storage in {folder / 'data'} failed: {done.stdout}{done.stderr}")
+    process = subprocess.run([*storage_tool, *options], capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise PermanentError(
+            f"formatting Kafka's storage in {folder / 'data'} failed: {process.stdout}{process.stderr}"
+        )
 
 
 def _new_cluster_id() -> str:

@@ -143,16 +143,16 @@ class Payload:
         """Return the payloads at `positions`, in that order."""
         raw = None if self.raw is None else _take_rows(self.raw, positions)
         # Subclasses have more attributes, which the copy keeps.
-        taken = type(self).__new__(type(self))
-        taken.__dict__.update({k: v for k, v in self.__dict__.items() if k != "objects"})
-        taken.raw = raw
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update({k: v for k, v in self.__dict__.items() if k != "objects"})
+        copy.raw = raw
         if self.bare is not None:
-            taken.bare = _take_rows(self.bare, positions)
-        taken.codes = self.codes[positions]
+            copy.bare = _take_rows(self.bare, positions)
+        copy.codes = self.codes[positions]
         if "objects" in self.__dict__:
             objects = self.objects
-            taken.objects = objects[positions] if isinstance(positions, slice) else [objects[i] for i in positions]
-        return taken
+            copy.objects = objects[positions] if isinstance(positions, slice) else [objects[i] for i in positions]
+        return copy
 
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()

@@ -181,14 +181,14 @@ def _make_runs(hours: Iterable[datetime]) -> tuple[FoldedHours, ...]:
     return tuple(runs)
 
 
-def _answers_alike(before: IndexState, after: IndexState, lateness: timedelta) -> bool:
-    hours = before.asked_hours
+def _answers_alike(folded_from: IndexState, folded_to: IndexState, lateness: timedelta) -> bool:
+    hours = folded_from.asked_hours
     # of the other hours, the rows that decide are read where they are moved to
-    folded = after.folded_hours
+    folded = folded_to.folded_hours
     return (
-        after.asked_hours == hours
-        and after.judge.list_complete(folded, lateness) == before.judge.list_complete(folded, lateness)
-        and all(after.is_scanned(hour) == before.is_scanned(hour) for hour in hours)
-        and all(after.coverage(p) == before.coverage(p) for p in before.contiguous_ends)
-        and all(after.deleted(p) == before.deleted(p) for p in before.contiguous_ends)
+        folded_to.asked_hours == hours
+        and folded_to.judge.list_complete(folded, lateness) == folded_from.judge.list_complete(folded, lateness)
+        and all(folded_to.is_scanned(hour) == folded_from.is_scanned(hour) for hour in hours)
+        and all(folded_to.coverage(p) == folded_from.coverage(p) for p in folded_from.contiguous_ends)
+        and all(folded_to.deleted(p) == folded_from.deleted(p) for p in folded_from.contiguous_ends)
     )

@@ -108,13 +108,13 @@ def decode_json(text: bytes) -> Any:
     try:
         value = _untyped.decode(text)
         # What is written again as it was has lost nothing. Most texts are, and this is quick.
-        written = _write(value)
+        written_text = _write(value)
         # The second text is what Python's writers make of it, the third what others do.
-        if written == text or written == text.replace(b'": ', b'":').replace(b', "', b',"'):
+        if written_text == text or written_text == text.replace(b'": ', b'":').replace(b', "', b',"'):
             return value
-        if written == (plain := msgspec.json.format(text, indent=-1)):
+        if written_text == (plain := msgspec.json.format(text, indent=-1)):
             return value
-        if _have_same_members(plain, written) and b"-0" not in text:
+        if _have_same_members(plain, written_text) and b"-0" not in text:
             return _by_number.decode(text)
     except (msgspec.ValidationError, DecimalException):
         pass  # a number that is too large
@@ -138,13 +138,13 @@ def require_unique_keys(text: bytes) -> None:
     json.loads(text, parse_int=float, object_pairs_hook=_read_members)
 
 
-def _have_same_members(text: bytes, written: bytes) -> bool:
+def _have_same_members(text: bytes, written_text: bytes) -> bool:
     """Return True if JSON without spaces surely has as many members as what was decoded from it, and written again.
 
     Decoding leaves the last one of those with one key.
     """
     # Each member has these two bytes. So have strings, and as many as before if neither is escaped by its number.
-    return not _HIDDEN.search(text) and text.count(b'":') == written.count(b'":')
+    return not _HIDDEN.search(text) and text.count(b'":') == written_text.count(b'":')
 
 
 def _read_integer(text: str) -> int | Decimal:

@@ -212,12 +212,12 @@ class Judge:
         """
         start, log_start = self._planned_starts.get((kafka_partition, hour), (0, 0))
         start = self._bound_by_cuts(kafka_partition, start)
-        unread = self._unread.get(kafka_partition, RangeSet())
-        if unread:
+        unread_offsets = self._unread.get(kafka_partition, RangeSet())
+        if unread_offsets:
             # the clock of the observation may have been behind
             _, seen_end = self._observations.find_bounds_before(kafka_partition, hour - HOUR)
-            unread -= make_span(0, self._bound_by_cuts(kafka_partition, seen_end))
-        none_there = make_span(log_start, start) - unread
+            unread_offsets -= make_span(0, self._bound_by_cuts(kafka_partition, seen_end))
+        none_there = make_span(log_start, start) - unread_offsets
         return make_span(self._find_deleted_end(kafka_partition, hour), end_offset) - none_there
 
     def find_end_of(self, kafka_partition: int, hour: datetime, allowed_lateness: timedelta) -> int | None:

@@ -28,4 +28,6 @@ class Notes:
     @property
     def sentences(self) -> list[str]:
         """One for each kind of records."""
-        return [f"{records:,} records {what} (the first one: {one})" for what, (records, one) in self.kinds.items()]
+        return [
+            f"{records:,} records {what} (the first one: {example})" for what, (records, example) in self.kinds.items()
+        ]

@@ -313,8 +313,8 @@ class IndexState:
         """
         hours: dict[datetime, dict[int, Range]] = defaultdict(dict)
         for item in self.hours:
-            earlier = hours[item.hour].get(item.kafka_partition, UNKNOWN)
-            hours[item.hour][item.kafka_partition] = _widen(earlier, (item.start_offset, item.end_offset))
+            earlier_scan = hours[item.hour].get(item.kafka_partition, UNKNOWN)
+            hours[item.hour][item.kafka_partition] = _widen(earlier_scan, (item.start_offset, item.end_offset))
         return hours
 
     @cached_property
@@ -328,10 +328,10 @@ class IndexState:
         return planned
 
 
-def _widen(one: Range, other: Range) -> Range:
+def _widen(first_range: Range, second_range: Range) -> Range:
     """Return the lowest start and the highest end of both."""
-    starts = [start for start in (one[0], other[0]) if start is not None]
-    ends = [end for end in (one[1], other[1]) if end is not None]
+    starts = [start for start in (first_range[0], second_range[0]) if start is not None]
+    ends = [end for end in (first_range[1], second_range[1]) if end is not None]
     return min(starts, default=None), max(ends, default=None)
 
 

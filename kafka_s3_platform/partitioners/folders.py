@@ -217,6 +217,7 @@ def _find_span(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
 
 
 def _find_day(values: Mapping[str, int]) -> tuple[datetime, datetime] | None:
+    """Return [start, end) of the days that the calendar letters name, local without a zone. None if they name none."""
     year = values.get("y", values.get("Y"))
     if "x" in values and "w" in values:
         first_day = date.fromisocalendar(values["x"], values["w"], values.get("e", 1))
@@ -336,6 +337,7 @@ def _list_samples(span: timedelta) -> Iterator[datetime]:
 
 
 def _advise_pattern(path_format: str, first: datetime, second: datetime) -> str:
+    """Return advice on a pattern that gives two times one folder: the letter that it lacks or confuses."""
     letters = set(_QUOTED.sub("", path_format))
     distance = abs(second - first)
     has_weeks = "w" in letters
@@ -346,7 +348,7 @@ def _advise_pattern(path_format: str, first: datetime, second: datetime) -> str:
         ),
         (distance < DAY and letters & {"h", "K"}, "write HH for the hour of the day: hh and KK count to 12 only"),
         (distance < DAY, "write HH for the hour, or take days (DailyPartitioner, or partition.duration.ms=86400000)"),
-        (has_weeks and distance < 7 * DAY, "write e for the day of the week, or dd for that of the month"),
+        (has_weeks and distance < 7 * DAY, "write e for the day of the week, or dd for the day of the month"),
         (
             has_weeks and "x" not in letters,
             "write xxxx beside ww: YYYY is the year of the day, whose week may be of another year",

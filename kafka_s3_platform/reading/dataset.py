@@ -129,6 +129,7 @@ class ArrowObject(SizedFile):
         return self._store.read_range(self._stored.key, start, end, self._etag)
 
     def _check_footer(self) -> None:
+        """Read the Parquet footer, and raise an error if its columns overlap, lie outside, or are too large."""
         with name_damage(self._stored.key):
             row_groups = EnvelopeReader(self, self._stored.key, self._limits).row_groups
             chunks = list(chain.from_iterable(group.chunks for group in row_groups))
@@ -290,10 +291,10 @@ class PulledScan:
 
 
 def _join_conditions(conditions: Iterable[pc.Expression]) -> pc.Expression | None:
-    joined = None
+    joint_condition = None
     for condition in conditions:
-        joined = condition if joined is None else joined & condition
-    return joined
+        joint_condition = condition if joint_condition is None else joint_condition & condition
+    return joint_condition
 
 
 def _list_needed(schema: pa.Schema, columns: ScanColumns, conditions: Sequence[pc.Expression]) -> list[str]:

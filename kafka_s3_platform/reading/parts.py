@@ -149,6 +149,7 @@ class ValuesPart:
             yield replace(self, size=self.size // len(starts), start_offset=start or 0, end_offset=end)
 
     def _find_cuts(self, task_bytes: int) -> list[int]:
+        """Return the first offsets of blocks where the part can be split into tasks of about `task_bytes`."""
         settings = self.config.source or SourceSettings()
         # All blocks are read anyway if keys lie beside values, or bad objects are skipped.
         is_plain = settings.behavior_on_error == "fail" and all(
@@ -249,6 +250,7 @@ def _make_reader_config(config: ConnectorConfig, key: str, written_layout: str) 
 
 
 def _make_values_part(config: ConnectorConfig, keys: KeyReader, segment: Segment) -> ValuesPart:
+    """Make the part of a segment whose objects hold values only. ConfigError if a key cannot be read."""
     objects: dict[StoredObject, ForeignObject] = {}
     for archived_object in segment.objects:
         parsed = keys.read(archived_object.key)

@@ -325,5 +325,5 @@ def _spread_rows(pieces: Sequence[tuple[Positions, pa.Array]], size: int, kind: 
     for rows, values in pieces:
         places[rows] = np.arange(start, start + len(values))
         start += len(values)
-    joined = pa.concat_arrays([values for _, values in pieces]) if pieces else pa.array([], kind)
-    return joined.take(pa.array(places, mask=places < 0))
+    joined_values = pa.concat_arrays([values for _, values in pieces]) if pieces else pa.array([], kind)
+    return joined_values.take(pa.array(places, mask=places < 0))

@@ -163,6 +163,7 @@ class Contents:
             )
 
     def _make_part_reader(self, item: ForeignObject) -> BatchReader:
+        """Make the reader of an object of values, keys or headers, as the sink that wrote it encodes these."""
         layout = self._config.layout
         source = self._config.source or SourceSettings()
         format_name = {"value": layout.format, "key": layout.keys_format, "headers": layout.headers_format}[item.part]
@@ -197,6 +198,7 @@ class Contents:
     def _make_format_reader(
         self, item: ForeignObject, format_row: Format, object_file: Any, *, is_own: bool
     ) -> BatchReader:
+        """Make the reader of an object in the format."""
         new_reader = load_format_io(format_row).new_reader
         if new_reader is None:
             raise ConfigError(
@@ -315,7 +317,7 @@ def align_parts(parts: dict[Any, Iterator[ReadBatch]], key: str) -> Iterator[Rea
 
 
 def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
-    bad = {row: why for batch in parts.values() for row, why in batch.bad.items()}
+    reasons = {row: why for batch in parts.values() for row, why in batch.bad.items()}
     value = parts.get("value")
     key = parts.get("key")
     headers = parts.get("headers")
@@ -324,7 +326,7 @@ def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
         value = ReadBatch(build_bytes_payload(pa.nulls(size, pa.binary())))
     return ReadBatch(
         value.value,
-        bad,
+        reasons,
         value.key if key is None else key.value,
         value.headers if headers is None else _convert_headers(headers.value),
         value.offsets,
@@ -334,7 +336,7 @@ def _join_parts(parts: dict[Any, ReadBatch], size: int) -> ReadBatch:
 
 def _convert_headers(payload: Payload) -> pa.Array:
     """Convert the headers of each record. No headers become null."""
-    return pa.array([one or None for one in payload.objects], HEADERS)
+    return pa.array([headers or None for headers in payload.objects], HEADERS)
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,10 @@ class Inventory:
         return self._state.tails is not None and name <= self._state.tails.get(folder, "")
 
     def _finish_count(self) -> None:
-        """Make the count the base of the next walks."""
+        """Replace the inventory by the finished count, from which the next walks go on.
+
+        A topic with fewer objects than the inventory had gets their number as `fewer`.
+        """
         state = self._state
         count = state.count
         if count is None:

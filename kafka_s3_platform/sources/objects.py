@@ -205,11 +205,11 @@ def select_objects(objects: Iterable[ForeignObject], times: Sequence[Window]) ->
 
 def is_covered(window: Window, times: Iterable[Window]) -> bool:
     """Return True if all of a window is in the windows `times` together."""
-    reached = window[0]
+    covered_end = window[0]
     for start, end in sorted(times):
-        if start <= reached:
-            reached = max(reached, end)
-    return reached >= window[1]
+        if start <= covered_end:
+            covered_end = max(covered_end, end)
+    return covered_end >= window[1]
 
 
 def _do_overlap(first: Window, second: Window) -> bool:

@@ -123,6 +123,7 @@ class ForeignStream:
         yield from self._read_in_order()
 
     def _read_in_order(self) -> Iterator[ConnectBatch]:
+        """Yield all records, by offset where objects have offsets. Report a gap before the end that the user named."""
         self._reset()
         sets = self._list_sets()
         for number, (first, objects) in enumerate(sets):

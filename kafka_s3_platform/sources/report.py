@@ -56,9 +56,9 @@ def explain_reading(layout: LayoutSettings, records: int, positions: int, unname
             if positions > unnamed
             else ""
         )
-        counted = f"{unnamed} by position over all objects" if unnamed else ""
+        counted_text = f"{unnamed} by position over all objects" if unnamed else ""
         exact = f"{records - positions} from the objects" if records > positions else ""
-        offsets = f"offsets: {', '.join(filter(None, (exact, named, counted)))}"
+        offsets = f"offsets: {', '.join(filter(None, (exact, named, counted_text)))}"
     times = "timestamps from the objects" if not timeless else f"{timeless} records without a timestamp"
     yield (
         f"how objects were read: {_explain_records(layout)}; {offsets}; {times}. Verified is that the target holds"
@@ -195,6 +195,7 @@ class ReadReport:
         return [*how, *chain.from_iterable(notes), *self._describe_times(config)]
 
     def _describe_order(self) -> Iterator[DoubtNote]:
+        """Yield doubts about the order of records."""
         if self.unnamed_count and self.unnamed_object_count > 1:
             yield DoubtNote(
                 f"order is by file: neither {self.unnamed_count} records nor the names of their objects have offsets;"
@@ -202,17 +203,18 @@ class ReadReport:
             )
         if self.disordered:
             yield DoubtNote(
-                f"order differs from the source's: records of {self.disordered_count} objects lay between those of"
-                f" others or are in both, which is unknown: {'; '.join(self.disordered[:_NAMED])}"
+                f"order differs from the source's: records of {self.disordered_count} objects lay between records of"
+                f" others, or are in both; nobody knows which: {'; '.join(self.disordered[:_NAMED])}"
             )
         if self.unordered_count:
             yield DoubtNote(
                 f"order is by file: by names and numbers of records, {self.unordered_count} objects begin behind"
                 f" offsets that are in none before: these never were, or objects are missing, or records of one folder"
-                f" lay between those of another"
+                f" lay between records of another"
             )
 
     def _describe_pieces(self, config: ConnectorConfig) -> Iterator[str]:
+        """Yield doubts about records that were split at separators."""
         if config.layout.format != "bytes" or config.layout.bytes_separator == "length":
             return
         is_sure = not self.unnamed_count or (config.source or SourceSettings()).separator_is_named
@@ -225,8 +227,9 @@ class ReadReport:
         if 0 < closed_count < len(self.ends_open):
             yield DoubtNote(
                 f"{closed_count} objects end with a separator, and {len(self.ends_open) - closed_count} do not: if no "
-                f"separator was"
-                f" written behind the last record, that of each of the {closed_count} is empty, and was not restored"
+                f"separator was written behind last records, the last record of each of the {closed_count} is empty, "
+                f"and "
+                f"was not restored"
             )
 
     def _describe_times(self, config: ConnectorConfig) -> Iterator[DoubtNote]:

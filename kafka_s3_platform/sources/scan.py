@@ -293,8 +293,8 @@ class SourceListing:
         if not root:
             return
         try:
-            listed = (info.key for info in islice(self._store.list(""), LISTED_OUTSIDE))
-            count = sum(not key.startswith(root) and not is_own_document(key, self._config) for key in listed)
+            keys = (info.key for info in islice(self._store.list(""), LISTED_OUTSIDE))
+            count = sum(not key.startswith(root) and not is_own_document(key, self._config) for key in keys)
         except AuthorizationError:
             self.report.lines.append(f"objects outside of {root} were not counted: no right to list the bucket")
             return

@@ -104,5 +104,5 @@ class Progress:
         if self._size:
             remaining = f"about {seconds * (self._expected - self._size) / self._size:,.0f} s left"
         rates = f"{self.records / seconds:,.0f} records/s, {self.record_bytes / seconds / 1e6:,.1f} MB/s"
-        done = f"{self._done}/{self._tasks} tasks" if self._unit_text is None else self._unit_text
-        return f"{done}, {self.records:,} records, {rates}, {remaining}"
+        done_text = f"{self._done}/{self._tasks} tasks" if self._unit_text is None else self._unit_text
+        return f"{done_text}, {self.records:,} records, {rates}, {remaining}"

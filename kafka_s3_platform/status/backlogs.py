@@ -95,6 +95,10 @@ class Backlogs:
         return self._backlogs[topic.topic]
 
     def _read_next(self, topic: ArchivedTopic) -> None:
+        """Read the backlogs of this topic and of the next unread ones, in few requests.
+
+        A topic's error is kept for the caller that asks for it.
+        """
         first = self._topics.index(topic)
         known_topics = self._backlogs.keys() | self._failures.keys()
         topics = [
@@ -174,6 +178,7 @@ class Backlogs:
         described: FoundTopic,
         frontiers_of_topic: Answers[int, Frontier],
     ) -> Backlog:
+        """Build a topic's backlog from its index and its frontiers, without kafka partitions whose log changed."""
         now = next(iter(frontiers_of_topic.any_or_raise().values())).observed_at
         changed = self._find_changed(topic, archived.state, described, frontiers_of_topic.results)
         undecided = {p: err for p, err in changed.items() if isinstance(err, UNDECIDED)}

@@ -131,6 +131,7 @@ class _TopicsLook:
         self._silent_store = ""
 
     def find_health(self, topic: ArchivedTopic) -> TopicHealth:
+        """Return the topic's health. What did not answer is in it as an error."""
         kafka_error, store_error = str(self._silent_kafka or ""), ""
         backlog = None
         try:

@@ -87,10 +87,10 @@ def look_for_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
 def recall_topics(config: ConnectorConfig, folder: Path) -> FoundTopics:
     """Read the remembered topics. Leave out those outside of the present pattern."""
     try:
-        remembered = json.loads(_name_file(folder, config).read_text())
-        topics = match_topics(config, remembered["topics"])
-        gone = match_topics(config, remembered["gone"])
-        letters = list_letter_topics(config, remembered["letters"])
+        document = json.loads(_name_file(folder, config).read_text())
+        topics = match_topics(config, document["topics"])
+        gone = match_topics(config, document["gone"])
+        letters = list_letter_topics(config, document["letters"])
     except FileNotFoundError:
         return FoundTopics(())
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -104,8 +104,8 @@ def recall_listed_topics(config: ConnectorConfig, folder: Path) -> tuple[str, ..
     if config.topics:
         return config.topics
     try:
-        remembered: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
-        return tuple(filter(compile_topic_filter(config, ()), remembered))
+        topics: list[str] = json.loads(_name_file(folder, config).read_text())["topics"]
+        return tuple(filter(compile_topic_filter(config, ()), topics))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError) as err:

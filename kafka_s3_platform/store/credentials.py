@@ -385,6 +385,7 @@ def _build_provider_error(what: str, err: Exception, message: str) -> PlatformEr
 
 @contextmanager
 def _translate_refusals(what: str) -> Iterator[None]:
+    """Raise a platform error for an error of STS. `what` names the request."""
     try:
         yield
     except ClientError as err:

@@ -46,9 +46,10 @@ _REFUSALS: Mapping[str, str] = {
         "gives it"
     ),
     "InvalidSecurity": "Correct aws.access.key.id, its secret and its session token",
-    "InvalidToken": "The session token is none, or that of another access key: correct it",
+    "InvalidToken": "The session token is none, or belongs to another access key: correct it",
     "SignatureDoesNotMatch": (
-        "The secret is not that of the access key: correct aws.secret.access.key. If it is right, something between "
+        "The secret does not belong to the access key: correct aws.secret.access.key. If it is right, something "
+        "between "
         "here and the store changes requests"
     ),
 }
@@ -294,6 +295,7 @@ def choose_forbidden(code: str, operation: str) -> RefusedAnswer:
 
 
 def _choose_by_status(status: int, code: str, attempted: Attempted) -> RefusedAnswer:
+    """Return the error class, code and advice for an answer of the store, by its HTTP status and its code."""
     if code == "NoSuchBucket":
         advice = f"Create bucket {attempted.bucket}, or correct s3.bucket.name"
         return RefusedAnswer(MissingBucketError, ErrorCode.STORE_BUCKET, advice)

@@ -387,6 +387,7 @@ class ConnectorSnapshot:
         self._commit_once(lambda table: write_swap(table, added, removed, same_rows=same_rows))
 
     def _commit_once(self, write: Callable[[DeltaTable], None]) -> None:
+        """Commit by `write` on top of this version, and follow it. IndexConflictError if another run was first."""
         handle = self.handle
         if handle.table.version() != self.version:
             raise IndexConflictError(

@@ -106,14 +106,14 @@ def retry_commit(index: Openable[S_co], step: Callable[[S_co], R]) -> R:
     A step has to search the index for its own earlier try: perhaps only the response was lost. Raises
     IndexConflictError after `MAX_CONFLICTS` tries, and the store's error after `MAX_LOST` of them.
     """
-    lost = 0
+    lost_answers = 0
     for _ in range(MAX_CONFLICTS):
         snapshot = index.open()
         try:
             return step(snapshot)
         except (IndexConflictError, StoreUnavailableError) as err:
-            lost += isinstance(err, StoreUnavailableError)
-            if lost == MAX_LOST:
+            lost_answers += isinstance(err, StoreUnavailableError)
+            if lost_answers == MAX_LOST:
                 raise
             logger.warning("%s; reading the index again", err)
     raise IndexConflictError(f"{index.uri}: {MAX_CONFLICTS} other commits came first; run again")

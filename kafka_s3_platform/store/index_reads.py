@@ -220,7 +220,7 @@ class SegmentSums:
     day_segments: int = 0
 
     def __add__(self, other: "SegmentSums") -> "SegmentSums":
-        return SegmentSums(*(own + its for own, its in zip(astuple(self), astuple(other), strict=True)))
+        return SegmentSums(*(number + its for number, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 SUMMED_COLUMNS = ("topic", "kind", "chunk", "record_count", "late_count", "record_bytes", "size")

@@ -487,6 +487,6 @@ def refuse_other_index(uri: str, connector: str, table: DeltaTable) -> None:
         )
     if named != connector:
         raise IndexDamagedError(
-            f"{uri} is the index of connector {named}: its folder was copied or moved to that of "
-            f"{connector}. Put each index back into the folder of its connector"
+            f"{uri} is the index of connector {named}: its folder was copied or moved to the folder "
+            f"of {connector}. Put each index back into the folder of its connector"
         )

@@ -106,9 +106,9 @@ def release_leases(index: ConnectorIndex, leases: Sequence[Lease]) -> None:
     try:
         snapshot = index.open()
         snapshot.load_states(lease.topic for lease in open_leases)
-        held = {a.topic: a for a in open_leases if a.is_held(snapshot.topic(a.topic).state)}
-        if held:
-            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in held.items()})
+        held_leases = {a.topic: a for a in open_leases if a.is_held(snapshot.topic(a.topic).state)}
+        if held_leases:
+            snapshot.commit({topic: Change(removed=lease.end) for topic, lease in held_leases.items()})
     except Exception as err:  # noqa: BLE001 - the run's own error is the one to report
         logger.warning("%s: reservations of epoch %d were not released: %s", index.uri, open_leases[0].epoch, err)
 

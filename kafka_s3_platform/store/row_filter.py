@@ -49,8 +49,8 @@ def match_gap(gap: Gap) -> RowPredicate:
 
 def match_segments(keys: Iterable[str]) -> RowPredicate:
     """Match the live segments with their first object at one of the keys."""
-    listed = ", ".join(map(quote_text, keys))
-    return RowPredicate(f"(kind = 'segment' AND key IN ({listed}))")
+    quoted_keys = ", ".join(map(quote_text, keys))
+    return RowPredicate(f"(kind = 'segment' AND key IN ({quoted_keys}))")
 
 
 def match_topic(topic: str) -> RowPredicate:

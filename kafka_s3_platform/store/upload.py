@@ -85,8 +85,8 @@ class Provenance:
         Epochs are versions of one index. They cannot be compared with the epochs of another index, be it lost or
         elsewhere.
         """
-        own = (self.connector, self.topic, self.topic_id, self.index_id)
-        return own == (other.connector, other.topic, other.topic_id, other.index_id)
+        own_ids = (self.connector, self.topic, self.topic_id, self.index_id)
+        return own_ids == (other.connector, other.topic, other.topic_id, other.index_id)
 
 
 def _mark_place(index_dir: str, key: str) -> str:

@@ -145,6 +145,7 @@ class Edit(ABC):
         changed: Changed,
         schema_codes: dict[Schema, int],
     ) -> None:
+        """Write the plan's results for the rows at `positions` into `changed`: objects, schema codes and faults."""
         if isinstance(plan, DataError):
             changed.faults.update(dict.fromkeys(positions.tolist(), plan))
             return

@@ -466,6 +466,7 @@ class _Flattening:
         )
 
     def _compile_branch(self, field: Mapping[str, Any], flat_name: str, outer: _OuterAttributes) -> _FieldBranch:
+        """Compile one field of a record that is flattened, and all fields below it."""
         type_ = self._avro.find_type(field["type"])
         inner, nullable = self._avro.inner(field["type"])
         optional = outer.optional or nullable

@@ -296,6 +296,7 @@ def remove_expired(index: ConnectorIndex, retention: timedelta, dry_run: bool) -
 
 
 def _plan_cleanup(table: IndexTable, retention: timedelta) -> _CleanupPlan | None:
+    """Find entries of the log older than `retention`, and data files that no later version needs. None: no entry."""
     newest = table.open().table.version()
     log = list_log(table)
     # the earlier of two clocks: if one is ahead, less is old

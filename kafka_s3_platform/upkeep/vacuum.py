@@ -150,6 +150,7 @@ class _Vacuum:
         return list({o.key: o for folder in self._folders for o in self._store.list(folder)}.values())
 
     def run(self, run_id: str, dry_run: bool) -> VacuumReport:
+        """Delete orphans and abort unfinished uploads, or only find them in a dry run."""
         objects = self._list_objects()
         uploads: list[UnfinishedUpload] = []
         for folder in self._folders:

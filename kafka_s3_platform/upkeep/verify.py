@@ -355,10 +355,10 @@ def _find_repeated(segment_runs: Sequence[tuple[Segment, Int64s]]) -> Iterator[D
     order = np.lexsort((runs[:, 1], runs[:, 0]))
     runs = runs[order]
     owners = owners[order]
-    reached = np.maximum.accumulate(runs[:, 1])
-    holders = owners[np.maximum.accumulate(np.where(runs[:, 1] == reached, np.arange(len(runs)), 0))]
+    reached_ends = np.maximum.accumulate(runs[:, 1])
+    holders = owners[np.maximum.accumulate(np.where(runs[:, 1] == reached_ends, np.arange(len(runs)), 0))]
     first_offsets: dict[tuple[int, int], int] = {}
-    for row in np.flatnonzero(runs[1:, 0] < reached[:-1]) + 1:
+    for row in np.flatnonzero(runs[1:, 0] < reached_ends[:-1]) + 1:
         first_offsets.setdefault((int(owners[row]), int(holders[row - 1])), int(runs[row, 0]))
     for (first_owner, second_owner), offset in first_offsets.items():
         message = f"offset {offset} is also held by {segment_runs[second_owner][0].key}: it would be restored twice"

@@ -19,7 +19,7 @@ import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType
 
 from kafka_s3_platform.defs import processes
-from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, kept_alive, make_process_tags
+from kafka_s3_platform.defs.processes import LIFE_SECONDS, PROCESS_TAG, extend_life, keep_alive, make_process_tags
 from kafka_s3_platform.defs.runs import Requests
 from kafka_s3_platform.instance.tables import read_alive_until
 from kafka_s3_platform.instance.work import make_request_tags
@@ -115,7 +115,7 @@ def test_a_run_of_a_container_that_is_gone_ends_once_it_has_said_nothing_for_lon
 
 def test_a_run_says_that_it_is_alive_as_long_as_it_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "BEAT_SECONDS", 0.05)
-    with dg.DagsterInstance.from_config(str(home)) as instance, kept_alive(instance, "a-run"):
+    with dg.DagsterInstance.from_config(str(home)) as instance, keep_alive(instance, "a-run"):
         first = read_alive_until(instance, "a-run")
         assert first is not None
         deadline = time.monotonic() + 60

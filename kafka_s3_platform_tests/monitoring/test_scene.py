@@ -15,7 +15,7 @@ import dagster as dg
 import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
-from kafka_s3_platform.defs.alerts.findings import find_failed, read_failed_checks
+from kafka_s3_platform.defs.alerts.findings import make_check_findings, read_failed_checks
 from kafka_s3_platform.defs.alerts.incidents import update_incidents
 from kafka_s3_platform.defs.alerts.message import make_message
 from kafka_s3_platform.model.health import ConnectorHealth
@@ -191,6 +191,6 @@ def mail_after_tick(config: ConnectorConfig, instance: dg.DagsterInstance, curso
     for evaluation in evaluated(result):
         instance.report_runless_asset_event(evaluation)
     keys = {evaluation.asset_check_key for evaluation in evaluated(result)}
-    findings = [*find_failed(read_failed_checks(instance, keys))]
+    findings = [*make_check_findings(read_failed_checks(instance, keys))]
     [incident] = update_incidents({}, findings, {}, datetime.now(timezone.utc)).values()
     return result.cursor or "", make_message(incident, None).text

@@ -114,6 +114,7 @@ def _make_outlook(config: ConnectorConfig, topic: str | None, timestamp: str | N
 
 
 def _explain_restore(config: ConnectorConfig) -> Iterator[str]:
+    """Yield lines about what a restore of this connector brings back, and what is lost."""
     format_row = find_format(config.layout.format)
     reader = config if config.source is not None else config.reader
     name = format_row.short_class_name or format_row.name

@@ -101,6 +101,7 @@ def look_at_ports() -> Iterator[Finding]:
 
 
 def _judge_ports(daemon: Daemon) -> Finding:
+    """Judge whether the embedded server runs on its ports, or could."""
     subject = f"ports of the embedded {daemon.name}"
     process = daemon.process()
     if process is not None:

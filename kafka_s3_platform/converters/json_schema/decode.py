@@ -363,6 +363,7 @@ class _Types:
         return self._read_struct(schema, [_Part(schema, resolver)])
 
     def _read_struct(self, schema: Mapping[str, Any], parts: Sequence[_Part]) -> ConnectType:
+        """Return the struct for an object of several parts (`allOf`, `$ref`): the fields of all of them."""
         itself = _Itself(schema)
         if itself in self._structs:
             return self._structs[itself]
@@ -373,11 +374,11 @@ class _Types:
             if not part.is_sure:
                 # A default would be added to objects that are of other parts.
                 others.setdefault(slot.name, []).append(replace(slot, optional=True, default=MISSING))
-            elif (earlier := fields.get(slot.name)) is None:
+            elif (earlier_slot := fields.get(slot.name)) is None:
                 fields[slot.name] = slot
             else:
-                stricter = earlier if slot.type.kind == "json" else slot
-                fields[slot.name] = replace(stricter, optional=earlier.optional and slot.optional)
+                stricter = earlier_slot if slot.type.kind == "json" else slot
+                fields[slot.name] = replace(stricter, optional=earlier_slot.optional and slot.optional)
         for name, slots in others.items():
             fields.setdefault(name, replace(slots[0], type=_join_types(slots)))
         struct.fields.extend(fields.values())
@@ -400,8 +401,8 @@ def _is_closed(schema: Mapping[str, Any]) -> bool:
     return not is_open and not schema.get("patternProperties")
 
 
-def _make_others_slot(listed: Container[str]) -> Slot:
-    if OTHER_PROPERTIES in listed:
+def _make_others_slot(property_names: Container[str]) -> Slot:
+    if OTHER_PROPERTIES in property_names:
         raise BadRecordError(f"it lists {OTHER_PROPERTIES}, which {PRESERVE_OTHERS}=true has another use for")
     values = ConnectType("map", key=Slot(ConnectType("string")), values=Slot(_make_any_type()))
     return Slot(values, optional=True, name=OTHER_PROPERTIES, default=None)

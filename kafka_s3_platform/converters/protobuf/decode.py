@@ -264,6 +264,7 @@ class _File:
         return message
 
     def _find_message(self, indexes: tuple[int, ...]) -> Descriptor:
+        """Return the message type at a record's message indexes, each within the type before it."""
         descriptor: Any = None
         inner_messages: Sequence[Any] = list(self.file.message_types_by_name.values())
         for index in indexes:
@@ -350,8 +351,8 @@ class _Messages:
         nulls = dict.fromkeys(reads)
 
         def read(value: Any) -> Any:
-            chosen = value.WhichOneof(oneof.name)
-            return None if chosen is None else nulls | {chosen: reads[chosen](value)}
+            field_name = value.WhichOneof(oneof.name)
+            return None if field_name is None else nulls | {field_name: reads[field_name](value)}
 
         return Slot(kind, optional=True, name=name), read
 

@@ -268,6 +268,7 @@ def _put_single(name: str, kind: _Kind) -> Fill:
 
 
 def _put_repeated(name: str, kind: _Kind) -> Fill:
+    """Make the function that fills the repeated field `name` of a message with values."""
     convert = kind.convert
     fill = kind.fill
     if convert is not None:

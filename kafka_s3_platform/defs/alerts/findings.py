@@ -1,7 +1,7 @@
-"""What alerts tell of: work of connectors that failed and was not done since, and checks that fail.
+"""Finds the subjects of alerts: failed work of connectors that no later run has done, and checks that fail.
 
-Work is told by the runs that ended, topic by topic: a topic that fails is not over because a run of another topic
-succeeds. Failed checks of one connector's topics are told together, and so are all connectors of a silent server.
+Failed work is tracked topic by topic: the failure of one topic does not end because a run of another topic succeeds.
+Failed checks of one connector's topics are one finding, and so are all connectors of a server that does not answer.
 """
 
 import math
@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from operator import itemgetter
 
 import dagster as dg
 
@@ -31,20 +32,21 @@ from kafka_s3_platform.instance.work import (
 from kafka_s3_platform.status.concerns import CONDITIONS
 
 MOST_TITLE = 200
-"""Characters of an error in a title: it is the subject of a mail."""
+"""Longest quotation of an error in a title, which is the subject of a mail."""
 
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """A check that fails. `silent` names the server that does not answer, if that is why.
+    """A check that fails. `silent_server` names the server that does not answer, if that is why, else it is empty.
 
-    `lost_at` is when Kafka may delete what is not archived, in seconds since the epoch, infinite if that is not near.
+    From `lost_at` on, in seconds since the epoch, Kafka may delete records that are not archived. Infinite if no such
+    time is near.
     """
 
     key: dg.AssetCheckKey
-    at: datetime
-    says: str
-    silent: str
+    evaluated_at: datetime
+    description: str
+    silent_server: str
     lost_at: float = math.inf
 
     @property
@@ -52,69 +54,78 @@ class FailedCheck:
         return self.key.asset_key.path[0]
 
 
-def read_failed_checks(instance: dg.DagsterInstance, known: Collection[dg.AssetCheckKey]) -> list[FailedCheck]:
-    """Return those of the `known` checks that fail. One that only warns needs nobody at night."""
-    found = []
+def read_failed_checks(instance: dg.DagsterInstance, defined: Collection[dg.AssetCheckKey]) -> list[FailedCheck]:
+    """Return the `defined` checks that fail, in the order of their names. A check that only warns wakes nobody."""
+    failed_checks = []
     for evaluation, at in list_failed_checks(instance):
-        if evaluation.severity == ERROR and evaluation.asset_check_key in known:
-            silent = evaluation.metadata.get(SILENT_METADATA)
+        if evaluation.severity == ERROR and evaluation.asset_check_key in defined:
+            silent_server = evaluation.metadata.get(SILENT_METADATA)
             lost_at = read_reported_time(evaluation.metadata, LOST_METADATA)
-            found.append(
+            failed_checks.append(
                 FailedCheck(
                     evaluation.asset_check_key,
                     datetime.fromtimestamp(at, timezone.utc),
                     evaluation.description or "",
-                    "" if silent is None else str(silent.value),
+                    "" if silent_server is None else str(silent_server.value),
                     math.inf if lost_at is None else lost_at.timestamp(),
                 )
             )
-    return sorted(found, key=lambda check: check.key.to_user_string())
+    return sorted(failed_checks, key=lambda check: check.key.to_user_string())
 
 
-def find_failed(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
-    """Make one finding of all that fails together."""
+def make_check_findings(checks: Sequence[FailedCheck]) -> Iterator[Finding]:
+    """Make one finding for each silent server, and for each check that fails for topics of a connector."""
     groups: dict[str, list[FailedCheck]] = {}
     for check in checks:
-        key = f"outage {check.silent}" if check.silent else name_check_finding(check.key)
+        key = f"outage {check.silent_server}" if check.silent_server else name_check_finding(check.key)
         groups.setdefault(key, []).append(check)
     for key, group in groups.items():
         group.sort(key=lambda check: check.lost_at)
         first = group[0]
-        since = min(check.at for check in group)
-        if first.silent:
+        since = min(check.evaluated_at for check in group)
+        if first.silent_server:
             connectors = tuple(sorted({check.connector for check in group}))
-            title = f"{first.silent} does not answer"
+            title = f"{first.silent_server} does not answer"
             finding = Finding(
-                key, "outage", title, None, connectors, since, first.says, CONDITIONS["silent"].advice, is_healing=True
+                key,
+                "outage",
+                title,
+                None,
+                connectors,
+                since,
+                first.description,
+                CONDITIONS["silent"].advice,
+                is_healing=True,
             )
         elif first.key.asset_key == FILES_KEY:
             # the first line names the file, the second one may be its first error
-            lines = "\n".join(first.says.splitlines()[:2])
+            lines = "\n".join(first.description.splitlines()[:2])
             title = f"a connector file does not load: {textwrap.shorten(lines, MOST_TITLE, placeholder=' ...')}"
             finding = Finding(
-                key, "check", title, None, (), since, first.says, CONDITIONS["unknown"].advice, is_healing=False
+                key, "check", title, None, (), since, first.description, CONDITIONS["unknown"].advice, is_healing=False
             )
         else:
             is_risk = first.key.name == RISK_CHECK
             title = "topics are at risk" if is_risk else f"check {first.key.name} fails"
             advice = CONDITIONS["late"].advice if is_risk else _OTHER.format(first.connector)
             topics = tuple(check.key.asset_key.path[-1] for check in group)
-            about = (f"connector {first.connector}: {title}", first.connector, topics, since, _fold(group), advice)
-            finding = Finding(key, "check", *about, is_healing=False)
+            title = f"connector {first.connector}: {title}"
+            error = _join_descriptions(group)
+            finding = Finding(key, "check", title, first.connector, topics, since, error, advice, is_healing=False)
         yield finding if math.isinf(first.lost_at) else replace(finding, lost_at=first.lost_at)
 
 
-def _fold(group: Sequence[FailedCheck]) -> str:
-    """Return what is said of the topics, once for all of which the same is said, the nearest loss first."""
-    said: dict[str, list[str]] = {}
+def _join_descriptions(group: Sequence[FailedCheck]) -> str:
+    """Join the checks' descriptions, each with its topics: an equal description once, the nearest loss first."""
+    topics_by_description: dict[str, list[str]] = {}
     for check in group:
-        said.setdefault(check.says, []).append(check.key.asset_key.path[-1])
+        topics_by_description.setdefault(check.description, []).append(check.key.asset_key.path[-1])
     if len(group) == 1:
-        return group[0].says
-    return "\n".join(f"{_name(topics)}: {says}" for says, topics in said.items())
+        return group[0].description
+    return "\n".join(f"{_name_topics(topics)}: {description}" for description, topics in topics_by_description.items())
 
 
-def _name(topics: Sequence[str]) -> str:
+def _name_topics(topics: Sequence[str]) -> str:
     return topics[0] + (f" and {len(topics) - 1:,} more" if len(topics) > 1 else "")
 
 
@@ -131,22 +142,23 @@ _OTHER = (
 
 
 OVERLAP = timedelta(minutes=2)
-"""So far before the last run that ended a tick looks again: the clocks of two machines may differ."""
+"""Time before the last run's end in which a tick looks for runs again: the clocks of two machines may differ."""
 
-FIRST_LOOK = timedelta(days=1)
-"""The first tick looks at runs that ended so short a time ago."""
+FIRST_LOOKBACK = timedelta(days=1)
+"""Longest time since the end of a run that the first tick looks at."""
 
-ASKED_AGAIN = frozenset({"archive", "compact", "verify", "upkeep"})
-"""Work that sensors and schedules ask for again. A restore is asked for by nobody."""
+REPEATED_WORK = frozenset({"archive", "compact", "verify", "upkeep"})
+"""Kinds of work that sensors and schedules request again. Nobody requests a failed restore again."""
 
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE)
 
 
 @dataclass(frozen=True)
-class UndoneRun:
-    """A run that failed, and what of it was not done since: digests of 12 characters, of assets or of the work.
+class OpenFailure:
+    """A failed run, and its part that no later run has done.
 
-    `once` may heal by itself, and has not failed twice in a row. `failing` is to be told.
+    The part is given as digests of 12 characters, of assets or of the whole work. Those in `failed_once` may heal by
+    themselves and have not failed twice in a row. Those in `failing` need an alert.
     """
 
     connector: str
@@ -154,62 +166,74 @@ class UndoneRun:
     run_id: str
     ended_at: datetime
     is_healing: bool
-    once: str = ""
+    failed_once: str = ""
     failing: str = ""
 
 
 @dataclass(frozen=True)
 class EndedRuns:
-    """What is known of the runs that ended up to `until`, `seen` being those of the last two minutes before."""
+    """The outcome of all runs that ended up to `until`.
+
+    `recent_ids` are the runs of the last two minutes before, `failures` those that no later run has made good.
+    """
 
     until: datetime
-    seen: tuple[str, ...] = ()
-    failed: tuple[UndoneRun, ...] = ()
+    recent_ids: tuple[str, ...] = ()
+    failures: tuple[OpenFailure, ...] = ()
 
 
-def note_ended_runs(
-    instance: dg.DagsterInstance, before: EndedRuns | None, subjects: Subjects, silent: Collection[str], now: datetime
+def add_ended_runs(
+    instance: dg.DagsterInstance,
+    last_ended: EndedRuns | None,
+    subjects: Subjects,
+    silent: Collection[str],
+    now: datetime,
 ) -> EndedRuns:
-    """Add the runs that ended since. What may heal by itself is no failure of a connector that is `silent`.
+    """Add the runs that ended since `last_ended`.
 
-    That is one whose cluster or store does not answer, which is told already.
+    `silent` are the connectors whose cluster or store does not answer. They have a finding for that, so a failure of
+    theirs that may heal by itself does not count.
     """
-    known = before or EndedRuns(now - FIRST_LOOK)
-    since = known.until - OVERLAP
+    previous = last_ended or EndedRuns(now - FIRST_LOOKBACK)
+    since = previous.until - OVERLAP
     jobs = name_work_jobs({connector for connector, _ in subjects})
     records = instance.get_run_records(dg.RunsFilter(statuses=_ENDED, updated_after=since))
     ended = {r.dagster_run.run_id: (_find_end(r), r.dagster_run) for r in records if _find_end(r) >= since}
-    failed = [_keep(run, subjects) for run in known.failed]
-    for at, run in sorted((ended[run_id] for run_id in ended.keys() - set(known.seen)), key=lambda each: each[0]):
+    failures = [_drop_undefined(failure, subjects) for failure in previous.failures]
+    for ended_at, run in sorted((ended[id_] for id_ in ended.keys() - set(previous.recent_ids)), key=itemgetter(0)):
         for work in find_work(run, jobs):
             if work[1] == "restore" and run.status != dg.DagsterRunStatus.SUCCESS and RETRIES_TAG in run.tags:
-                continue  # somebody waits for the command, which tells how it ended
-            failed = _note(failed, at, run, work, subjects.get(work, {}), silent)
-    until = min(now, max([known.until, *(at for at, _ in ended.values())]))
-    seen = tuple(sorted(run_id for run_id, (at, _) in ended.items() if at >= until - OVERLAP))
-    return EndedRuns(until, seen, tuple(run for run in failed if run.once or run.failing))
+                continue  # somebody waits for the command, which prints how it ended
+            failures = _add_run(failures, ended_at, run, work, subjects.get(work, {}), silent)
+    until = min(now, max([previous.until, *(ended_at for ended_at, _ in ended.values())]))
+    recent_ids = tuple(sorted(run_id for run_id, (ended_at, _) in ended.items() if ended_at >= until - OVERLAP))
+    return EndedRuns(until, recent_ids, tuple(f for f in failures if f.failed_once or f.failing))
 
 
-def find_failing(instance: dg.DagsterInstance, ended: EndedRuns, subjects: Subjects) -> Iterator[Finding]:
-    """Find what fails, with the error of the last run of each work."""
-    by_work: dict[Work, list[UndoneRun]] = {}
-    for run in ended.failed:
-        if run.failing:
-            by_work.setdefault((run.connector, run.kind), []).append(run)
-    for (connector, kind), runs in by_work.items():
-        last = max(runs, key=lambda run: run.ended_at)
+def make_run_findings(instance: dg.DagsterInstance, ended: EndedRuns, subjects: Subjects) -> Iterator[Finding]:
+    """Make one finding for each work that fails, with the error of its last run."""
+    by_work: dict[Work, list[OpenFailure]] = {}
+    for failure in ended.failures:
+        if failure.failing:
+            by_work.setdefault((failure.connector, failure.kind), []).append(failure)
+    for (connector, kind), failures in by_work.items():
+        last = max(failures, key=lambda failure: failure.ended_at)
         names = subjects[connector, kind]
-        healing = all(run.is_healing for run in runs)
+        is_healing = all(failure.is_healing for failure in failures)
         yield Finding(
             name_run_finding(connector, kind),
             "run",
             f"connector {connector}: {kind} fails",
             connector,
-            tuple(sorted(filter(None, (names[digest] for run in runs for digest in _split(run.failing))))),
-            min(run.ended_at for run in runs),
+            tuple(
+                sorted(
+                    filter(None, (names[digest] for failure in failures for digest in _split_digests(failure.failing)))
+                )
+            ),
+            min(failure.ended_at for failure in failures),
             read_run_error(instance, last.run_id),
-            _HEALING if healing else (_NOBODY_ASKS if kind not in ASKED_AGAIN else _PERMANENT),
-            healing,
+            _HEALING if is_healing else (_NOBODY_ASKS if kind not in REPEATED_WORK else _PERMANENT),
+            is_healing,
             last.run_id,
         )
 
@@ -226,47 +250,53 @@ _PERMANENT = (
 _NOBODY_ASKS = "Do what the error says, then start it again under its restore id: it goes on. Nobody else asks for it."
 
 
-def _note(
-    failed: Sequence[UndoneRun],
-    at: datetime,
+def _add_run(
+    failures: Sequence[OpenFailure],
+    ended_at: datetime,
     run: dg.DagsterRun,
     work: Work,
     names: Mapping[str, str],
     silent: Collection[str],
-) -> list[UndoneRun]:
-    """Return the failures after one more run has ended."""
+) -> list[OpenFailure]:
+    """Return the open failures after one more run has ended.
+
+    The run takes all its assets, or its work as a whole, out of earlier failures, and adds those that it failed to do.
+    """
     connector, kind = work
-    picked = {digest_key(key) for key in list_picked_keys(run, connector)}
-    touched = names.keys() & picked if picked else set(names)
+    picked_digests = {digest_key(key) for key in list_picked_keys(run, connector)}
+    attempted = names.keys() & picked_digests if picked_digests else set(names)
     # what it failed to do is in the same state as before, or a worse one
-    reasons = find_failed_assets(run, touched)
-    again = {digest for each in failed if each.run_id != run.run_id for digest in _split(each.once)} & reasons.keys()
-    told = {digest for each in failed for digest in _split(each.failing)} & reasons.keys()
-    healing = {digest for digest, reason in reasons.items() if kind in ASKED_AGAIN and reason in {"", "transient"}}
-    lasting = reasons.keys() - healing
+    reasons = find_failed_assets(run, attempted)
+    others = [failure for failure in failures if failure.run_id != run.run_id]
+    failed_before = {digest for failure in others for digest in _split_digests(failure.failed_once)}
+    failed_before |= {digest for failure in failures for digest in _split_digests(failure.failing)}
+    healing = {digest for digest, reason in reasons.items() if kind in REPEATED_WORK and reason in {"", "transient"}}
+    permanent = reasons.keys() - healing
     is_excused = connector in silent
-    left = [_take_away(each, touched - (healing if is_excused else set())) for each in failed]
-    counted = set() if is_excused else healing
-    new = UndoneRun(connector, kind, run.run_id, at, not lasting)
-    once, failing = counted - again - told, lasting | (counted & (again | told))
-    return [*left, replace(new, once="".join(sorted(once)), failing="".join(sorted(failing)))]
+    remaining = [_remove_digests(failure, attempted - (healing if is_excused else set())) for failure in failures]
+    counted_digests = set() if is_excused else healing
+    failed_once = "".join(sorted(counted_digests - failed_before))
+    failing = "".join(sorted(permanent | (counted_digests & failed_before)))
+    return [*remaining, OpenFailure(connector, kind, run.run_id, ended_at, not permanent, failed_once, failing)]
 
 
-def _keep(run: UndoneRun, subjects: Subjects) -> UndoneRun:
-    """Leave out what is not defined any more."""
-    names = subjects.get((run.connector, run.kind), {})
-    return _take_away(run, {*_split(run.once), *_split(run.failing)} - names.keys())
+def _drop_undefined(failure: OpenFailure, subjects: Subjects) -> OpenFailure:
+    """Remove assets and work that are not defined any more."""
+    names = subjects.get((failure.connector, failure.kind), {})
+    return _remove_digests(
+        failure, {*_split_digests(failure.failed_once), *_split_digests(failure.failing)} - names.keys()
+    )
 
 
-def _take_away(run: UndoneRun, digests: Collection[str]) -> UndoneRun:
-    once, failing = ("".join(d for d in _split(text) if d not in digests) for text in (run.once, run.failing))
-    return replace(run, once=once, failing=failing)
+def _remove_digests(failure: OpenFailure, digests: Collection[str]) -> OpenFailure:
+    texts = failure.failed_once, failure.failing
+    failed_once, failing = ("".join(d for d in _split_digests(text) if d not in digests) for text in texts)
+    return replace(failure, failed_once=failed_once, failing=failing)
 
 
-def _split(text: str) -> list[str]:
-    return [text[at : at + DIGEST_SIZE] for at in range(0, len(text), DIGEST_SIZE)]
+def _split_digests(text: str) -> list[str]:
+    return [text[start : start + DIGEST_SIZE] for start in range(0, len(text), DIGEST_SIZE)]
 
 
 def _find_end(record: dg.RunRecord) -> datetime:
-    ended = record.end_time or record.create_timestamp.timestamp()
-    return datetime.fromtimestamp(ended, timezone.utc)
+    return datetime.fromtimestamp(record.end_time or record.create_timestamp.timestamp(), timezone.utc)

@@ -1,7 +1,7 @@
-"""Incidents: what is wrong, from the tick that sees it first until all receivers know that it is over.
+"""Incidents: each lasts from the tick that first finds something wrong until all receivers know that it is over.
 
-They are kept in the sensor's cursor, so they survive restarts. What was told of one does not change: an outage
-that turns 200 topics red is one incident of one server.
+They are kept in the sensor's cursor, so they survive restarts. An incident that receivers know keeps its text: an
+outage that turns 200 topics red is one incident of one server.
 """
 
 import hashlib
@@ -12,30 +12,32 @@ from datetime import datetime
 from typing import Literal
 
 MOST_NAMES = 5
-"""So many topics or connectors are named. Then their number is told."""
+"""Most topics or connectors that a message names. Of the others it has the number."""
 
 MOST_CHARACTERS = 1_000
-"""Of what an error says: the cursor is stored with each tick."""
+"""Longest text of an error: the cursor is stored with each tick."""
 
 IncidentStage = Literal["began", "nearer", "over", "gone"]
-"""`nearer`: it goes on, and Kafka deletes what is not archived soon. `gone`: what was wrong is not looked at any more,
-since its connector, topic or file is not defined any more.
+"""The kind of message that is due.
+
+`nearer`: the incident goes on, and the time until Kafka deletes records that are not archived has halved. `gone`:
+nobody watches it any more, since its connector, topic or file is not defined any more.
 """
 
 NEAREST_SECONDS = 900.0
-"""With less time left than that, an incident is told again only when there is none left."""
+"""With less time left until the loss, the next message comes only when no time is left."""
 
 CALM_SECONDS = 3_600.0
-"""For so long after it was told, more time that is left does not make the same nearness news again."""
+"""Time after a message in which a longer time left is ignored, so that a time that goes up and down is no news."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong at the moment.
+    """Something that is wrong at the moment.
 
-    `key` tells it from all others: one for a server, for a check of a connector, for a kind of run of a connector.
-    `names` are the topics, or the connectors, of which it is so. `is_healing`: nobody has to act, it is tried again.
-    From `lost_at` on, in seconds since the epoch, Kafka may delete what is not archived. None: that is not near.
+    `key` identifies it: one for a server, for a check of a connector, for a kind of run of a connector. `names` are the
+    topics or connectors that it hits. `is_healing`: nobody has to act, the platform tries again. From `lost_at` on, in
+    seconds since the epoch, Kafka may delete records that are not archived. None: no such time is near.
     """
 
     key: str
@@ -44,7 +46,7 @@ class Finding:
     connector: str | None
     names: tuple[str, ...]
     since: datetime
-    says: str
+    error: str
     advice: str
     is_healing: bool
     run_id: str | None = None
@@ -53,17 +55,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Incident:
-    """A finding that is told. `ended_at` is None until it is over.
+    """A finding that receivers are notified of. `ended_at` is None until it is over.
 
-    `known_by` are the receivers that know that it began, or came nearer to a loss the `approaches`-th time, `told_end`
-    those that know that it is over. `seconds_left` were left until the loss when that was told, at `noted_at`.
+    `notified_of_start` are the receivers that know that it began, or that its time left has halved the `approaches`-th
+    time; `notified_of_end` those that know that it is over. `seconds_left` is the time until the loss as noted at
+    `noted_at`, for comparison.
     """
 
     id: str
     finding: Finding
     name_count: int
-    known_by: tuple[str, ...] = ()
-    told_end: tuple[str, ...] = ()
+    notified_of_start: tuple[str, ...] = ()
+    notified_of_end: tuple[str, ...] = ()
     ended_at: datetime | None = None
     is_gone: bool = False
     seconds_left: float | None = None
@@ -72,20 +75,20 @@ class Incident:
 
     @property
     def stage(self) -> IncidentStage:
-        """What there is to tell of it."""
+        """The kind of message that is due now."""
         if self.ended_at is None:
             return "nearer" if self.approaches else "began"
         return "gone" if self.is_gone else "over"
 
-    def is_told(self, receiver: str) -> bool:
-        """Return whether the receiver knows how it is."""
-        return receiver in (self.known_by if self.ended_at is None else self.told_end)
+    def is_notified(self, receiver: str) -> bool:
+        """Return True if the receiver has the message that is due now."""
+        return receiver in (self.notified_of_start if self.ended_at is None else self.notified_of_end)
 
-    def tell(self, receiver: str) -> "Incident":
-        """Return the incident after the receiver was told how it is."""
+    def mark_notified(self, receiver: str) -> "Incident":
+        """Return the incident after the receiver got the message that is due now."""
         if self.ended_at is None:
-            return replace(self, known_by=(*self.known_by, receiver))
-        return replace(self, told_end=(*self.told_end, receiver))
+            return replace(self, notified_of_start=(*self.notified_of_start, receiver))
+        return replace(self, notified_of_end=(*self.notified_of_end, receiver))
 
 
 Incidents = Mapping[str, Incident]
@@ -95,70 +98,73 @@ Incidents = Mapping[str, Incident]
 def update_incidents(
     incidents: Incidents, findings: Collection[Finding], is_defined: Mapping[str, bool], now: datetime
 ) -> dict[str, Incident]:
-    """Return the incidents as they are now: those that went on, those that began, and those that are over.
+    """Return the incidents that the findings continue, those that they begin, and those that are over.
 
-    `is_defined` says of each incident that is not found any more whether what it is about is still looked at.
+    `is_defined` has for each incident's key whether its connector, topic or file is still defined.
     """
-    found = {finding.key: finding for finding in findings}
+    findings_by_key = {finding.key: finding for finding in findings}
     updated = {}
     for key, incident in incidents.items():
-        if key in found:
-            updated[key] = _go_on(incident, found[key], now.timestamp())
+        if key in findings_by_key:
+            updated[key] = _continue_incident(incident, findings_by_key[key], now.timestamp())
         elif incident.ended_at is None:
             updated[key] = replace(incident, ended_at=now, is_gone=not is_defined.get(key, True))
         else:
             updated[key] = incident
-    for key, finding in found.items():
+    for key, finding in findings_by_key.items():
         if key not in updated:
-            updated[key] = _begin(finding, now.timestamp())
+            updated[key] = _start_incident(finding, now.timestamp())
     return updated
 
 
-def drop_told(incidents: Incidents, receivers: Collection[str]) -> dict[str, Incident]:
+def drop_notified(incidents: Incidents, receivers: Collection[str]) -> dict[str, Incident]:
     """Return the incidents without those whose end all receivers know."""
     return {
         key: incident
         for key, incident in incidents.items()
-        if incident.ended_at is None or not all(map(incident.is_told, receivers))
+        if incident.ended_at is None or not all(map(incident.is_notified, receivers))
     }
 
 
-def _look_ahead(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Have the incident told again when half of the time until a loss is over, as it is now.
+def _note_time_left(incident: Incident, finding: Finding, now: float) -> Incident:
+    """Note the time left until a loss. When it has halved, all receivers are due another message.
 
-    That is a few times at most, since a time that grows again is not noted before CALM_SECONDS are over.
+    That is a few times at most, since a longer time left is not noted before CALM_SECONDS are over.
     """
-    before = math.inf if incident.seconds_left is None else incident.seconds_left
-    present = math.inf if finding.lost_at is None else max(0.0, finding.lost_at - now)
-    is_nearer = before > NEAREST_SECONDS and present <= before / 2 and present < math.inf
-    if is_nearer or present == 0 < before:
-        incident = replace(incident, finding=_shorten(finding), known_by=(), approaches=incident.approaches + 1)
-    elif present < before or now - incident.noted_at < CALM_SECONDS:
+    noted_left = math.inf if incident.seconds_left is None else incident.seconds_left
+    left_now = math.inf if finding.lost_at is None else max(0.0, finding.lost_at - now)
+    is_nearer = noted_left > NEAREST_SECONDS and left_now <= noted_left / 2 and left_now < math.inf
+    if is_nearer or left_now == 0 < noted_left:
+        incident = replace(
+            incident, finding=_shorten(finding), notified_of_start=(), approaches=incident.approaches + 1
+        )
+    elif left_now < noted_left or now - incident.noted_at < CALM_SECONDS:
         return incident
-    return replace(incident, seconds_left=None if math.isinf(present) else present, noted_at=now)
+    return replace(incident, seconds_left=None if math.isinf(left_now) else left_now, noted_at=now)
 
 
-def _go_on(incident: Incident, finding: Finding, now: float) -> Incident:
+def _continue_incident(incident: Incident, finding: Finding, now: float) -> Incident:
     if incident.finding.is_healing and not finding.is_healing:
-        # who was told that nobody has to act must hear of it again
-        return _begin(finding, now)
-    incident = _look_ahead(incident, finding, now)
+        # a receiver that read that nobody has to act needs a new message
+        return _start_incident(finding, now)
+    incident = _note_time_left(incident, finding, now)
     if len(finding.names) > incident.name_count:
         # for the message that it is over
         widest = replace(incident.finding, names=finding.names[:MOST_NAMES])
         incident = replace(incident, finding=widest, name_count=len(finding.names))
-    # One that came back before all knew that it was over goes on. Who knew it already hears of it again.
-    known = tuple(each for each in incident.known_by if each not in incident.told_end)
-    return replace(incident, known_by=known, told_end=(), ended_at=None, is_gone=False)
+    # An incident that comes back before all receivers know its end goes on. Those that know its end get its start
+    # again.
+    receivers = tuple(name for name in incident.notified_of_start if name not in incident.notified_of_end)
+    return replace(incident, notified_of_start=receivers, notified_of_end=(), ended_at=None, is_gone=False)
 
 
-def _begin(finding: Finding, now: float) -> Incident:
-    told = f"{finding.key} {finding.since.isoformat()} {finding.is_healing}"
-    digest = hashlib.sha256(told.encode()).hexdigest()
+def _start_incident(finding: Finding, now: float) -> Incident:
+    identity = f"{finding.key} {finding.since.isoformat()} {finding.is_healing}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()
     seconds = None if finding.lost_at is None else max(0.0, finding.lost_at - now)
     return Incident(digest[:16], _shorten(finding), len(finding.names), seconds_left=seconds, noted_at=now)
 
 
 def _shorten(finding: Finding) -> Finding:
-    says = finding.says if len(finding.says) <= MOST_CHARACTERS else finding.says[:MOST_CHARACTERS] + " ..."
-    return replace(finding, names=finding.names[:MOST_NAMES], says=says)
+    error = finding.error if len(finding.error) <= MOST_CHARACTERS else finding.error[:MOST_CHARACTERS] + " ..."
+    return replace(finding, names=finding.names[:MOST_NAMES], error=error)

@@ -1,4 +1,4 @@
-"""What is told of an incident: a text for people and a document for programs."""
+"""Makes the message about an incident: a text for people and a document for programs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from kafka_s3_platform.status.risk import describe_time
 from kafka_s3_platform.text import escape_unprintable
 
 DOCS = "docs/operating.md#alerts"
-"""What the documentation has about alerts, as a path in the project and behind the status page's address."""
+"""Place of the documentation about alerts, as a path in the project and behind the status page's address."""
 
 
 @dataclass(frozen=True)
 class Message:
     """One message. `subject` is one line, and the first one of `text`. `document` can be written as JSON.
 
-    `id` is that of the incident. A message that is sent twice has the same id and the same stage: `nearer` is numbered.
+    `id` is the incident's id. A message that is sent twice has the same id and the same stage: `nearer` is numbered.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Message:
 
 
 def make_message(incident: Incident, dagster_url: str | None) -> Message:
-    """Make the message that tells how the incident is now. `dagster_url` ends without a slash."""
+    """Make the message that is due now. `dagster_url` ends without a slash."""
     finding = incident.finding
     subject = _make_line(f"{_BEGINS[incident.stage]}{finding.title}")
     link = f"{dagster_url}/runs/{finding.run_id}" if dagster_url and finding.run_id else None
@@ -53,7 +53,7 @@ def make_message(incident: Incident, dagster_url: str | None) -> Message:
         "ended_at": incident.ended_at.isoformat() if incident.ended_at else None,
         "seconds_left": incident.seconds_left,
         "heals_by_itself": finding.is_healing,
-        "error": finding.says,
+        "error": finding.error,
         "what_to_do": finding.advice,
         "run_id": finding.run_id,
         "run_url": link,
@@ -63,7 +63,7 @@ def make_message(incident: Incident, dagster_url: str | None) -> Message:
 
 
 def make_test_message(now: datetime) -> Message:
-    """Make the message of somebody who wants to see whether the receivers work."""
+    """Make the message that shows whether the receivers work."""
     subject = "This is a test: alerts arrive here."
     text = f"{subject}\nsent: {_format_time(now)}\nmore: {DOCS}"
     return Message(f"test-{now:%Y%m%d%H%M%S}", "test", subject, text, {"id": "test", "event": "test"})
@@ -77,7 +77,7 @@ def _describe_present(incident: Incident) -> dict[str, str]:
     return {
         "heals by itself": "yes, as soon as its cause is gone" if finding.is_healing else "no, somebody has to act",
         "what to do": finding.advice,
-        "error": finding.says,
+        "error": finding.error,
     }
 
 
@@ -86,12 +86,12 @@ def _describe_end(incident: Incident, ended_at: datetime) -> dict[str, str]:
     ended = f"{_format_time(ended_at)}, after {lasted}"
     if incident.is_gone:
         return {"not watched from": f"{ended}. It is not defined any more, so nobody knows how it is"}
-    return {"over": ended, "it was": incident.finding.says}
+    return {"over": ended, "it was": incident.finding.error}
 
 
 def _describe_names(incident: Incident) -> str:
-    more = incident.name_count - len(incident.finding.names)
-    return ", ".join(incident.finding.names) + (f" and {more:,} more" if more else "")
+    more_count = incident.name_count - len(incident.finding.names)
+    return ", ".join(incident.finding.names) + (f" and {more_count:,} more" if more_count else "")
 
 
 def _format_time(moment: datetime) -> str:

@@ -23,36 +23,36 @@ from kafka_s3_platform.errors import TransientError
 from kafka_s3_platform.waits import Waiting
 
 SEND_SECONDS = 10.0
-"""For so long a message may be under way. Then it is taken for not delivered."""
+"""Time after which a message without an answer counts as not delivered."""
 
 
 @dataclass(frozen=True)
 class Receiver:
-    """Somebody who gets messages. `send` raises TransientError: the message may not have arrived."""
+    """A webhook or mailboxes. `send` raises TransientError if the message may not have arrived."""
 
     name: str
     send: Callable[[Message], None]
 
 
 def make_receivers(settings: AlertSettings) -> tuple[Receiver, ...]:
-    """Make the receivers that are set."""
-    found = []
+    """Make the receivers that the settings name."""
+    receivers = []
     if settings.webhook_url is not None:
         url = settings.webhook_url.get_secret_value()
-        found.append(Receiver("webhook", lambda message: _within("webhook", lambda: _post(url, message))))
+        receivers.append(Receiver("webhook", lambda message: _send_in_time("webhook", lambda: _post(url, message))))
     if settings.email_to:
-        found.append(Receiver("email", lambda message: _within("email", lambda: _mail(settings, message))))
-    return tuple(found)
+        receivers.append(Receiver("email", lambda message: _send_in_time("email", lambda: _mail(settings, message))))
+    return tuple(receivers)
 
 
-def _within(name: str, send: Callable[[], None]) -> None:
-    """Call `send`, and wait for its end: a time limit of a socket is one for each piece of an answer."""
+def _send_in_time(name: str, send: Callable[[], None]) -> None:
+    """Call `send`, for at most SEND_SECONDS: the time limit of a socket starts again with each piece of an answer."""
     if not Waiting(send).ended_within(SEND_SECONDS):
         raise TransientError(f"{name}: no answer after {SEND_SECONDS:g} s; it is tried again")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A POST that is redirected becomes a GET, which says nothing to anybody."""
+    """Refuses redirects: a POST that is redirected becomes a GET, which delivers no message."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -63,7 +63,7 @@ def _post(url: str, message: Message) -> None:
     text = message.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"(?<!\w)@(?=\w)|\](?=[(\[:])", "\\g<0>\N{WORD JOINER}", text)
     body = json.dumps({"text": text, **message.document}).encode()
-    where = f"webhook at {urlsplit(url).hostname}"
+    server_name = f"webhook at {urlsplit(url).hostname}"
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})  # noqa: S310 - http or https
     try:
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=SEND_SECONDS) as answer:
@@ -71,32 +71,32 @@ def _post(url: str, message: Message) -> None:
     except urllib.error.HTTPError as err:
         with err:
             raise TransientError(
-                f"{where}: answered {err.code} {http.client.responses.get(err.code, '')}. "
+                f"{server_name}: answered {err.code} {http.client.responses.get(err.code, '')}. "
                 f"Check {environment.ALERT_WEBHOOK_URL}"
             ) from None
     except (OSError, http.client.HTTPException) as err:
         reason = getattr(err, "reason", err)
         if isinstance(reason, TimeoutError):
-            raise TransientError(f"{where}: no answer after {SEND_SECONDS:g} s; it is tried again") from None
+            raise TransientError(f"{server_name}: no answer after {SEND_SECONDS:g} s; it is tried again") from None
         why = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(reason).__name__
-        raise TransientError(f"{where}: no answer ({why}). Check that it is up") from None
+        raise TransientError(f"{server_name}: no answer ({why}). Check that it is up") from None
 
 
 def _mail(settings: AlertSettings, message: Message) -> None:
-    where = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
+    server_name = f"SMTP server {settings.smtp_host}:{settings.choose_port()}"
     try:
         with _connect(settings) as server:
             if settings.smtp_user is not None and settings.smtp_password is not None:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
             server.send_message(_make_email(settings, message))
     except smtplib.SMTPRecipientsRefused as err:
-        told = "; ".join(f"{address} ({_read_status(*answer)})" for address, answer in err.recipients.items())
-        raise TransientError(f"{where}: takes no mail for {told}; its own log says why") from None
+        refusals = "; ".join(f"{address} ({_read_status(*answer)})" for address, answer in err.recipients.items())
+        raise TransientError(f"{server_name}: takes no mail for {refusals}; its own log says why") from None
     except smtplib.SMTPResponseException as err:
-        said = f"{_read_status(err.smtp_code, err.smtp_error)} ({type(err).__name__})"
-        raise TransientError(f"{where}: answered {said}; its own log says why") from None
+        status = f"{_read_status(err.smtp_code, err.smtp_error)} ({type(err).__name__})"
+        raise TransientError(f"{server_name}: answered {status}; its own log says why") from None
     except OSError as err:
-        raise TransientError(f"{where}: {str(err) or type(err).__name__}") from None
+        raise TransientError(f"{server_name}: {str(err) or type(err).__name__}") from None
 
 
 def _connect(settings: AlertSettings) -> smtplib.SMTP:
@@ -128,8 +128,8 @@ def _make_email(settings: AlertSettings, message: Message) -> EmailMessage:
     return email
 
 
-def _read_status(code: int, said: bytes | str) -> str:
+def _read_status(code: int, answer: bytes | str) -> str:
     """Return the code of an answer, and the enhanced one (RFC 3463) if the text begins with it."""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     enhanced = re.match(r"[245]\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9])", text)
     return f"{code} {enhanced[0]}" if enhanced else str(code)

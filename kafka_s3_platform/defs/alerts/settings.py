@@ -23,14 +23,14 @@ def _check_address(text: str) -> str:
 
 
 def _split_addresses(text: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in text.split(",") if each.strip())
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 _Address = Annotated[str, AfterValidator(_check_address)]
 
 
 class AlertSettings(BaseModel):
-    """What the environment says of alerts. The URL of the webhook is a secret: who knows it can post there."""
+    """Settings of alerts in the environment. The URL of the webhook is a secret: who knows it can post there."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=lambda name: f"{environment.ALERT_PREFIX}{name.upper()}"
@@ -46,7 +46,7 @@ class AlertSettings(BaseModel):
     smtp_password: SecretStr | None = None
 
     def choose_port(self) -> int:
-        """Return the port that was given, or the usual one."""
+        """Return the port of the settings, or the usual one of the security."""
         return self.smtp_port or _PORTS[self.smtp_security]
 
 
@@ -54,18 +54,19 @@ def read_alert_settings(env: Mapping[str, str]) -> AlertSettings:
     """Read the settings. A variable that is empty counts as not set.
 
     Raises:
-        ConfigError: a variable is unknown or cannot be used, or one that goes with it is missing. No secret is told.
+        ConfigError: a variable is unknown or cannot be used, or one that goes with it is missing. No secret is
+        quoted.
     """
     try:
-        found = AlertSettings.model_validate(select_alert_variables(env))
+        settings = AlertSettings.model_validate(select_alert_variables(env))
     except ValidationError as err:
         problems = [
-            f"{each['loc'][0]}: {'is unknown' if each['type'] == 'extra_forbidden' else each['msg']}"
-            for each in err.errors()
+            f"{error['loc'][0]}: {'is unknown' if error['type'] == 'extra_forbidden' else error['msg']}"
+            for error in err.errors()
         ]
         raise ConfigError("alerts cannot be sent:\n" + "\n".join(dict.fromkeys(problems))) from None
-    _check_email(found)
-    return found
+    _check_email(settings)
+    return settings
 
 
 def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -73,15 +74,15 @@ def select_alert_variables(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(environment.ALERT_PREFIX) and value}
 
 
-def _check_email(found: AlertSettings) -> None:
+def _check_email(settings: AlertSettings) -> None:
     problem = ""
-    if found.email_to and not found.smtp_host:
+    if settings.email_to and not settings.smtp_host:
         problem = f"set {environment.ALERT_SMTP_HOST} to the server that takes emails"
-    elif found.email_to and not found.email_from:
+    elif settings.email_to and not settings.email_from:
         problem = f"set {environment.ALERT_EMAIL_FROM} to the sender's address"
-    elif (found.smtp_user is None) != (found.smtp_password is None):
+    elif (settings.smtp_user is None) != (settings.smtp_password is None):
         problem = f"set both {environment.ALERT_SMTP_USER} and {environment.ALERT_SMTP_PASSWORD}, or neither"
-    elif found.smtp_password is not None and found.smtp_security == "none":
+    elif settings.smtp_password is not None and settings.smtp_security == "none":
         problem = f"{environment.ALERT_SMTP_SECURITY}=none would send the password in clear text; use starttls or tls"
     if problem:
         raise ConfigError(f"alerts cannot be sent by email: {problem}")

@@ -39,21 +39,24 @@ from kafka_s3_platform.upkeep.hour_states import COLOURS, MARKS, HourState, find
 
 RISK_CHECK = "at_risk"
 SILENT_METADATA = "does_not_answer"
-"""Names the server, if the check fails because it has not answered for some minutes. Alerts tell it once for all."""
+"""The metadata that names the server, if the check fails because it has not answered for some minutes.
+
+An alert names it once for all topics.
+"""
 
 LOST_METADATA = "lost_at"
-"""From when on Kafka may delete the oldest record that is not archived. Alerts name the nearest loss first."""
+"""The metadata with the time from which Kafka may delete the oldest record that is not archived."""
 
 _HOURS_METADATA = ("hours_at_risk_from", "hours_at_risk_to")
 
 RUN_SECONDS = 3_600.0
-"""How long a run of the checks may ask Kafka and the store. A tick has less."""
+"""Time in which a run of the checks may ask Kafka and the store. A tick has less."""
 
 
 def make_evaluation(
     topic: TopicAssets, risk: Risk, silence: BrokerUnavailableError | StoreUnavailableError | None = None
 ) -> dg.AssetCheckEvaluation:
-    """Make the event of the check's outcome. `silence` is why nothing was known for some minutes, if that is so."""
+    """Make the event of the check's outcome. `silence` is a server's error, if it has not answered for some minutes."""
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("kafka"),
         check_name=RISK_CHECK,
@@ -71,7 +74,7 @@ def make_evaluation(
 def read_hours_at_risk(
     instance: dg.DagsterInstance, topics: Iterable[TopicAssets]
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return what the last result of the check says of topics: [from, to) of the hours that Kafka soon deletes."""
+    """Return [from, to) of the hours that Kafka soon deletes, by topic, from the last result of the check."""
     by_key = {dg.AssetCheckKey(topic.key("kafka"), RISK_CHECK): topic.topic for topic in topics}
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([*by_key])
     hours_by_topic = {}
@@ -108,15 +111,17 @@ def make_risk_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
     config = topics[0].config
 
     def at_risk(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckEvaluation]:
-        picked = pick_topics(context, topics, "kafka")
+        picked_topics = pick_topics(context, topics, "kafka")
         with (
             raise_dagster_failures(context),
-            closing(IndexLook("risk", picked)) as index_look,
+            closing(IndexLook("risk", picked_topics)) as index_look,
             ClusterAdmin(config.kafka) as admin,
         ):
             tick = Tick({}, logging.getLogger(__name__), RUN_SECONDS)
-            backlogs = Backlogs(picked, admin, lambda topic: read_archived(topic, index_look, is_known=True), tick)
-            yield from check_each(picked, lambda topic: make_evaluation(topic, find_risk(backlogs.read(topic))))
+            backlogs = Backlogs(
+                picked_topics, admin, lambda topic: read_archived(topic, index_look, is_known=True), tick
+            )
+            yield from check_each(picked_topics, lambda topic: make_evaluation(topic, find_risk(backlogs.read(topic))))
 
     specs = [_make_spec(topic) for topic in topics]
     return make_topic_checks(at_risk, name=make_op_name("check", "risk", config.name), checks=specs)
@@ -157,7 +162,7 @@ def draw_hours(
 
 
 def render_picture(rows: Sequence[Row], zone: str) -> str:
-    """Render as many of the rows, from the first on, as MAX_BYTES takes."""
+    """Return Markdown of the first rows, as many as fit into MAX_BYTES."""
     counts = Counter(state for _, states in rows for state in states)
     summary = ", ".join(f"{counts[state]} {state}" for state, (_, text) in MARKS.items() if counts[state] and text)
     picture = base64.b64encode(_render_svg(rows).encode()).decode()
@@ -177,7 +182,7 @@ def _render_svg(rows: Sequence[Row]) -> str:
             size = len([*run])
             paths.setdefault(state, []).append(f"M{x} {y}h{size}")
             x += size
-    drawn = "".join(
+    lines = "".join(
         f'<path stroke="{COLOURS[state][0]}" d="{"".join(segments)}"/>'
         for state, segments in paths.items()
         if state in COLOURS
@@ -187,7 +192,7 @@ def _render_svg(rows: Sequence[Row]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-3 -2 28.5 {len(rows) + 2}" width="570" '
         f'height="{14 * (len(rows) + 2)}"><g font-family="monospace" font-size=".9" fill="#888">{labels}</g>'
-        f'<g stroke-width=".86">{drawn}</g></svg>'
+        f'<g stroke-width=".86">{lines}</g></svg>'
     )
 
 
@@ -197,10 +202,10 @@ LATE_SHARE = 0.01
 """Share of late records above which the check warns: the allowed lateness is then too short."""
 
 MAX_ROWS = 100
-"""Rows of a check's table; its count tells how many there are."""
+"""Most rows of a check's table. Its count is that of all rows."""
 
 RECENT = timedelta(days=3)
-"""How far back a check looks at single hours. Its cost must not grow with the age of the archive."""
+"""Age up to which a check examines single hours. Its cost must not grow with the age of the archive."""
 
 HOURLY_CHECK = "archived"
 """The only check of hours that reads no object."""
@@ -238,39 +243,39 @@ def evaluate_hourly(
 
     A result would be one event more, and a run that fails would show its checks as failed, without why.
     """
-    findings = index_look.read(topic, lambda snapshot: list(_find_in(topic, snapshot)))
+    findings = index_look.read(topic, lambda snapshot: list(_evaluate_parts(topic, snapshot)))
     picture = index_look.read(topic, lambda snapshot: draw_hours(topic, snapshot, datetime.now(timezone.utc), at_risk))
-    wrong = [finding for finding in findings or () if finding.rows or finding.is_wrong]
+    failed = [finding for finding in findings or () if finding.rows or finding.is_wrong]
     metadata: dict[str, Any] = {"hours": dg.MetadataValue.md(picture)} if picture else {}
     for finding in findings or ():
         metadata |= finding.numbers
-    for finding in wrong:
+    for finding in failed:
         if finding.rows:
             metadata[finding.name] = make_metadata_table(finding.rows[:MAX_ROWS], list(finding.rows[0]))
     nothing = "Nothing is archived yet." if findings is None else None
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("hourly"),
         check_name=HOURLY_CHECK,
-        passed=not wrong,
-        description=" ".join(finding.says for finding in wrong) or nothing,
+        passed=not failed,
+        description=" ".join(finding.text for finding in failed) or nothing,
         metadata=metadata,
-        severity=ERROR if any(finding.is_error for finding in wrong) else WARN,
+        severity=ERROR if any(finding.is_error for finding in failed) else WARN,
     )
 
 
 @dataclass(frozen=True)
 class _Finding:
-    """What one part of the check `archived` found. It is wrong if there are rows to show, or if it says so itself."""
+    """The result of one part of the check `archived`. The part fails if there are rows to show, or if `is_wrong`."""
 
     name: str
-    says: str
+    text: str
     numbers: Mapping[str, int | float]
     rows: Sequence[Mapping[str, Any]] = ()
     is_wrong: bool = False
     is_error: bool = False
 
 
-def _find_in(topic: TopicAssets, snapshot: IndexSnapshot) -> Iterator[_Finding]:
+def _evaluate_parts(topic: TopicAssets, snapshot: IndexSnapshot) -> Iterator[_Finding]:
     since = datetime.now(timezone.utc) - RECENT
     yield _find_unresolved(snapshot)
     yield _find_lost(snapshot)
@@ -284,9 +289,9 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
     rows = []
     offsets = 0
     for kafka_partition in state.contiguous_ends:
-        for before, after in pairwise(state.coverage(kafka_partition).ranges):
-            start = before.end_offset
-            end = after.start_offset
+        for previous_range, next_range in pairwise(state.coverage(kafka_partition).ranges):
+            start = previous_range.end_offset
+            end = next_range.start_offset
             rows.append({"kafka_partition": kafka_partition, "start_offset": start, "end_offset": end})
             offsets += end - start
     text = f"Not archived between archived ones: {count_noun(offsets, 'offset')}, in {count_noun(len(rows), 'hole')}."
@@ -294,7 +299,10 @@ def _find_holes(snapshot: IndexSnapshot) -> _Finding:
 
 
 def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetime) -> _Finding:
-    """Look at recent hours only. Of an older hour, what is missing is a hole, or is missing of all hours after it."""
+    """Find hours since `since` that are not complete.
+
+    What an older hour lacks is found as a hole, or is missing in all hours after it.
+    """
     state = snapshot.state
     newest = find_newest_closed_hour(datetime.now(timezone.utc), topic.lateness, topic.start_hour)
     first = max(since, topic.start_hour)
@@ -315,9 +323,9 @@ def _find_incomplete(topic: TopicAssets, snapshot: IndexSnapshot, since: datetim
 
 
 def _find_lost(snapshot: IndexSnapshot) -> _Finding:
-    """Find what was lost since archiving began. What was gone before is told: nobody could have archived it."""
+    """Find offsets that were lost since archiving began. Those deleted before are counted, but are no failure."""
     counts = count_reasons(snapshot.state.judge.left_out)
-    taken_over, earlier = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
+    taken_over_count, earlier_count = counts.pop("taken over", 0), counts.pop("before archiving began", 0)
     rows = [
         {
             "kafka_partition": gap.kafka_partition,
@@ -328,18 +336,18 @@ def _find_lost(snapshot: IndexSnapshot) -> _Finding:
         for gap in snapshot.state.judge.left_out
         if gap.reason in counts
     ]
-    lost = sum(counts.values())
-    text = f"Lost: {count_noun(lost, 'offset')}, deleted, truncated or skipped before any run archived them."
+    lost_count = sum(counts.values())
+    text = f"Lost: {count_noun(lost_count, 'offset')}, deleted, truncated or skipped before any run archived them."
     numbers = {
-        "lost_offsets": lost,
-        "taken_over_offsets": taken_over,
-        "offsets_deleted_before_archiving_began": earlier,
+        "lost_offsets": lost_count,
+        "taken_over_offsets": taken_over_count,
+        "offsets_deleted_before_archiving_began": earlier_count,
     }
     return _Finding("lost", text, numbers, rows, is_error=True)
 
 
 def _find_unresolved(snapshot: IndexSnapshot) -> _Finding:
-    """Find what is wrong until somebody resolves the offsets: retention deletes records in the meantime."""
+    """Find offsets that could not be archived. Until somebody resolves them, retention may delete their records."""
     state = snapshot.state
     now = datetime.now(timezone.utc)
     rows = [

@@ -14,7 +14,7 @@ from kafka_s3_platform.status.index_look import IndexLook
 from kafka_s3_platform.upkeep.hour_states import find_empty_hours
 
 MAX_EMPTY = 200
-"""A tick reports so many at most, of all topics together: Dagster stores them one by one, and other sensors wait."""
+"""Most windows that a tick reports, of all topics together: Dagster stores them one by one, and other sensors wait."""
 
 DESCRIPTION = "Complete, and no record of it is in this archive. No run was needed."
 
@@ -27,8 +27,8 @@ class EmptyWindows:
     """Reports the empty hours (`hourly`) or days (`daily`) of a connector's topics, in the process of its sensor."""
 
     group: Literal["hourly", "daily"]
-    _done: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    """Index version and newest window of which a topic's are all reported. Only others are looked at again."""
+    _reported: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    """By topic: index version and newest window up to which all empty windows are reported."""
 
     def report(
         self,
@@ -38,10 +38,10 @@ class EmptyWindows:
         index_look: IndexLook,
         tick: Tick,
     ) -> None:
-        """Report the empty ones of the topic's windows up to `newest`, the oldest first.
+        """Report the topic's empty windows up to `newest`, the oldest first, as materializations without records.
 
-        `list_windows` lists, in order, those that Dagster does not show. Nothing is reported before it is known where
-        Dagster's partitions begin.
+        `list_windows` lists, in order, the windows that Dagster does not show. Nothing is reported until the start of
+        Dagster's partitions is known.
         """
         room = MAX_EMPTY - sum(isinstance(event, dg.AssetMaterialization) for event in tick.observations)
         if newest is None or topic.first_hour is None or room <= 0:
@@ -49,23 +49,23 @@ class EmptyWindows:
 
         what = f"the index of topic {topic.topic}"
         version = tick.read_store(what, lambda: index_look.read(topic, lambda snapshot: snapshot.state.version))
-        if version is None or self._done.get(topic.topic) == (version, newest):
+        if version is None or self._reported.get(topic.topic) == (version, newest):
             return
         windows = [*list_windows()]
         hours = [hour for _, hours_of_window in windows for hour in hours_of_window]
         read = partial(find_empty_hours, hours=hours, lateness=topic.lateness)
         empty_hours = tick.read_store(what, lambda: index_look.read(topic, read))
         if empty_hours is None:
-            return  # not read: the next tick looks again
+            return  # not read: the next tick tries again
         empty = {*empty_hours}
         starts = [start for start, hours_of_window in windows if empty.issuperset(hours_of_window)]
-        self._tell(topic, starts[:room], version, tick)
+        self._add_materializations(topic, starts[:room], version, tick)
         if len(starts) <= room:
-            self._done[topic.topic] = version, newest
+            self._reported[topic.topic] = version, newest
 
-    def _tell(self, topic: TopicAssets, starts: Sequence[datetime], version: int, tick: Tick) -> None:
-        offered = topic.hours if self.group == "hourly" else topic.days
+    def _add_materializations(self, topic: TopicAssets, starts: Sequence[datetime], version: int, tick: Tick) -> None:
+        windows = topic.hours if self.group == "hourly" else topic.days
         metadata = {"dagster/partition_row_count": 0, "complete": True, "index_version": version}
-        keys = map(offered.key, starts)
+        keys = map(windows.key, starts)
         asset = topic.key(self.group)
         tick.observations += [dg.AssetMaterialization(asset, DESCRIPTION, metadata, key) for key in keys]

@@ -32,12 +32,12 @@ FIRST_HOURS = "kafka_s3_first_hours"
 
 
 def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
-    """Read the earliest hour that was seen of the connector. None if none is remembered of its index."""
+    """Read the connector's earliest hour from the file. None if the file has none for the connector's present index."""
     path = _name_file(folder, config)
     try:
-        remembered = json.loads(path.read_text())
-        hour = datetime.fromisoformat(remembered["first_hour"])
-        return hour if remembered["index"] == _name_index(config) and hour.tzinfo else None
+        document = json.loads(path.read_text())
+        hour = datetime.fromisoformat(document["first_hour"])
+        return hour if document["index"] == _name_index(config) and hour.tzinfo else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as err:
@@ -47,43 +47,50 @@ def recall_first_hour(config: ConnectorConfig, folder: Path) -> datetime | None:
 
 @dataclass
 class FirstHourSearch:
-    """What the ticks of a lag sensor have seen of the connector's `topics`, in the process that evaluates them."""
+    """Gathers the earliest hour of the connector's `topics` over the ticks of its lag sensor, in one process."""
 
     topics: Sequence[TopicAssets]
     folder: Path
-    _seen: list[datetime] = field(default_factory=list)
-    _left: set[str] = field(init=False)
-    """Topics that no tick has come to. Those that do not answer were come to: they must not hold up the others."""
+    _earliest: list[datetime] = field(default_factory=list)
+    """The earliest hour so far, or nothing."""
+
+    _unreached: set[str] = field(init=False)
+    """Topics that no tick has reached. A topic that does not answer is reached: it must not hold up the others."""
 
     def __post_init__(self) -> None:
-        self._left = {topic.topic for topic in self.topics}
+        self._unreached = {topic.topic for topic in self.topics}
 
-    def reach(self, topic: TopicAssets) -> None:
-        """Tell that a tick has come to the topic."""
-        self._left.discard(topic.topic)
+    def mark_reached(self, topic: TopicAssets) -> None:
+        """Note that a tick has reached the topic, whether or not it answers."""
+        self._unreached.discard(topic.topic)
 
-    def see(self, backlog: Backlog) -> None:
-        """Note the earliest hour of a topic that is archived, was asked for or is due."""
+    def add_hours(self, backlog: Backlog) -> None:
+        """Note the earliest hour of a topic: one that is archived, was requested or is due."""
         hours = [*backlog.stored_hours]
         if (first_asked := backlog.state.first_asked_hour) is not None:
             hours.append(first_asked)
         with suppress(PlatformError):
             hours += backlog.hours_left[:1]
         if hours:
-            self._seen = [min([*self._seen, *hours])]
+            self._earliest = [min([*self._earliest, *hours])]
 
-    def remember(self, context: dg.SensorEvaluationContext, shown: ShownHours, tick: Tick) -> None:
-        """Write the file if the earliest hour is of an earlier day than the remembered one, and load it.
+    def write_first_hour(
+        self, context: dg.SensorEvaluationContext, shown_hours_by_topic: ShownHours, tick: Tick
+    ) -> None:
+        """Write the earliest hour if its day is before the day in the file, and reload the code location.
 
-        The first time, all topics were looked at, and no hour that Dagster shows lies before it.
+        The file is first written when all topics were reached, and includes the hours that Dagster shows.
         """
         config = self.topics[0].config
         first_hour = recall_first_hour(config, self.folder)
-        hours = self._seen
+        hours = self._earliest
         if first_hour is None:
-            if self._left:
+            if self._unreached:
                 return
-            hours = [*hours, *(min(shown_hours) for topic in self.topics if (shown_hours := shown.of(topic)))]
+            hours = [
+                *hours,
+                *(min(shown_hours) for topic in self.topics if (shown_hours := shown_hours_by_topic.of(topic))),
+            ]
         if not hours or (
             first_hour is not None and find_local_day(min(hours), config) >= find_local_day(first_hour, config)
         ):
@@ -92,7 +99,7 @@ class FirstHourSearch:
         try:
             write_remembered(_name_file(self.folder, config), document)
         except OSError as err:
-            tick.tell(f"the earliest hour of connector {config.name} cannot be remembered: {err}")
+            tick.warn(f"the earliest hour of connector {config.name} cannot be remembered: {err}")
             return
         day = find_local_day(min(hours), config).date()
         tick.reasons.append(f"the hours of connector {config.name} begin with {day}; {reload_code_location(context)}")

@@ -1,6 +1,6 @@
-"""The hourly chunks of a connector's topics: one op, and so one run, for all that is picked.
+"""The hourly chunks of a connector's topics: one op, and so one run, archives all picked hours of all picked topics.
 
-A run archives in tries: what fails for a reason that may pass is tried again, and nothing else.
+A run archives in tries: a topic that fails for a reason that may pass is tried again, and no other.
 """
 
 import time
@@ -41,26 +41,28 @@ def archive_in_tries(
     archived: dict[str, ArchiveReport] = {}
     untried = requests
     for retry_number in count():
-        outcomes = {t: _add_to(archived.get(t), outcome) for t, outcome in _try_archive(untried, spark).items()}
-        again: dict[str, TransientError] = {}
+        outcomes = {
+            t: _add_earlier_tries(archived.get(t), outcome) for t, outcome in _try_archive(untried, spark).items()
+        }
+        transient: dict[str, TransientError] = {}
         for topic, outcome in outcomes.items():
             err = find_error(outcome)
             if isinstance(err, TransientError) and retry_number < count_retries(context):
-                again[topic] = err
+                transient[topic] = err
             if isinstance(outcome, ArchiveReport):
                 archived[topic] = outcome
-        yield {topic: outcome for topic, outcome in outcomes.items() if topic not in again}
-        if not again:
+        yield {topic: outcome for topic, outcome in outcomes.items() if topic not in transient}
+        if not transient:
             return
-        untried = [request for request in untried if request.topic in again]
-        delay = max(choose_delay(err, retry_number) for err in again.values())
-        topic, err = next(iter(again.items()))
-        context.log.warning("trying %s again in %g s; %s: %s", count_noun(len(again), "topic"), delay, topic, err)
+        untried = [request for request in untried if request.topic in transient]
+        delay = max(choose_delay(err, retry_number) for err in transient.values())
+        topic, err = next(iter(transient.items()))
+        context.log.warning("trying %s again in %g s; %s: %s", count_noun(len(transient), "topic"), delay, topic, err)
         time.sleep(delay)
 
 
 def find_error(outcome: Outcome) -> PlatformError | None:
-    """Return the error of an outcome, if there is one. A report with an error tells what was archived all the same."""
+    """Return the error of an outcome, None if there is none. A report with an error still counts what was archived."""
     return outcome.failure if isinstance(outcome, ArchiveReport) else outcome
 
 
@@ -75,24 +77,24 @@ def _try_archive(requests: Sequence[ArchiveRequest], spark: SparkResource) -> Ma
         return {request.topic: err for request in requests}
 
 
-def _add_to(before: ArchiveReport | None, outcome: Outcome) -> Outcome:
-    """Add what earlier tries archived of the topic. Of an hour, the index's newest numbers hold."""
-    if before is None:
+def _add_earlier_tries(earlier_report: ArchiveReport | None, outcome: Outcome) -> Outcome:
+    """Add the counts of the topic's earlier tries. An hour's numbers are those of the newest try, which has all."""
+    if earlier_report is None:
         return outcome
     if not isinstance(outcome, ArchiveReport):
-        return replace(before, failure=outcome)
-    hours = {hour.hour: hour for hour in (*before.hours, *outcome.hours)}
+        return replace(earlier_report, failure=outcome)
+    hours = {hour.hour: hour for hour in (*earlier_report.hours, *outcome.hours)}
     return replace(
         outcome,
         hours=tuple(hours[hour] for hour in sorted(hours)),
-        record_count=before.record_count + outcome.record_count,
-        record_bytes=before.record_bytes + outcome.record_bytes,
-        object_count=before.object_count + outcome.object_count,
-        filtered_count=before.filtered_count + outcome.filtered_count,
-        dead_letter_count=before.dead_letter_count + outcome.dead_letter_count,
-        out_of_range_count=before.out_of_range_count + outcome.out_of_range_count,
-        gaps=(*before.gaps, *outcome.gaps),
-        seconds=before.seconds + outcome.seconds,
+        record_count=earlier_report.record_count + outcome.record_count,
+        record_bytes=earlier_report.record_bytes + outcome.record_bytes,
+        object_count=earlier_report.object_count + outcome.object_count,
+        filtered_count=earlier_report.filtered_count + outcome.filtered_count,
+        dead_letter_count=earlier_report.dead_letter_count + outcome.dead_letter_count,
+        out_of_range_count=earlier_report.out_of_range_count + outcome.out_of_range_count,
+        gaps=(*earlier_report.gaps, *outcome.gaps),
+        seconds=earlier_report.seconds + outcome.seconds,
     )
 
 
@@ -104,7 +106,7 @@ HourEvent = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 
 class ArchiveConfig(dg.Config):
-    """How the hours are archived."""
+    """Options of a run that archives hours."""
 
     until_now: bool = Field(
         default=False,
@@ -123,14 +125,14 @@ def make_hourly_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     by_key = {topic.key("hourly"): topic for topic in topics}
 
     def hourly(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[HourEvent]:
-        picked = [topic for key, topic in by_key.items() if key in context.selected_asset_keys]
+        picked_topics = [topic for key, topic in by_key.items() if key in context.selected_asset_keys]
         run = _HourlyRun(context, spark)
         with raise_dagster_failures(context, STAYS):
-            yield from run.archive(picked)
+            yield from run.archive(picked_topics)
             # the UI can also run checks alone
-            yield from run.check([topic for topic in topics if topic not in picked])
+            yield from run.check([topic for topic in topics if topic not in picked_topics])
         if run.failures:
-            raise make_assets_failure(context, run.failures, len(picked), STAYS)
+            raise make_assets_failure(context, run.failures, len(picked_topics), STAYS)
 
     return make_topic_assets(
         hourly,
@@ -181,8 +183,8 @@ class _HourlyRun:
             yield from self._archive(topics, None, is_last=not self._keys)
         if self._keys:
             hours = tuple(sorted(windows.start(key) for key in self._keys))
-            sound = [topic for topic in topics if topic.key("hourly") not in self.failures]
-            yield from self._archive(sound, hours, is_last=True)
+            topics = [topic for topic in topics if topic.key("hourly") not in self.failures]
+            yield from self._archive(topics, hours, is_last=True)
 
     def check(self, topics: Sequence[TopicAssets]) -> Iterator[dg.AssetCheckEvaluation]:
         """Evaluate the selected checks of these topics. An index that cannot be read is the topic's failure."""
@@ -208,7 +210,7 @@ class _HourlyRun:
         requests = [ArchiveRequest(topic.config, topic.topic, run_id, hours) for topic in topics]
         by_name = {topic.topic: topic for topic in topics}
         for outcomes in archive_in_tries(self._context, requests, self._spark):
-            ended = []
+            final_topics = []
             for name, outcome in outcomes.items():
                 err = find_error(outcome)
                 if err is not None:
@@ -216,17 +218,17 @@ class _HourlyRun:
                 if isinstance(outcome, ArchiveReport):
                     is_final = is_last or err is not None
                     yield from self._make_events(by_name[name], outcome, is_final=is_final)
-                    ended += [by_name[name]] if is_final else []
-            yield from self.check(ended)
+                    final_topics += [by_name[name]] if is_final else []
+            yield from self.check(final_topics)
 
     def _make_events(
         self, topic: TopicAssets, report: ArchiveReport, *, is_final: bool
     ) -> Iterator[dg.AssetMaterialization]:
-        """Make each hour's own facts: of picked hours, and of those that were covered in passing."""
+        """Make the materialization of each picked hour, and of others that the run archived in passing."""
         key = topic.key("hourly")
         for number, hour in enumerate(report.hours, 1):
-            counted = f"{number:,} of {len(report.hours):,} hours"
-            call_watchers(Snapshot(f"tell Dagster of {topic.topic}", number, len(report.hours), counted))
+            text = f"{number:,} of {len(report.hours):,} hours"
+            call_watchers(Snapshot(f"tell Dagster of {topic.topic}", number, len(report.hours), text))
             if hour.hour < topic.start_hour:
                 continue
             partition_key = topic.hours.key(hour.hour)

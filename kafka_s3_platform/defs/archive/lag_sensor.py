@@ -1,6 +1,6 @@
-"""The lag sensor: tells how far each topic is behind and what is at risk, and requests the hours that are due.
+"""The lag sensor: reports each topic's lag and what is at risk, and requests the hours that are due.
 
-It reads no records. Of a topic's lag it makes a bounded number of observations, so that Dagster's storage stays small.
+It reads no records. It makes a bounded number of observations of a topic's lag, so that Dagster's storage stays small.
 """
 
 import json
@@ -50,20 +50,20 @@ def request_hours(
         tick.reasons.append(f"{topic.name}: a run would fail until somebody decides")
         return
     runs = requests.list_unfinished(key)
-    due, lost = backlog.select_due_hours(_find_due_hours(topic, backlog, runs, shown))
-    if lost:
-        tick.tell(_describe_lost(topic, len(lost)))
-    offered = [hour for hour in due if hour >= topic.first_offered]
-    if len(offered) < len(due):
+    due_hours, lost_hours = backlog.select_due_hours(_find_due_hours(topic, backlog, runs, shown))
+    if lost_hours:
+        tick.warn(_describe_lost(topic, len(lost_hours)))
+    offered = [hour for hour in due_hours if hour >= topic.first_offered]
+    if len(offered) < len(due_hours):
         # Dagster refuses a run of an hour that it does not offer yet
         tick.reasons.append(
             f"{topic.name}: hours before {topic.first_offered} wait: this code location is to be reloaded"
         )
-    for hours in split_contiguous([hour for hour in offered if hour not in lost][:MAX_HOURS]):
+    for hours in split_contiguous([hour for hour in offered if hour not in lost_hours][:MAX_HOURS]):
         partition_keys = [topic.hours.key(hour) for hour in hours]
         _request_or_wait(topic, partition_keys, backlog.fingerprint(hours), requests, tick)
     is_idle = not runs and not requests.has_asked(key)
-    if _needs_run_until_now(backlog, due, lost, is_idle=is_idle):
+    if _needs_run_until_now(backlog, due_hours, lost_hours, is_idle=is_idle):
         _request_until_now(topic, backlog, requests, tick)
 
 
@@ -82,13 +82,13 @@ def _find_due_hours(
 
 
 def _needs_run_until_now(
-    backlog: Backlog, due: Collection[datetime], lost: Collection[datetime], *, is_idle: bool
+    backlog: Backlog, due_hours: Collection[datetime], lost_hours: Collection[datetime], *, is_idle: bool
 ) -> bool:
-    """Return whether records wait that no run of an hour archives."""
+    """Return True if records wait that no run of an hour archives."""
     # No run is requested for a lost hour, since it would fail. A run up to now archives what is left of the hour.
-    if is_idle and backlog.has_left(lost):
+    if is_idle and backlog.has_left(lost_hours):
         return True
-    if backlog.precedes_hours or (not due and backlog.has_hole):
+    if backlog.precedes_hours or (not due_hours and backlog.has_hole):
         return True
     return is_idle and backlog.is_rotation_due
 
@@ -117,7 +117,7 @@ def _describe_lost(topic: TopicAssets, count: int) -> str:
 
 MINUTE = timedelta(minutes=1)
 OBSERVED_EVERY = timedelta(minutes=10)
-"""How often a lag that only moves is observed.
+"""Interval of the observations of a lag that only moves.
 
 A tick a minute sees the lag of a busy topic move each time. Six points an hour show as well whether runs catch up, and
 keep the rows of observations as few as those of the runs. The limits below are for each such interval.
@@ -137,15 +137,15 @@ and answers in turns is held up.
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the last observation of a topic told, and how many there were in its interval.
+class Observed:
+    """The main facts of a topic's last observation, and the number of observations in its interval.
 
-    The cursor keeps it as a short text, since Dagster stores the cursor with each tick.
+    The cursor keeps them as a short text, since Dagster stores the cursor with each tick.
     """
 
     digest: str = ""
     first_minute: int = 0
-    """When the first tick looked at the topic, in minutes since 1970 as `since_minute`. 0 if none did."""
+    """Time of the first tick that evaluated the topic, in minutes since 1970 as `since_minute`. 0 if none did."""
 
     since_minute: int = 0
     more: int = 0
@@ -162,47 +162,49 @@ class Told:
         words = (self.digest, *numbers, self.trouble, int(self.is_behind), self.risk, *self.due)
         return " ".join(map(str, words))
 
-    def without_digest(self) -> "Told":
-        """Return this for an observation that lacks something: the next interval has another one."""
+    def mark_incomplete(self) -> "Observed":
+        """Return facts that differ from all others, so that the next interval has another observation."""
         return replace(self, digest="-")
 
 
-def find_news(backlog: Backlog, risk: int, cursor_value: object) -> Told | None:
-    """Return what an observation would tell now, None if none is to be written. `kept` is the cursor's value.
+def find_due_observation(backlog: Backlog, risk: int, cursor_value: object) -> Observed | None:
+    """Return the facts of an observation if one is due now, else None. `cursor_value` holds those of the last one.
 
     `risk` is the level of the check `at_risk`, -1 if it was never evaluated.
     """
-    last = read_told(cursor_value)
+    last = read_observed(cursor_value)
     minute = int(backlog.now.timestamp() // MINUTE.total_seconds())
     is_behind = any(backlog.lag.values())
     first = last.first_minute or minute
-    now = Told(backlog.digest, first, minute, 0, _describe_trouble(backlog), is_behind, risk, _find_due(backlog))
-    is_worth_more = _is_worth_more(last, now)
-    # while something is at risk, the time that is left is told again and again
-    if not is_worth_more and risk <= 0 and now.digest == last.digest:
+    present = Observed(
+        backlog.digest, first, minute, 0, _describe_trouble(backlog), is_behind, risk, _find_due(backlog)
+    )
+    is_worth_more = _is_worth_more(last, present)
+    # while something is at risk, the time that is left is reported again and again
+    if not is_worth_more and risk <= 0 and present.digest == last.digest:
         return None
     # The clock may have been set back.
     if not timedelta() <= (minute - last.since_minute) * MINUTE < OBSERVED_EVERY:
-        return now
-    is_trouble = (now.trouble, now.risk) != (last.trouble, last.risk)
+        return present
+    is_trouble = (present.trouble, present.risk) != (last.trouble, last.risk)
     limit = MORE_BY_TROUBLE if is_trouble else MORE_BY_LAG
     if is_worth_more and last.more < limit:
-        return replace(now, since_minute=last.since_minute, more=last.more + 1)
+        return replace(present, since_minute=last.since_minute, more=last.more + 1)
     return None
 
 
-def read_told(cursor_value: object) -> Told:
-    """Read a topic's value in the cursor. Without one, or with another text, nothing was told yet."""
+def read_observed(cursor_value: object) -> Observed:
+    """Read a topic's value in the cursor. Without one, or with another text, there was no observation yet."""
     try:
         digest, first, since, more, trouble, is_behind, risk, *due = str(cursor_value).split()
         times = int(first), int(since)
-        return Told(digest, *times, int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
+        return Observed(digest, *times, int(more), trouble, is_behind == "1", int(risk), tuple(map(int, due)))
     except ValueError:
-        return Told()
+        return Observed()
 
 
-def _is_worth_more(last: Told, now: Told) -> bool:
-    """Return whether something changed that a person must see at once."""
+def _is_worth_more(last: Observed, now: Observed) -> bool:
+    """Return True if something changed that a person must see at once."""
     if (now.trouble, now.is_behind, now.risk) != (last.trouble, last.is_behind, last.risk):
         return True
     return bool(now.due) and (not last.due or now.due[0] < last.due[0] or now.due[-1] > last.due[-1])
@@ -225,13 +227,13 @@ def _find_due(backlog: Backlog) -> tuple[int, ...]:
 
 INTERVAL_SECONDS = 60
 BROKER_SECONDS = 5.0
-"""How long a tick waits for one answer of the broker. Some topics need four answers, and a tick has 60 seconds."""
+"""Longest wait for one answer of the broker. Some topics need four answers, and a tick has 60 seconds."""
 
 RED_TICKS = 3
-"""After so many ticks in a row without any answer, the topics' checks fail. From the next tick on, ticks fail too."""
+"""Ticks in a row without any answer that make the topics' checks fail. From the next tick on, ticks fail too."""
 
 SILENT = "/silent"
-"""Counts these ticks in the cursor. No topic has such a name."""
+"""The cursor's name for the number of these ticks. No topic has such a name."""
 
 
 def make_lag_sensor(
@@ -268,21 +270,21 @@ def make_lag_sensor(
 
             def evaluate(topic: TopicAssets) -> None:
                 if search is not None:
-                    search.reach(topic)
+                    search.mark_reached(topic)
                 backlog = evaluate_topic(topic, backlogs, requests, shown, tick)
                 if backlog is None or backlog.silent_store is not None:
                     return
                 if search is not None:
-                    search.see(backlog)
+                    search.add_hours(backlog)
                 empty.report(
                     topic, backlog.newest_closed, lambda: list_idle_hours(topic, backlog, shown), index_look, tick
                 )
 
             tick.evaluate_each("lag", topics, evaluate)
         if search is not None:
-            search.remember(context, shown, tick)
+            search.write_first_hour(context, shown, tick)
         tick.requests += requests.make(job.name)
-        tell_silence(topics, tick)
+        report_silence(topics, tick)
         return tick.result()
 
     return lag
@@ -300,9 +302,9 @@ def evaluate_topic(
         tick.reasons.append(f"{topic.name}: the topic is not at Kafka any more; what is archived of it stays")
         return None
     for failure in backlog.failures.values():
-        tick.tell(f"{topic.name}: {failure}")
+        tick.warn(f"{topic.name}: {failure}")
     for reason in backlog.reasons_to_decide:
-        tick.tell(f"{topic.name}: {reason}")
+        tick.warn(f"{topic.name}: {reason}")
     level = observe_lag(topic, backlog, tick)
     if backlog.silent_store is None:
         request_hours(topic, backlog, requests, shown, tick, priority=max(level, 0))
@@ -323,8 +325,11 @@ def list_idle_hours(topic: TopicAssets, backlog: Backlog, shown: ShownHours) -> 
         hour += HOUR
 
 
-def tell_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
-    """Count ticks in which Kafka or the store answered for no topic. Raise their error when the checks have told it."""
+def report_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
+    """Count ticks in which Kafka or the store answered for no topic.
+
+    The tick RED_TICKS makes the topics' checks fail, and each later one raises the error.
+    """
     if tick.answered or not tick.unavailable:
         tick.cursor.pop(SILENT, None)
         return
@@ -335,9 +340,9 @@ def tell_silence(topics: Sequence[TopicAssets], tick: Tick) -> None:
     if count == RED_TICKS:
         text = f"Nothing is archived: no tick of the last {count} had an answer: {tick.unavailable[0]}"
         for topic in topics:
-            # a topic that was never looked at is evaluated by its first look
+            # a topic that no tick has evaluated yet is evaluated by its first tick
             if topic.topic in tick.cursor:
-                tick.cursor[topic.topic] = str(replace(read_told(tick.cursor[topic.topic]), risk=int(Level.FAIL)))
+                tick.cursor[topic.topic] = str(replace(read_observed(tick.cursor[topic.topic]), risk=int(Level.FAIL)))
             tick.observations.append(make_evaluation(topic, Risk(Level.FAIL, text), tick.unavailable[0]))
 
 
@@ -347,31 +352,31 @@ def observe_lag(topic: TopicAssets, backlog: Backlog, tick: Tick) -> int:
     If the broker does not answer how old the lag is, report the lag and then raise the broker's error.
     """
     name = topic.topic
-    last = read_told(tick.cursor.get(name))
+    last = read_observed(tick.cursor.get(name))
     first_tick = datetime.fromtimestamp(last.first_minute * 60, timezone.utc) if last.first_minute else backlog.now
     risk = _find_risk(backlog, Level(max(last.risk, 0)), first_tick)
     level = last.risk if risk is None else risk.level
-    news = find_news(backlog, level, tick.cursor.get(name))
-    if news is None:
+    observed = find_due_observation(backlog, level, tick.cursor.get(name))
+    if observed is None:
         return level
     # An incomplete report is repeated, but not by each tick for as long as something does not answer.
-    tick.cursor[name] = str(news.without_digest())
+    tick.cursor[name] = str(observed.mark_incomplete())
     metadata = _make_lag_metadata(backlog)
     try:
         metadata |= _make_age_metadata(backlog)
     finally:
         tick.observations.append(dg.AssetObservation(topic.key("kafka"), metadata=metadata))
         if risk is not None and (level != last.risk or level):
-            # an outage that was told goes on until what is archived is known again
+            # a reported outage goes on until the index can be read again
             is_outage = tick.cursor.get(SILENT, 0) >= RED_TICKS
             silence = backlog.silent_store if is_outage else None
             tick.observations.append(make_evaluation(topic, risk, silence))
-    tick.cursor[name] = str(news)
+    tick.cursor[name] = str(observed)
     return level
 
 
 def _find_risk(backlog: Backlog, last: Level, first_tick: datetime) -> Risk | None:
-    """Find what is at risk now. None if Kafka does not answer: then what was told last stands."""
+    """Find what is at risk now. None if Kafka does not answer: then the last result stands."""
     try:
         risk = find_risk(backlog, first_tick)
     except PlatformError:

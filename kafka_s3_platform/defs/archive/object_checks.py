@@ -24,7 +24,7 @@ ORPHAN_AGE = timedelta(days=1)
 
 
 def make_object_checks(topics: Sequence[TopicAssets]) -> dg.AssetChecksDefinition:
-    """Make the check of each topic that its objects are as the index records them. One op evaluates them all."""
+    """Make a check for each topic: its objects are as the index records them. One op evaluates all the checks."""
     connector = topics[0].config
 
     def objects(
@@ -53,7 +53,7 @@ def _make_spec(topic: TopicAssets) -> dg.AssetCheckSpec:
 def _check_objects(
     context: dg.AssetCheckExecutionContext, topic: TopicAssets, spark: SparkResource
 ) -> dg.AssetCheckResult:
-    # what looks at objects is not needed to load definitions
+    # not needed to load definitions
     from kafka_s3_platform.upkeep.vacuum import vacuum_topic
 
     damages = _find_damages(topic, _find_hours(context, topic), spark)
@@ -84,7 +84,7 @@ def _check_objects(
 
 
 def _find_hours(context: dg.AssetCheckExecutionContext, topic: TopicAssets) -> list[datetime]:
-    """Return the hours of the run, if it has any."""
+    """Return the starts of the hours that the run is for. None of them: it is for the whole archive."""
     windows = list_windows([context.run], topic.hours)
     hours: list[datetime] = []
     for start, end in windows:

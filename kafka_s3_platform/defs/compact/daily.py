@@ -51,10 +51,10 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
 
     Counts no other days: the cost would grow with the age of the archive.
     """
-    findings = index.read(topic, lambda snapshot: (_find_due(topic, snapshot), _find_differences(snapshot, days)))
-    due, differences = findings or ([], [])
+    findings = index.read(topic, lambda snapshot: (_find_due_days(topic, snapshot), _find_differences(snapshot, days)))
+    due_days, differences = findings or ([], [])
     problems = [
-        *([f"Hourly segments to merge: of {count_noun(len(due), 'past day')}."] if due else []),
+        *([f"Hourly segments to merge: of {count_noun(len(due_days), 'past day')}."] if due_days else []),
         *([f"Other counts than their hours: {count_noun(len(differences), 'day')} of the run."] if differences else []),
         *([] if findings else ["Nothing is archived yet."]),
     ]
@@ -62,11 +62,11 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
     return dg.AssetCheckEvaluation(
         asset_key=topic.key("daily"),
         check_name=DAILY_CHECK,
-        passed=not due and not differences,
+        passed=not due_days and not differences,
         description=" ".join(problems) or None,
         metadata={
-            "due_days": len(due),
-            "days_to_merge": make_metadata_table([{"day": day.isoformat()} for day in due[:MAX_ROWS]], ["day"]),
+            "due_days": len(due_days),
+            "days_to_merge": make_metadata_table([{"day": day.isoformat()} for day in due_days[:MAX_ROWS]], ["day"]),
             "counted_days": len(days),
             "different_counts": make_metadata_table(differences[:MAX_ROWS], columns),
         },
@@ -74,7 +74,7 @@ def evaluate_days(topic: TopicAssets, index: IndexLook, days: Sequence[date]) ->
     )
 
 
-def _find_due(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
+def _find_due_days(topic: TopicAssets, snapshot: IndexSnapshot) -> list[date]:
     zone = ZoneInfo(topic.config.layout.timezone)
     return list_due_days(snapshot, zone, topic.lateness, datetime.now(timezone.utc))
 
@@ -101,18 +101,18 @@ def make_daily_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
     connector = topics[0].config
 
     def daily(context: dg.AssetExecutionContext, spark: dg.ResourceParam[SparkResource]) -> Iterator[DayEvent]:
-        picked = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
-        days = _read_days(context, picked)
+        picked_topics = [topic for topic in topics if topic.key("daily") in context.selected_asset_keys]
+        days = _read_days(context, picked_topics)
         with raise_dagster_failures(context, STAYS):
-            outcomes = _compact(picked, days, context.run.run_id, spark) if picked else {}
-            _retry_passing(context, outcomes)
-            failures = _join_failures(picked, outcomes)
-            # evaluated before the first event: after a retry, none would be there twice
+            outcomes = _compact(picked_topics, days, context.run.run_id, spark) if picked_topics else {}
+            _raise_transient(context, outcomes)
+            failures = _join_failures(picked_topics, outcomes)
+            # evaluated before the first event, so that a retry yields no event twice
             evaluations = _evaluate_all(context, topics, days, has_failed=bool(failures))
-        yield from _make_events(context.run, picked, outcomes)
+        yield from _make_events(context.run, picked_topics, outcomes)
         yield from evaluations
         if failures:
-            raise make_assets_failure(context, failures, len(picked), STAYS)
+            raise make_assets_failure(context, failures, len(picked_topics), STAYS)
 
     return make_topic_assets(
         daily,
@@ -137,9 +137,9 @@ def _make_spec(topic: TopicAssets) -> dg.AssetSpec:
     )
 
 
-def _read_days(context: dg.AssetExecutionContext, picked: Sequence[TopicAssets]) -> list[date]:
+def _read_days(context: dg.AssetExecutionContext, topics: Sequence[TopicAssets]) -> list[date]:
     """Return the days of the run. Checks may be evaluated without any."""
-    if not picked and not context.has_partition_key and not context.has_partition_key_range:
+    if not topics and not context.has_partition_key and not context.has_partition_key_range:
         return []
     return [date.fromisoformat(key) for key in context.partition_keys]
 
@@ -152,8 +152,8 @@ def _compact(topics: Sequence[TopicAssets], days: Sequence[date], run_id: str, s
     return compact_days(requests, spark.make_runner())
 
 
-def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
-    """Raise a transient error, if the run may try again. Merging twice does no harm."""
+def _raise_transient(context: dg.AssetExecutionContext, outcomes: Outcomes) -> None:
+    """Raise a transient error if Dagster may retry the step. Merging twice does no harm."""
     if context.op_execution_context.retry_number < count_retries(context):
         for outcome in outcomes.values():
             if isinstance(outcome, TransientError):
@@ -162,13 +162,13 @@ def _retry_passing(context: dg.AssetExecutionContext, outcomes: Outcomes) -> Non
 
 def _join_failures(topics: Sequence[TopicAssets], outcomes: Outcomes) -> dict[dg.AssetKey, PlatformError]:
     """Return each failed topic's error. It names all failed days."""
-    joined: dict[dg.AssetKey, PlatformError] = {}
+    errors: dict[dg.AssetKey, PlatformError] = {}
     for topic in topics:
         days = {day: err for (name, day), err in outcomes.items() if name == topic.topic}
         failures = {day.isoformat(): err for day, err in days.items() if isinstance(err, PlatformError)}
         if failures:
-            joined[topic.key("daily")] = join_errors(failures)
-    return joined
+            errors[topic.key("daily")] = join_errors(failures)
+    return errors
 
 
 def _make_events(
@@ -188,7 +188,7 @@ def _evaluate_all(
 ) -> list[dg.AssetCheckEvaluation]:
     """Evaluate the checks. An error of theirs does not replace the error of a failed run."""
     try:
-        return list(_evaluate(context, topics, days))
+        return list(_evaluate_selected(context, topics, days))
     except PlatformError as err:
         if not has_failed:
             raise
@@ -196,15 +196,15 @@ def _evaluate_all(
         return []
 
 
-def _evaluate(
+def _evaluate_selected(
     context: dg.AssetExecutionContext, topics: Sequence[TopicAssets], days: Sequence[date]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Evaluate the selected checks."""
-    selected = {key.asset_key for key in context.selected_asset_check_keys}
-    picked = [topic for topic in topics if topic.key("daily") in selected]
-    if picked:
-        with closing(IndexLook("compacted", picked)) as index:
-            for topic in picked:
+    selected_keys = {key.asset_key for key in context.selected_asset_check_keys}
+    selected_topics = [topic for topic in topics if topic.key("daily") in selected_keys]
+    if selected_topics:
+        with closing(IndexLook("compacted", selected_topics)) as index:
+            for topic in selected_topics:
                 yield evaluate_days(topic, index, days)
 
 

@@ -64,7 +64,7 @@ class Pass:
     ended_at: str = ""
 
     def is_due(self, now: datetime) -> bool:
-        """Whether the walk goes on, or the next one begins."""
+        """Return True if a walk is under way, or the next one is to begin."""
         return bool(self.after) or not self.ended_at or now - datetime.fromisoformat(self.ended_at) >= WALK_EVERY
 
 
@@ -85,40 +85,42 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         tick = Tick(json.loads(context.cursor or "{}"), context.log)
         index = IndexLook("folders", topics)
         requests = Requests(context.instance, [topic.key("daily") for topic in topics])
-        reached: list[TopicAssets] = []
+        reached_topics: list[TopicAssets] = []
 
-        def days(topic: TopicAssets) -> None:
+        def evaluate_topic(topic: TopicAssets) -> None:
             shown = context.instance.get_materialized_partitions(topic.key("daily"))
-            ask_days(shown, topic, index, requests, tick)
+            request_days(shown, topic, index, requests, tick)
             newest = _find_newest_day(topic, datetime.now(timezone.utc))
             start = find_day_start(newest, ZoneInfo(topic.config.layout.timezone))
             empty.report(topic, start, lambda: list_idle_days(topic, newest, shown), index, tick)
-            reached.append(topic)
+            reached_topics.append(topic)
 
         with closing(index):
             # First request the days of all topics. Walks take long and can wait.
-            if tick.evaluate_each("days", topics, days):
+            if tick.evaluate_each("days", topics, evaluate_topic):
                 store = ObjectStore(connector.store)
-                tick.evaluate_each("walks", reached, lambda topic: walk_folders(topic, store, index, tick))
+                tick.evaluate_each("walks", reached_topics, lambda topic: walk_folders(topic, store, index, tick))
         tick.requests += requests.make(job.name)
         return tick.result()
 
     return folders
 
 
-def ask_days(shown: Container[str], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick) -> None:
-    """Ask for the due days, oldest first, once for each contiguous range.
+def request_days(
+    shown_days: Container[str], topic: TopicAssets, index: IndexLook, requests: Requests, tick: Tick
+) -> None:
+    """Request runs for the due days, the oldest first, one run for each contiguous range.
 
-    A day is due if it holds live hourly segments. So is a day with daily ones and no materialization: a run crashed
-    between its commit and its event.
+    A day is due if it holds live hourly segments. So is a day with daily ones that is not in `shown_days`, those that
+    Dagster shows: a run crashed between its commit and its event.
     """
     key = topic.key("daily")
     since = index.since if topic.topic in tick.cursor else None
-    due = _read_days(topic, index, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown)) or []
-    if due and requests.is_requested(key):
+    due_days = _read_days(topic, index, tick, lambda snapshot: _find_due_days(topic, snapshot, since, shown_days)) or []
+    if due_days and requests.is_requested(key):
         tick.reasons.append(f"{topic.name}: a run asked for earlier is queued or under way")
         return
-    for days in split_contiguous(due[:MAX_DAYS], timedelta(days=1)):
+    for days in split_contiguous(due_days[:MAX_DAYS], timedelta(days=1)):
         fingerprint = _read_days(topic, index, tick, partial(fingerprint_days, topic, days)) or ""
         if reason := requests.ask(key, [d.isoformat() for d in days], fingerprint):
             tick.reasons.append(f"{topic.name}: {reason}")
@@ -130,12 +132,12 @@ def fingerprint_days(topic: TopicAssets, days: Sequence[date], snapshot: IndexSn
     return fingerprint_inputs([topic.config_digest, keys])
 
 
-def list_idle_days(topic: TopicAssets, newest: date, shown: Container[str]) -> Iterator[Window]:
+def list_idle_days(topic: TopicAssets, newest: date, shown_days: Container[str]) -> Iterator[Window]:
     """List the days up to `newest` in Dagster's partitions, but without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)
     day = topic.first_offered.astimezone(zone).date()
     while day <= newest:
-        if day.isoformat() not in shown:
+        if day.isoformat() not in shown_days:
             hours = list_day_hours(day, zone)
             yield hours[0], hours
         day += timedelta(days=1)
@@ -243,21 +245,21 @@ def _make_observation(topic: TopicAssets, folder: str, findings: Pass) -> dg.Ass
 
 
 def _find_due_days(
-    topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str]
+    topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str]
 ) -> list[date]:
     zone = ZoneInfo(topic.config.layout.timezone)
     now = datetime.now(timezone.utc)
-    due = list_due_days(snapshot, zone, topic.lateness, now)
-    days = {*due, *_find_days_not_shown(topic, snapshot, since, shown, now)}
+    due_days = list_due_days(snapshot, zone, topic.lateness, now)
+    days = {*due_days, *_find_unshown_days(topic, snapshot, since, shown_days, now)}
     return sorted(d for d in days if find_day_start(d, zone) >= topic.first_offered)
 
 
-def _find_days_not_shown(
-    topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown: Container[str], now: datetime
+def _find_unshown_days(
+    topic: TopicAssets, snapshot: IndexSnapshot, since: datetime | None, shown_days: Container[str], now: datetime
 ) -> Iterator[date]:
     """Yield past days, compacted at `since` or later, without materialization."""
     zone = ZoneInfo(topic.config.layout.timezone)
     daily = snapshot.list_chunks(SegmentFilter(chunk="daily", committed_since=since))
     for day in {find_day(chunk) for chunk in daily} - {None}:
-        if day is not None and find_day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown:
+        if day is not None and find_day_end(day, zone) + topic.lateness <= now and day.isoformat() not in shown_days:
             yield day

@@ -73,7 +73,7 @@ ANY_KEY = "May be repeated; one match of --key, --key-prefix or --key-regex is e
 
 
 class WhatConfig(dg.Config):
-    """Which records are restored. A record must pass all that is set."""
+    """The selection of the records to restore. A record must pass all options that are set."""
 
     hours: Annotated[
         list[str],
@@ -179,12 +179,12 @@ class WhatConfig(dg.Config):
 
     @property
     def has_times(self) -> bool:
-        """Whether times, hours or days choose records."""
+        """Return True if times, hours or days select records."""
         return bool(self.from_time or self.to_time or self.hours or self.days)
 
 
 class ForeignWhatConfig(WhatConfig):
-    """Which records of a source connector's objects are restored."""
+    """The selection of the records to restore from a source connector's objects."""
 
     topics: list[str] = Field(
         default_factory=list,
@@ -205,7 +205,7 @@ class ForeignWhatConfig(WhatConfig):
 
 
 class TargetConfig(dg.Config):
-    """What there is to say of the target besides its name."""
+    """The options of the target besides its name."""
 
     create_topic: Annotated[bool, RestoreOption()] = Field(
         default=False,
@@ -308,7 +308,7 @@ class ForeignTargetConfig(TargetConfig):
 
 
 class ValuesConfig(dg.Config):
-    """What becomes of records on their way. Default: they are sent as they were archived."""
+    """The options that change records on their way. Default: they are sent as they were archived."""
 
     provenance_headers: Annotated[bool, RestoreOption(into="outgoing.provenance_headers")] = Field(
         default=False,
@@ -344,7 +344,7 @@ class ValuesConfig(dg.Config):
 
 
 class HowConfig(dg.Config):
-    """How the restore is done."""
+    """The options of the run that restores."""
 
     dry_run: Annotated[bool, RestoreOption()] = Field(
         default=False, description="Plan and check, report what would be restored, and write nothing."
@@ -405,7 +405,7 @@ class HowConfig(dg.Config):
 
 
 class AnyRestoreConfig(dg.Config):
-    """What the configs of all restores have."""
+    """The part that the configs of all restores share."""
 
     what: WhatConfig
     to: TargetConfig

@@ -68,19 +68,21 @@ def make_poll_sensor(config: ConnectorConfig, job: Job) -> dg.SensorDefinition:
 def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: str, tick: Tick) -> None:
     """Request the newest restore if it is not finished, else the next one if there is anything new.
 
-    The cursor only saves a listing: the restores' documents tell what was sent.
+    The cursor only saves a listing: the restores' documents are the record of what was sent.
     """
     # what restores is not needed to load definitions
     from kafka_s3_platform.restore.polls import Polls
 
     polls = Polls(topics.config)
     key = make_foreign_key(topics.config.name)
-    remembered = tick.cursor.get(EVERY_TOPIC, 0)
-    newest = tick.read_store("which restores there are", lambda: polls.newest(remembered))
+    known_number = tick.cursor.get(EVERY_TOPIC, 0)
+    newest = tick.read_store("which restores there are", lambda: polls.newest(known_number))
     if newest:
         tick.cursor[EVERY_TOPIC] = newest
-    last = polls.restore_id(newest)
-    is_open = bool(newest) and not tick.read_store(f"the report of restore {last}", lambda: polls.is_finished(newest))
+    newest_id = polls.restore_id(newest)
+    is_open = bool(newest) and not tick.read_store(
+        f"the report of restore {newest_id}", lambda: polls.is_finished(newest)
+    )
     number = newest if is_open else newest + 1
     restore_id = polls.restore_id(number)
     fingerprint = fingerprint_inputs([topics.config_digest, restore_id])
@@ -90,9 +92,9 @@ def request_poll(instance: dg.DagsterInstance, topics: TopicAssets, job_name: st
     elif reason := requests.find_reason_to_wait(key, fingerprint):
         tick.reasons.append(f"restore {restore_id}: {reason}")
     elif is_open or _is_anything_new(polls, newest, tick):
-        after = polls.restore_id(number - 1) if number > 1 else None
-        what = ForeignWhatConfig(everything=True, after=after)
-        config = ForeignRestoreConfig(what=what, how=HowConfig(restore_id=restore_id))
+        previous_id = polls.restore_id(number - 1) if number > 1 else None
+        selection = ForeignWhatConfig(everything=True, after=previous_id)
+        config = ForeignRestoreConfig(what=selection, how=HowConfig(restore_id=restore_id))
         requests.ask(key, [], fingerprint)
         form = config.model_dump(exclude_unset=True, exclude_none=True)
         tick.requests += requests.make(job_name, {"ops": {name_restored_op(topics.config.name): {"config": form}}})
@@ -132,7 +134,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
         **topics.shown_in("restored"),
         kinds={"kafka", "spark"},
         description=f"Objects that the file of connector `{config.name}` describes, replayed to topics. What their "
-        "format does not hold cannot come back: `kafka-s3 check` tells. "
+        "format does not hold cannot come back: `kafka-s3 check` explains it. "
         f"{f'Turn on the sensor `{sensor}` to replay later objects too.' if sensor else ''}\n\n"
         f"{describe_form(config.name, {'topics': [*config.topics[:1]] or ['orders']})}",
         skippable=True,
@@ -167,7 +169,7 @@ def make_foreign_asset(config: ConnectorConfig, sensor: str | None = None) -> dg
 
 def _make_after_metadata(report: "RestoreReport") -> Metadata:
     """Return the restore that this one follows."""
-    after = report.terms.get("after")
-    if after is None:
+    previous_id = report.terms.get("after")
+    if previous_id is None:
         return {}
-    return {"after": dg.MetadataValue.text(after)}
+    return {"after": dg.MetadataValue.text(previous_id)}

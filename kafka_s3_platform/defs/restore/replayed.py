@@ -100,60 +100,62 @@ def _make_config(op: str, windows: str, definition: dg.PartitionsDefinition) -> 
 
 
 def _read_request(context: dg.OpExecutionContext, topic: TopicAssets, config: RestoreConfig) -> "RestoreRequest":
-    """Make the request of a run's config. What was picked in a backfill has the same restore id in every run of it."""
+    """Make the request of a run's config. A window of a backfill has one restore id in all its runs."""
     from kafka_s3_platform.defs.restore.request import make_restore_request
 
     run = context.run
     # Dagster takes the tags of a backfill that is over from runs that are executed again
-    first = context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else run
-    if first is None:
+    first_run = context.instance.get_run_by_id(run.root_run_id) if run.root_run_id else run
+    if first_run is None:
         raise PreflightError(
             f"run {run.root_run_id}, which this one executes again, is deleted, so the backfill and its topic are not "
             f"known. Nothing was sent. {_USE_FORM}"
         )
-    backfill = first.tags.get(FIRST_BACKFILL_TAG) or first.tags.get(BACKFILL_TAG)
-    picked = run.tags.get(WINDOW_TAG)
+    backfill = first_run.tags.get(FIRST_BACKFILL_TAG) or first_run.tags.get(BACKFILL_TAG)
+    window_key = run.tags.get(WINDOW_TAG)
     root_id = run.root_run_id or run.run_id
-    restore_id = config.how.restore_id or (_name_restore(backfill, picked) if backfill and picked else root_id)
+    restore_id = config.how.restore_id or (_name_restore(backfill, window_key) if backfill and window_key else root_id)
     to = config.to.model_copy(update={"topic": config.to.topic.replace(BACKFILL, backfill or root_id[:8])})
     request = make_restore_request(topic, config.model_copy(update={"to": to}), restore_id, run.run_id)
-    if backfill and picked:
-        _check_order(context.instance, request, backfill, picked)
+    if backfill and window_key:
+        _check_order(context.instance, request, backfill, window_key)
     return request
 
 
-def _name_restore(backfill: str, picked: str) -> str:
-    return f"{backfill}.{re.sub('[^0-9A-Za-z-]', '', picked)}"
+def _name_restore(backfill: str, window_key: str) -> str:
+    return f"{backfill}.{re.sub('[^0-9A-Za-z-]', '', window_key)}"
 
 
-def _check_order(instance: dg.DagsterInstance, request: "RestoreRequest", backfill: str, picked: str) -> None:
-    """Raise PreflightError if what the backfill has before this is not restored."""
+def _check_order(instance: dg.DagsterInstance, request: "RestoreRequest", backfill: str, window_key: str) -> None:
+    """Raise PreflightError if the window before this one in the backfill is not restored."""
     from kafka_s3_platform.store.objects import ObjectStore
 
-    begun = instance.get_backfill(backfill)
-    names = list(begun.partition_names or ()) if begun else []
-    if picked not in names:
+    backfill_record = instance.get_backfill(backfill)
+    names = list(backfill_record.partition_names or ()) if backfill_record else []
+    if window_key not in names:
         raise PreflightError(
-            f"Dagster has no backfill {backfill} that names {picked}, so what has to come before it is not known. "
+            f"Dagster has no backfill {backfill} that names {window_key}, so what has to come before it is not known. "
             f"Nothing was sent. {_USE_FORM}"
         )
-    at = names.index(picked)
-    if not at:
+    index = names.index(window_key)
+    if not index:
         return
-    earlier = replace(request, restore_id=_name_restore(backfill, names[at - 1]))
-    if ObjectStore(request.config.restore_store).head(earlier.documents.report) is None:
+    previous_request = replace(request, restore_id=_name_restore(backfill, names[index - 1]))
+    if ObjectStore(request.config.restore_store).head(previous_request.documents.report) is None:
         raise PreflightError(
-            f"{picked} has to follow {names[at - 1]} in topic {request.to_topic}, whose restore {earlier.restore_id} "
-            f"is not finished. Nothing of {picked} was sent. Do what the error of the run of {names[at - 1]} says, and "
+            f"{window_key} has to follow {names[index - 1]} in topic {request.to_topic}, whose restore "
+            f"{previous_request.restore_id} "
+            f"is not finished. Nothing of {window_key} was sent. Do what the error of the run of {names[index - 1]} "
+            f"says, and "
             f"re-execute backfill {backfill} from failure: it goes on, in order, and sends nothing twice"
         )
 
 
-def _make_window_link(topic: TopicAssets, picked: str | None) -> dict[str, dg.MetadataValue]:
-    """Link to the page of the hour or the day that was picked."""
-    if picked is None:
+def _make_window_link(topic: TopicAssets, window_key: str | None) -> dict[str, dg.MetadataValue]:
+    """Link to the page of the hour or the day that the run restores."""
+    if window_key is None:
         return {}
-    name = "day" if len(picked) == len("2013-01-31") else "hour"
+    name = "day" if len(window_key) == len("2013-01-31") else "hour"
     key = topic.key("daily" if name == "day" else "hourly")
     prefix = find_dagster_path()
-    return {name: dg.MetadataValue.url(link_window(prefix, key.path, picked))}
+    return {name: dg.MetadataValue.url(link_window(prefix, key.path, window_key))}

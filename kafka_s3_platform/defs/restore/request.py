@@ -58,15 +58,15 @@ READ_HERE = frozenset(
 
 
 def make_restore_request(topic: TopicAssets, config: RestoreConfig, restore_id: str, run_id: str) -> RestoreRequest:
-    """Return the request that a config makes.
+    """Return the request of a restore from a run's config.
 
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
-    _check_asked(config.what)
-    sent = _read_sent(config)
-    request = _make_request(topic, config, sent, restore_id, run_id)
-    return replace(request, to_topic=_name_target(config.to.topic, sent, topic.topic))
+    _check_selection(config.what)
+    outgoing = _read_outgoing(config)
+    request = _make_request(topic, config, outgoing, restore_id, run_id)
+    return replace(request, to_topic=_name_target(config.to.topic, outgoing, topic.topic))
 
 
 def make_foreign_request(
@@ -77,16 +77,16 @@ def make_foreign_request(
     Raises:
         ConfigError: a value cannot be used, or nothing says which records; the message names the field's path.
     """
-    _check_asked(config.what, names_topics=bool(config.what.topics))
-    request = _make_request(topics, config, _read_sent(config), restore_id, run_id)
+    _check_selection(config.what, names_topics=bool(config.what.topics))
+    request = _make_request(topics, config, _read_outgoing(config), restore_id, run_id)
     return ForeignSource(request, tuple(config.what.topics), read_rename(config.to), config.what.after)
 
 
-def _check_asked(what: WhatConfig, *, names_topics: bool = False) -> None:
-    """Raise ConfigError if nothing says which records are restored. The form of a restore opens so."""
-    if what.has_times or what.everything:
+def _check_selection(selection: WhatConfig, *, names_topics: bool = False) -> None:
+    """Raise ConfigError if nothing selects records, as in the form of a restore when it opens."""
+    if selection.has_times or selection.everything:
         return
-    bounds = {*what.from_offset, *what.to_offset}
+    bounds = {*selection.from_offset, *selection.to_offset}
     if not bounds and names_topics:
         return
     if not bounds:
@@ -94,7 +94,7 @@ def _check_asked(what: WhatConfig, *, names_topics: bool = False) -> None:
             "what: nothing says which records to restore: name what.hours, what.days, what.from_time and what.to_time, "
             "or offsets, or set what.everything to true"
         )
-    if "all" not in bounds and not what.kafka_partitions:
+    if "all" not in bounds and not selection.kafka_partitions:
         raise ConfigError(
             f"what: the offsets are of kafka partitions {', '.join(sorted(bounds))}, and others would be restored "
             f"whole: name all that are to be restored (--kafka-partitions, what.kafka_partitions)"
@@ -102,10 +102,10 @@ def _check_asked(what: WhatConfig, *, names_topics: bool = False) -> None:
 
 
 def _make_request(
-    topic: TopicAssets, config: AnyRestoreConfig, sent: Outgoing, restore_id: str, run_id: str
+    topic: TopicAssets, config: AnyRestoreConfig, outgoing: Outgoing, restore_id: str, run_id: str
 ) -> RestoreRequest:
     zone = ZoneInfo(topic.config.layout.timezone)
-    what = config.what
+    selection = config.what
     return RestoreRequest(
         config=topic.config,
         topic=topic.topic,
@@ -113,11 +113,11 @@ def _make_request(
         restore_id=restore_id,
         run_id=run_id,
         target=_read_target(config.to.worker),
-        from_time=read_time("what.from_time", what.from_time, zone) if what.from_time is not None else None,
-        to_time=read_time("what.to_time", what.to_time, zone) if what.to_time is not None else None,
-        windows=tuple(_find_picked_windows(topic, what)),
+        from_time=read_time("what.from_time", selection.from_time, zone) if selection.from_time is not None else None,
+        to_time=read_time("what.to_time", selection.to_time, zone) if selection.to_time is not None else None,
+        windows=tuple(_find_selected_windows(topic, selection)),
         records=RecordFilter(**_read_request_values(config, "records")),
-        outgoing=sent,
+        outgoing=outgoing,
         thaw=Thaw(**_read_request_values(config, "thaw")),
         connectors=_load_known_connectors(find_connectors_folder(os.environ)),
         **_read_request_values(config),
@@ -129,8 +129,8 @@ def _read_request_values(config: AnyRestoreConfig, part: str = "") -> dict[str, 
     values = {}
     for path, option in find_options(type(config)).items():
         group, _, name = path.partition(".")
-        where, _, field = (option.into or name).rpartition(".")
-        if where == part and path not in READ_HERE:
+        part_of_field, _, field = (option.into or name).rpartition(".")
+        if part_of_field == part and path not in READ_HERE:
             values[field] = option.request_value(path, getattr(getattr(config, group), name))
     return values
 
@@ -145,10 +145,10 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
     return files.connectors
 
 
-def _find_picked_windows(topic: TopicAssets, what: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
+def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
     """Yield the windows of single hours and days. ConfigError where the connector has no such hour or day."""
     hours, days = find_restorable_windows(topic.config)
-    for name, windows, texts in (("what.hours", hours, what.hours), ("what.days", days, what.days)):
+    for name, windows, texts in (("what.hours", hours, selection.hours), ("what.days", days, selection.days)):
         for text in texts:
             key = text if windows.is_key(text) else _find_chunk(name, windows, topic, text)
             yield windows.start(key), windows.end(key)
@@ -170,15 +170,15 @@ def _find_chunk(name: str, windows: Windows, topic: TopicAssets, text: str) -> s
     return key
 
 
-def _read_sent(config: AnyRestoreConfig) -> Outgoing:
+def _read_outgoing(config: AnyRestoreConfig) -> Outgoing:
     """Return what becomes of records on their way to the target."""
     entries: Mapping[str, str] = {}
     values = config.values
     if values.outgoing_file is not None:
         entries = read_outgoing_file(_find_file("values.outgoing_file", values.outgoing_file), os.environ)
     _refuse_trusted(values.outgoing, entries)
-    sent = parse_outgoing({**entries, **values.outgoing})
-    return replace(sent, **_read_request_values(config, "outgoing"))
+    outgoing = parse_outgoing({**entries, **values.outgoing})
+    return replace(outgoing, **_read_request_values(config, "outgoing"))
 
 
 def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str]) -> None:
@@ -202,13 +202,13 @@ def _refuse_trusted(entries_of_run: Mapping[str, str], entries: Mapping[str, str
             )
 
 
-def _name_target(template: str, sent: Outgoing, topic: str) -> str:
+def _name_target(template: str, outgoing: Outgoing, topic: str) -> str:
     """Return the name that the config gives to the target. ConfigError where it gives none."""
     if template:
         return name_target_topic(Template(template), topic)
-    if not routes_by_topic(sent.transforms):
+    if not routes_by_topic(outgoing.transforms):
         raise ConfigError("to.topic is empty, and no RegexRouter names the target: name the topic to write to")
-    return name_target_topic(Template(apply_routers(sent.transforms, topic)), topic)
+    return name_target_topic(Template(apply_routers(outgoing.transforms, topic)), topic)
 
 
 def read_rename(to: ForeignTargetConfig) -> Rename | None:

@@ -43,13 +43,13 @@ _JUDGED = (
     "verified",
     "restore_id",
 )
-"""What of a restore's metadata its check shows."""
+"""The names of a restore's metadata that its check shows."""
 
 
 def make_restored_assets(topics: Sequence[TopicAssets]) -> dg.AssetsDefinition:
-    """`<connector>/restored/<topic>` for each topic: one op, of which a run restores one topic, as its config says.
+    """Make `<connector>/restored/<topic>` for each topic, by one op. A run restores one topic, as its config says.
 
-    They have no partitions: a restore may be of anything, and the page of an hour would say what does not concern it.
+    The assets have no partitions: a restore may select any records, so it does not belong to the page of an hour.
     """
     connector = topics[0].config
 
@@ -122,17 +122,18 @@ def yield_outcome(
         check_something_restored(report)
 
 
-def find_picked_topic(topics: Sequence[TopicAssets], picked: Collection[dg.AssetKey]) -> TopicAssets:
+def find_picked_topic(topics: Sequence[TopicAssets], picked_keys: Collection[dg.AssetKey]) -> TopicAssets:
     """Return the one topic whose asset a run picked. PreflightError if it picked none, or several."""
-    picked_topics = [topic for topic in topics if topic.key("restored") in picked]
+    picked_topics = [topic for topic in topics if topic.key("restored") in picked_keys]
     if len(picked_topics) == 1:
         return picked_topics[0]
     names = [topic.topic for topic in picked_topics]
-    shown = ", ".join(names[:MAX_NAMES])
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    first_names = ", ".join(names[:MAX_NAMES])
+    suffix = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     raise PreflightError(
         f"connector {topics[0].config.name}: this run picked {len(names)} topics to restore{': ' if names else ''}"
-        f"{shown}{more}. A run restores one topic, since its config is about one. Nothing was sent. Pick the asset "
+        f"{first_names}{suffix}. A run restores one topic, since its config is about one. Nothing was sent. Pick the "
+        f"asset "
         f"`restored` of one topic, or name the topic by the tag {TOPIC_TAG} to a job that replays, and start a run for "
         f"each topic"
     )

@@ -32,7 +32,7 @@ def allow_paths() -> Iterator[None]:
 
 
 def takes_paths() -> bool:
-    """Whether this run may name any file."""
+    """Return True if the config of this run may name any file of this machine."""
     return _takes_paths.get()
 
 

@@ -170,5 +170,5 @@ class _RunningTasks:
 def _make_error(warm: WarmSpark, when: str) -> SparkUnavailableError:
     return SparkUnavailableError(
         f"the warm Spark (process {warm.pid}) ended {when}. Perhaps it was killed, suspended or out of memory: "
-        f"{find_log(warm.path)} may tell more. Run again: what was committed stays"
+        f"{find_log(warm.path)} may explain more. Run again: what was committed stays"
     )

@@ -83,6 +83,7 @@ def delete_unread_variables() -> None:
 
 
 def _list_installation(env: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield everything that decides how a warm Spark behaves: Python, folder, package, settings and Java."""
     yield sys.version.encode()
     # a server stays in its folder when that is renamed, and another one gets the name
     folder = Path.cwd().stat()

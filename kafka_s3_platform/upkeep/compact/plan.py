@@ -196,6 +196,7 @@ def reserve_days(requests: Sequence[CompactRequest], index: ConnectorIndex, runn
 def _reserve(
     by_topic: Mapping[str, Sequence[CompactRequest]], runner: TaskRunner, snapshot: ConnectorSnapshot
 ) -> ReservedDays:
+    """Plan the days of all topics on this version of the index, and commit a lease for each topic with a plan."""
     snapshot.load_states(by_topic)
     for day in sorted({request.day for requests in by_topic.values() for request in requests}):
         load_day_segments(snapshot, by_topic, day)

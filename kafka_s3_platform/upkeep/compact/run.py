@@ -309,6 +309,7 @@ class _Run:
 
 
 def _build_task(reserved: ReservedDay, merge: Merge) -> MergeTask:
+    """Build the task that merges hourly segments of a day into daily ones."""
     request = reserved.request
     config = request.config
     start = find_day_start(request.day, merge.zone)
@@ -336,6 +337,7 @@ def _build_reports(
     merged: Mapping[TopicDay, MergedDay],
     started: datetime,
 ) -> Iterator[tuple[TopicDay, CompactReport]]:
+    """Yield the report of each requested day, from the newest version of the index."""
     if not requests:
         return
     snapshot = index.open()
@@ -356,12 +358,13 @@ def _build_reports(
 def _build_report(
     snapshot: ConnectorSnapshot, topic_day: TopicDay, merged: MergedDay | None, record_count: int, seconds: float
 ) -> CompactReport:
+    """Build the report of one day. Log the segments that stay hourly."""
     topic, day = topic_day
     day_report = report_day(snapshot.topic(topic), day)
     if day_report.unmergeable:
         formats = ", ".join(sorted({s.format for s in day_report.unmergeable}))
         logger.warning(
-            "%s, day %s: %d objects of format %s stay hourly: that holds values only, of which no record can be made",
+            "%s, day %s: %d objects of format %s stay hourly: the format holds values only, so no record can be made",
             topic,
             day,
             len(day_report.unmergeable),
