@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bench.variables import VARIABLES
-from kafka_s3_platform.config.codecs import CODECS, Codec
+from kafka_s3_platform.codecs.table import CODECS, Codec
 from kafka_s3_platform.config.dialects import DIALECTS
 from kafka_s3_platform.config.formats import FORMATS, INPUTS, REFUSALS, WRITTEN_FORMATS
 from kafka_s3_platform.config.keys.clients import (

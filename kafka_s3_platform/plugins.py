@@ -3,9 +3,9 @@
 Everything else may move or change its name in any version; what is here does not, without a release that warns first.
 """
 
+from kafka_s3_platform.codecs.compression import Sink
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError, PermanentError, TransientError
-from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.format_io import RecordWriter
 from kafka_s3_platform.formats.parts import UnwritableRecordsError
 from kafka_s3_platform.model.connect import ConnectBatch, Int32s, Int64s, Outcome, Payload, RecordFailure, Schema

@@ -22,13 +22,14 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "archive": (3_470, 14),
     "avro": (2_550, 12),
     "cli": (3_840, 32),
-    "config": (8_440, 32),
+    "codecs": (680, 4),
+    "config": (8_300, 31),
     "converters": (4_120, 17),
     "defs": (6_700, 41),
-    "formats": (6_190, 30),
+    "formats": (5_640, 29),
     "instance": (1_490, 12),
     "java": (980, 7),
-    "kafka": (5_560, 21),
+    "kafka": (5_390, 20),
     "layouts": (820, 5),
     "local": (1_150, 8),
     "model": (2_830, 18),
@@ -47,10 +48,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 69,
+    "# noqa: ARG": 68,
     "a comprehension in another": 167,
     "a private module of Dagster": 15,
-    "a vague name": 334,
+    "a vague name": 330,
     "a, b = x, y": 47,
 }
 """How often the package may do what is hard to read. The aim is 0."""

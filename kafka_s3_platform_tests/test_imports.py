@@ -46,7 +46,7 @@ def test_what_the_package_imports_is_declared() -> None:
     """Not only installed because something else needs it."""
     package = Path(__file__).parents[1] / "kafka_s3_platform"
     project = tomllib.loads((package.parent / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[^\w-]", name)[0].lower() for name in project["dependencies"]}
+    declared = {re.split(r"[^\w.-]", name)[0].lower() for name in project["dependencies"]}
     nodes = [node for path in package.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
     names = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kafka_s3_platform.config.codecs import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS, Codec
+from kafka_s3_platform.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS, Codec
 from kafka_s3_platform.errors import ConfigError
 
 JSON_WITH_SCHEMA = "JSON with its schema"

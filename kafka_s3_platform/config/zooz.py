@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.codecs.table import CODECS
 from kafka_s3_platform.config.keys.values import expect_integer, parse_connector_name
 
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"

@@ -19,17 +19,17 @@ from kafka_s3_platform.avro.objects import AvroObjects
 from kafka_s3_platform.avro.schema import encode_null, find_invalid_name
 from kafka_s3_platform.avro.values import AvroSchema
 from kafka_s3_platform.avro.walk import Datum
-from kafka_s3_platform.config.codecs import AVRO_CODECS
+from kafka_s3_platform.codecs.compression import Sink
+from kafka_s3_platform.codecs.table import AVRO_CODECS
 from kafka_s3_platform.errors import IntegrityError, PlatformError
 from kafka_s3_platform.formats.avro_container import (
     BATCH_OBJECTS,
     AvroContainer,
     AvroRecords,
     RecordSizes,
-    new_compress,
+    compress_avro,
 )
 from kafka_s3_platform.formats.columns import read_strings
-from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.format_io import FormatIO, WriteRequest
 from kafka_s3_platform.formats.parts import (
     ObjectPart,
@@ -185,14 +185,12 @@ class AvroBlocks:
 
     `deflate` without a level uses isal's level 1: a tenth of the cost of zlib's 6, for a few percent more bytes. An
     explicit level is zlib-ng's.
-
-    Raises:
-        ConfigError: containers are not written with the codec.
     """
 
     def __init__(self, sink: Sink, schema_text: str, codec: str, level: int | None = None) -> None:
         self._sink = sink
-        self._compress = new_compress(codec, level)
+        self._codec = codec
+        self._level = level
         self._pending = bytearray()
         self._records = 0
         name = AVRO_CODECS[codec].avro_name.encode()
@@ -234,7 +232,8 @@ class AvroBlocks:
             self._write_block(memoryview(b""))
 
     def _write_block(self, tail: memoryview) -> None:
-        body = self._compress(memoryview(bytes(self._pending) + tail) if self._pending else tail)
+        data = memoryview(bytes(self._pending) + tail) if self._pending else tail
+        body = compress_avro(self._codec, self._level, data)
         self._sink.write(b"".join((_encode_long(self._records), _encode_long(len(body)), body, self._sync)))
         self._pending.clear()
         self._records = 0

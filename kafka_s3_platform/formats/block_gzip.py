@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.codecs.compression import CompressedSink, Sink
 from kafka_s3_platform.config.formats import FORMATS
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.byte_array import BytesReader
 from kafka_s3_platform.formats.columns import read_strings
-from kafka_s3_platform.formats.compression import CompressedSink, Sink, decompress_lines
 from kafka_s3_platform.formats.format_io import FormatIO, ReadRequest, WriteRequest
 from kafka_s3_platform.formats.json import new_text_encoder, split_lines
 from kafka_s3_platform.formats.lines import LINE, holds_inner_line_break
@@ -36,6 +36,7 @@ from kafka_s3_platform.formats.reading import (
     build_bytes_payload,
     build_damage_error,
     build_limit_error,
+    decompress_lines,
 )
 from kafka_s3_platform.model.connect import ConnectBatch, Mask, Payload
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits

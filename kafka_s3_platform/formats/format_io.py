@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from kafka_s3_platform.codecs.compression import Sink
 from kafka_s3_platform.config.formats import WRITTEN_FORMATS, Format, find_format
 from kafka_s3_platform.config.plugins import FORMAT, load_class
 from kafka_s3_platform.config.settings import LayoutSettings, SourceSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.parts import HEADERS_SCHEMA, ObjectPart, UnwritableSchemaError
 from kafka_s3_platform.formats.reading import BatchReader
 from kafka_s3_platform.model.connect import ConnectBatch, Mask, Payload, Schema

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_s3_platform.codecs.compression import CompressedSink, Sink
 from kafka_s3_platform.formats.columns import read_strings
-from kafka_s3_platform.formats.compression import CompressedSink, Sink
 from kafka_s3_platform.model.connect import ConnectBatch, Mask
 
 LINE = b"\n"

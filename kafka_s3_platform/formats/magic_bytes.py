@@ -7,7 +7,7 @@ formats of bzip2, xz, zip and tar (POSIX ustar), Avro, Parquet, ORC and Hadoop's
 
 import re
 
-from kafka_s3_platform.config.codecs import READ_CODECS
+from kafka_s3_platform.codecs.table import READ_CODECS
 from kafka_s3_platform.config.formats import FORMATS, PARQUET_MAGIC
 
 HEAD_BYTES = 512

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.avro.objects import AvroObjects
-from kafka_s3_platform.config.codecs import READ_CODECS
+from kafka_s3_platform.codecs.decompression import READ_BYTES, TooLargeError, decompress_stream
+from kafka_s3_platform.codecs.table import READ_CODECS, SKIPPED_FRAME
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.compression import decompress_lines
+from kafka_s3_platform.formats.magic_bytes import HEAD_BYTES, describe_head, find_codec
 from kafka_s3_platform.model.connect import NO_SCHEMA, Int64s, Payload, Positions, Schema
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
@@ -138,6 +139,84 @@ def read_pieces(
     suffixes = ((name, row.suffix) for name, row in READ_CODECS.items())
     named = next((name for name, suffix in suffixes if suffix and key.endswith(suffix)), codec)
     return decompress_lines(source, key, limits, named, as_named=as_named)
+
+
+def decompress_lines(
+    source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS, named: str = "", *, as_named: bool = False
+) -> Iterator[bytes]:
+    """Decompress a stream of lines or values, in pieces of at most `CHUNK_BYTES`, however far a few bytes expand.
+
+    The first bytes of the stream show its codec.
+
+    Args:
+        source: the object.
+        key: its key, for errors.
+        limits: how much an object may ask for.
+        named: the codec in the object's name or the connector file, or `none`. Empty: neither names one.
+        as_named: values may begin with any bytes, so only `named` decides.
+
+    Raises:
+        IntegrityError: the stream is damaged or cut off, is not of the named codec, or holds no lines.
+    """
+    start = source.read(READ_BYTES)
+    codec = _find_codec(start, key, named, as_named=as_named)
+    pieces = _name_damage(decompress_stream(codec, source, limits, start), key, codec, limits)
+    if as_named:
+        return pieces
+    return _refuse_containers(pieces, key, "" if codec == "none" else f" inside of {codec}")
+
+
+def _find_codec(start: bytes, key: str, named: str, *, as_named: bool) -> str:
+    codec = find_codec(start)
+    if named == "lz4" and start[1:4] == SKIPPED_FRAME:
+        codec = named  # LZ4 and zstd begin the frames that readers skip alike
+    if as_named and codec and not named:
+        raise IntegrityError(
+            f"object {key} begins as {codec} does: whether it is compressed, or its first value is, nothing tells. Set "
+            f"s3.compression.type={codec}, or none"
+        )
+    if codec and (named == codec or not as_named):
+        return codec
+    if named in {"", "none"}:
+        return "none"
+    # Hadoop's blocks have no signature. They begin with a size in big-endian, whose first byte is 0 below 16 MB.
+    if named in {"snappy", "lz4"} and start[:1] == b"\0":
+        return f"{named} of Hadoop"
+    raise IntegrityError(
+        f"object {key} does not begin as what ends in {READ_CODECS[named].suffix} does: its name or "
+        f"s3.compression.type says {named}, its content is {describe_head(start) or 'not that'}. {_DAMAGED}"
+    )
+
+
+def _name_damage(pieces: Iterator[bytes], key: str, codec: str, limits: ReadLimits) -> Iterator[bytes]:
+    try:
+        yield from pieces
+    except TooLargeError as err:
+        what = f"has a block of {codec} of more than {limits.block_bytes:,} bytes"
+        raise build_limit_error(key, what, "block.bytes") from err
+    except ValueError as err:
+        raise IntegrityError(f"object {key} cannot be read as {codec}: {err}. {_DAMAGED}") from err
+
+
+def _refuse_containers(pieces: Iterator[bytes], key: str, inside: str) -> Iterator[bytes]:
+    """Pass the pieces on. Raise IntegrityError if their first bytes show a file of another kind."""
+    head = b""
+    for piece in pieces:
+        head += piece
+        if len(head) >= HEAD_BYTES:
+            break
+    if what := describe_head(head):
+        raise IntegrityError(f"object {key} is {what}{inside}, not lines or values. {_UNREAD}")
+    if head:
+        yield head
+    yield from pieces
+
+
+_DAMAGED = f"It is damaged or cut off; {HEAL_OBJECT}"
+_UNREAD = (
+    "If all objects are: name its format (format.class, format.output.type), or unpack archives and what is compressed "
+    "twice under other keys, and restore those; if it alone is, it does not belong here"
+)
 
 
 def batch_values(

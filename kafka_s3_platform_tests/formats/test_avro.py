@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.avro import BLOCK_BYTES, AvroBlocks, AvroWriter, UnfitError
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
 
@@ -207,11 +207,6 @@ def test_a_level_is_honoured(codec: str, low: int, high: int) -> None:
     sizes = [len(container(payload, codec=codec, level=level)) for level in (low, high)]
     assert sizes[1] < sizes[0]
     assert read(container(payload, codec=codec, level=high))[-1] == order(29_999**2)
-
-
-def test_a_codec_that_avro_does_not_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match="an Avro container has no codec 'lz4'; it has null, deflate, snappy, bzip2"):
-        AvroWriter(io.BytesIO(), ORDER, "lz4")
 
 
 def test_containers_of_two_schemas_or_codecs_have_other_sync_markers() -> None:

@@ -21,14 +21,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_s3_platform.config.codecs import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS, Codec
+from kafka_s3_platform.codecs.table import AVRO_CODECS, CODECS, PARQUET_CODECS, READ_CODECS
 from kafka_s3_platform.config.formats import FORMATS, WRITTEN_FORMATS, Format, find_format
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.formats import reading
-from kafka_s3_platform.formats.avro_container import AVRO_COMPRESSION
 from kafka_s3_platform.formats.columns import RecordDigest
-from kafka_s3_platform.formats.compression import COMPRESSION
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader, encode_varints
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonReader
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
@@ -76,30 +74,15 @@ def test_every_format_is_written_with_each_of_its_codecs(row: Format) -> None:
         assert written(LayoutSettings(format=row.name, codec=codec), batch, schema=RECORD if row.needs_schema else None)
 
 
-@pytest.mark.parametrize("codec", CODECS.values(), ids=lambda codec: codec.name)
-def test_every_codec_compresses_and_decompresses_where_its_row_says_so(codec: Codec) -> None:
-    lines = COMPRESSION.get(codec.name)
-    assert (lines is not None) == (codec.lines is not None)
-    assert (lines is not None and lines.new_compressor is not None) == (codec.lines == "written")
-    blocks = AVRO_COMPRESSION.get(codec.name)
-    assert (blocks is not None) == (codec.avro is not None)
-    assert (blocks is not None and blocks.new_compress is not None) == (codec.avro == "written")
-    assert re.search(rf"^\| {codec.name} \| \w", DOCUMENT, re.MULTILINE)
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_is_in_the_documents(codec: str) -> None:
+    assert re.search(rf"^\| {codec} \| \w", DOCUMENT, re.MULTILINE)
 
 
 def test_every_codec_of_a_table_belongs_to_some_format() -> None:
     used = {name for row in WRITTEN_FORMATS.values() for name in row.codecs}
     assert {*AVRO_CODECS, *PARQUET_CODECS} <= used
     assert {*READ_CODECS} | used == {*CODECS}
-
-
-@pytest.mark.parametrize("codec", AVRO_COMPRESSION)
-def test_blocks_of_avro_come_back(codec: str) -> None:
-    compress = AVRO_COMPRESSION[codec].new_compress
-    if compress is not None:
-        for level in (None, *CODECS[codec].levels[:1]):
-            body = bytes(compress(level)(memoryview(b"abc" * 1_000)))
-            assert AVRO_COMPRESSION[codec].decompress(body, 3_000) == b"abc" * 1_000
 
 
 @pytest.mark.parametrize("codec", PARQUET_CODECS)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kafka_s3_platform.config.codecs import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS
+from kafka_s3_platform.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.block_gzip import read_from, read_index
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroReader

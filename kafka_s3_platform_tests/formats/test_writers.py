@@ -10,11 +10,11 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_s3_platform.config.codecs import PARQUET_CODECS
+from kafka_s3_platform.codecs.compression import Sink
+from kafka_s3_platform.codecs.table import PARQUET_CODECS
 from kafka_s3_platform.config.formats import WRITTEN_FORMATS
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader
 from kafka_s3_platform.formats.format_io import find_extension, find_part_codec, new_writer
 from kafka_s3_platform.formats.parts import ObjectPart, UnwritableRecordsError, UnwritableSchemaError

@@ -28,8 +28,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafka_s3_platform.codecs.compression import CompressedSink
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.compression import CompressedSink
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
 from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter

@@ -204,10 +204,12 @@ ATTACKS: Mapping[str, Attack] = {
     "avro-bzip2-empty-streams": Attack(
         "avro",
         lambda: avro("bytes", [(1, bz2.compress(b"") * 400_000)], "bzip2"),
-        "10,000 streams of a block are empty",
+        "10,000 of its parts have fewer than 1,024 bytes",
     ),
     "avro-xz-empty-streams": Attack(
-        "avro", lambda: avro("bytes", [(1, lzma.compress(b"") * 200_000)], "xz"), "10,000 streams of a block are empty"
+        "avro",
+        lambda: avro("bytes", [(1, lzma.compress(b"") * 200_000)], "xz"),
+        "10,000 of its parts have fewer than 1,024 bytes",
     ),
     "avro-branches": Attack(
         "avro",
@@ -234,7 +236,9 @@ ATTACKS: Mapping[str, Attack] = {
         lambda: b"\xff\x06\0\0sNaPpY" + b"\xfe\0\0\0" * _MEGABYTE,
         "10,000 of its parts are empty",
     ),
-    "json-xerial": Attack("json.snappy", lambda: _xerial(bytes(cramjam.snappy.compress_raw(bytes(2**28)))), "claim to"),
+    "json-xerial": Attack(
+        "json.snappy", lambda: _xerial(bytes(cramjam.snappy.compress_raw(bytes(2**28)))), "max.block.bytes"
+    ),
     "json-xerial-that-says-more": Attack("json.snappy", lambda: _xerial(b"\xff\xff\xff\x3f" + bytes(9)), "claim to"),
     "json-xerial-block": Attack("json.snappy", lambda: _xerial(b"")[:-4] + b"\x7f\xff\xff\xff", "max.block.bytes"),
     "json-hadoop-snappy": Attack(
@@ -250,10 +254,10 @@ ATTACKS: Mapping[str, Attack] = {
     "json-line": Attack("json", lambda: b"a" * 150 * _MEGABYTE + b"\n", "max.record.bytes"),
     "json-nested-unclosed": Attack("json", lambda: b"[" * 20 * _MEGABYTE + b"\n", ""),
     "json-gzip-empty-members": Attack(
-        "json.gz", lambda: gzip.compress(b"") * _MEGABYTE, "10,000 of its streams are empty"
+        "json.gz", lambda: gzip.compress(b"") * _MEGABYTE, "10,000 of its parts are empty"
     ),
     "json-bzip2-empty-streams": Attack(
-        "json.bz2", lambda: bz2.compress(b"") * _MEGABYTE, "10,000 of its streams are empty"
+        "json.bz2", lambda: bz2.compress(b"") * _MEGABYTE, "10,000 of its parts are empty"
     ),
     "bytes-gzip": Attack("bytes.gz", lambda: bomb(".gz", 256), "max.record.bytes"),
     "bytes-empty": Attack("bytes.gz", lambda: bomb(".gz", 256, b"\n"), "max.empty.records"),

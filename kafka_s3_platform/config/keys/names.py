@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeGuard, get_args
 
-from kafka_s3_platform.config.codecs import CODECS
+from kafka_s3_platform.codecs.table import CODECS
 from kafka_s3_platform.config.dialects import Dialect, KeyLayout
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet

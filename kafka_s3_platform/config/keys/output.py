@@ -6,7 +6,7 @@ Each kind of format has a key of its own for its codec, as in Connect.
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
-from kafka_s3_platform.config.codecs import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS
+from kafka_s3_platform.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import (
     AIVEN_ENVELOPES,

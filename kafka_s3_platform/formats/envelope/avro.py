@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from fastavro import parse_schema, schemaless_reader
 
+from kafka_s3_platform.codecs.compression import Sink
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError, PlatformError
 from kafka_s3_platform.formats.avro import AvroBlocks
 from kafka_s3_platform.formats.avro_container import AvroContainer, AvroRecords
 from kafka_s3_platform.formats.columns import read_headers, read_strings
-from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.envelope.records import WholeRecordWriter, build_batch
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.reading import add_remedy, batch_values

@@ -12,13 +12,13 @@ from typing import IO, Any, TypedDict
 import msgspec
 import pyarrow as pa
 
+from kafka_s3_platform.codecs.compression import CompressedSink, Sink
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.compression import CompressedSink, Sink, decompress_lines
 from kafka_s3_platform.formats.envelope.records import WholeRecordWriter, build_batch, list_rows
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.json import split_lines
 from kafka_s3_platform.formats.lines import LINE
-from kafka_s3_platform.formats.reading import add_remedy, batch_values, build_limit_error
+from kafka_s3_platform.formats.reading import add_remedy, batch_values, build_limit_error, decompress_lines
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 

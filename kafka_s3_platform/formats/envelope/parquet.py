@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafka_s3_platform.config.codecs import PARQUET_CODECS
+from kafka_s3_platform.codecs.compression import Sink
+from kafka_s3_platform.codecs.table import PARQUET_CODECS
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.compression import Sink
 from kafka_s3_platform.formats.envelope.records import WholeRecordWriter
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.parquet.batches import RowGroupReader

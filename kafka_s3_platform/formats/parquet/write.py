@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.avro.connect_schema import DEFAULT_PRECISION
 from kafka_s3_platform.avro.values import VALUE_ERRORS, AvroSchema, decode_decimal
-from kafka_s3_platform.config.codecs import PARQUET_CODECS
-from kafka_s3_platform.formats.compression import Sink
+from kafka_s3_platform.codecs.compression import Sink
+from kafka_s3_platform.codecs.table import PARQUET_CODECS
 from kafka_s3_platform.formats.parts import (
     ObjectPart,
     UnwritableSchemaError,

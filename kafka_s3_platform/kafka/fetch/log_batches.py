@@ -14,7 +14,8 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from kafka_s3_platform.kafka.fetch.decompression import TooLargeError, decompress_batch
+from kafka_s3_platform.codecs.decompression import TooLargeError, decompress_block
+from kafka_s3_platform.codecs.table import KAFKA_CODECS
 from kafka_s3_platform.kafka.fetch.kernels import (
     BAD_OFFSETS,
     NO_RECORDS,
@@ -218,21 +219,17 @@ def open_batch(batch: LogBatch, most: int = LARGEST_BATCH) -> OpenedBatch:
 
 
 def _read_body(batch: LogBatch, most: int) -> Bytes:
-    body: Bytes = np.frombuffer(_decompress_body(batch, most), np.uint8)
+    data: bytes | memoryview = batch.body
+    if number := batch.attributes & _COMPRESSION:
+        try:
+            data = decompress_block(KAFKA_CODECS[number], data, most)
+        except TooLargeError as err:
+            raise _make_size_error(most) from err
+        except (KeyError, ValueError) as err:
+            raise ValueError(f"it cannot be decompressed: {err}") from err
+    body: Bytes = np.frombuffer(data, np.uint8)
     body.flags.writeable = False
     return body
-
-
-def _decompress_body(batch: LogBatch, most: int) -> Any:
-    codec = batch.attributes & _COMPRESSION
-    try:
-        if codec:
-            return decompress_batch(codec, batch.body, most)
-        return batch.body
-    except TooLargeError as err:
-        raise _make_size_error(most) from err
-    except (KeyError, ValueError) as err:
-        raise ValueError(f"it cannot be decompressed: {err}") from err
 
 
 def _make_size_error(most: int) -> ValueError:

@@ -1,8 +1,8 @@
-"""The table of codecs. A row holds all facts about a codec, but for its code, which is in the folder `formats/`.
+"""The table of codecs. A row holds all facts about a codec, but for its code, which is in the modules beside this one.
 
-Sources: Confluent S3 sink, `avro.codec`, `s3.compression.type`, `s3.compression.level`, `parquet.codec`; the Avro and
-Parquet specifications; RFC 1952 (gzip), RFC 8878 (zstd); the frame formats of LZ4 and snappy; snappy-java's
-SnappyOutputStream; the formats of bzip2 and xz.
+Sources: Apache Kafka documentation, "Record Batch"; Confluent S3 sink, `avro.codec`, `s3.compression.type`,
+`s3.compression.level`, `parquet.codec`; the Avro and Parquet specifications; RFC 1952 (gzip), RFC 8878 (zstd); the
+frame formats of LZ4 and snappy; snappy-java's SnappyOutputStream; the formats of bzip2 and xz.
 """
 
 import re
@@ -38,6 +38,7 @@ class Codec:
         suffix: the end it adds to the name of such an object.
         magic: the first bytes of such an object. A pattern needs bytes absent from texts, so lines beginning with
             `BZh` stay lines.
+        kafka_number: its number in the attributes of record batches. None: Kafka does not have it.
         avro: as `lines`, for Avro containers.
         avro_name: its name in an Avro container.
         parquet_ending: the end of the name of a Parquet object, as in Confluent's sink (parquet-java's
@@ -53,6 +54,7 @@ class Codec:
     lines: Usage | None = None
     suffix: str = ""
     magic: re.Pattern[bytes] | None = None
+    kafka_number: int | None = None
     avro: Usage | None = None
     avro_name: str = ""
     parquet_ending: str | None = None
@@ -69,6 +71,7 @@ _ROWS = (
         lines="read",
         suffix=".snappy",
         magic=re.compile(re.escape(SNAPPY_FRAMES) + b"|" + re.escape(XERIAL)),
+        kafka_number=2,
         avro="written",
         avro_name="snappy",
         parquet_ending="snappy.parquet",
@@ -81,6 +84,7 @@ _ROWS = (
         lines="written",
         suffix=".gz",
         magic=re.compile(rb"\x1f\x8b\x08[\x00-\x1f]"),
+        kafka_number=1,
         parquet_ending="gz.parquet",
         # The default of parquet-java.
         parquet_level=6,
@@ -107,6 +111,7 @@ _ROWS = (
         suffix=".zst",
         # pzstd begins with a frame that readers skip.
         magic=re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]" + re.escape(SKIPPED_FRAME)),
+        kafka_number=4,
         avro="written",
         avro_name="zstandard",
         parquet_ending="zstd.parquet",
@@ -118,6 +123,7 @@ _ROWS = (
         lines="read",
         suffix=".lz4",
         magic=re.compile(rb"\x04\x22\x4d\x18"),
+        kafka_number=3,
         # Parquet is written with LZ4_RAW, not with Hadoop's framing of LZ4.
         parquet_ending="lz4raw.parquet",
     ),
@@ -132,5 +138,6 @@ LINE_CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS if row.lines 
 READ_CODECS: Mapping[str, Codec] = {**LINE_CODECS, **{row.name: row for row in _ROWS if row.lines == "read"}}
 """The codecs that objects of lines and bytes are read with. Other tools may have written them."""
 
+KAFKA_CODECS: Mapping[int, str] = {row.kafka_number: row.name for row in _ROWS if row.kafka_number}
 AVRO_CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS if row.avro == "written"}
 PARQUET_CODECS: Mapping[str, Codec] = {row.name: row for row in _ROWS if row.parquet_ending is not None}
