@@ -4,7 +4,6 @@ Schemas that a format cannot hold: their records are told and stay behind, and a
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.upkeep.verify import verify_archive
 from kafka_s3_platform_tests.archive.values import F1, avro, framed
 from kafka_s3_platform_tests.conftest import Lab
-from kafka_s3_platform_tests.faults.proxy import FaultyProxy, faulty_proxy
+from kafka_s3_platform_tests.faults.proxy import FaultyProxy
 from kafka_s3_platform_tests.support import HOUR, NOON, InProcessRunner, Sent, connector, produce, snapshot, tried
 
 BY_FIELD: dict[str, Any] = {
@@ -37,20 +36,19 @@ def topic(lab: Lab) -> str:
 
 
 @pytest.fixture
-def picky(store_settings: StoreSettings) -> Iterator[tuple[FaultyProxy, StoreSettings]]:
-    """A proxy, and settings of the store behind it."""
-    with faulty_proxy(store_settings.endpoint_url or "") as proxy:
-        yield proxy, store_settings.model_copy(update={"endpoint_url": proxy.endpoint})
+def behind(lab: Lab, topic: str, proxy: FaultyProxy) -> ConnectorConfig:
+    """A connector whose store is behind the proxy, and names its folders by values."""
+    store = lab.store.model_copy(update={"endpoint_url": proxy.endpoint})
+    return connector(lab.kafka, store, topic, **BY_FIELD)
 
 
 def valued(kafka: KafkaSettings, topic: str, *values: str) -> None:
     produce(kafka, topic, [Sent(json.dumps({"n": value}).encode(), None, NOON) for value in values])
 
 
-def tolerant(config: ConnectorConfig, dead_letters: str) -> ConnectorConfig:
-    errors = config.records.errors.model_copy(
-        update={"tolerance": "all", "dead_letter_topic": dead_letters, "dead_letter_replication_factor": 1}
-    )
+def tolerant(config: ConnectorConfig) -> ConnectorConfig:
+    letters = {"dead_letter_topic": f"{config.topics[0]}-dead", "dead_letter_replication_factor": 1}
+    errors = config.records.errors.model_copy(update={"tolerance": "all", **letters})
     return config.model_copy(update={"records": config.records.model_copy(update={"errors": errors})})
 
 
@@ -73,43 +71,32 @@ def test_no_value_leads_out_of_its_folder(lab: Lab, topic: str, value: str) -> N
     assert verify_archive(config, topic, deep=True, runner=InProcessRunner()).ok
 
 
-def test_a_key_that_the_store_refuses_is_the_failure_of_its_record(
-    kafka_settings: KafkaSettings, picky: tuple[FaultyProxy, StoreSettings], topic: str
-) -> None:
-    proxy, store = picky
+def test_a_key_that_the_store_refuses_is_the_failure_of_its_record(proxy: FaultyProxy, behind: ConnectorConfig) -> None:
     proxy.refuse("PUT", ODD, 400, "InvalidRequest")
-    valued(kafka_settings, topic, "a", ODD, "b", ODD + "2", "\u2602")
-    config = connector(kafka_settings, store, topic, **BY_FIELD)
-    report = tried(config, [NOON])
+    valued(behind.kafka, behind.topics[0], "a", ODD, "b", ODD + "2", "\u2602")
+    report = tried(behind, [NOON])
     assert isinstance(report.failure, UnresolvedOffsetsError)
     assert "400 InvalidRequest" in str(report.failure)
-    found = [(u.start_offset, u.end_offset, u.reason) for u in snapshot(config).state.unresolved]
+    found = [(u.start_offset, u.end_offset, u.reason) for u in snapshot(behind).state.unresolved]
     assert found == [(1, 2, "TASK_PUT"), (3, 4, "TASK_PUT")]
-    assert sum(s.record_count for s in snapshot(config).segments) == 3
+    assert sum(s.record_count for s in snapshot(behind).segments) == 3
     assert len([1 for method, target in proxy.requests if method == "PUT" and ODD in target]) == 2
 
 
-def test_where_errors_are_tolerated_it_is_a_dead_letter(
-    kafka_settings: KafkaSettings, picky: tuple[FaultyProxy, StoreSettings], topic: str
-) -> None:
-    proxy, store = picky
+def test_where_errors_are_tolerated_it_is_a_dead_letter(proxy: FaultyProxy, behind: ConnectorConfig) -> None:
     proxy.refuse("PUT", ODD, 400, "InvalidRequest")
-    valued(kafka_settings, topic, "a", ODD, "b")
-    config = tolerant(connector(kafka_settings, store, topic, **BY_FIELD), f"{topic}-dead")
-    report = tried(config, [NOON])
+    valued(behind.kafka, behind.topics[0], "a", ODD, "b")
+    report = tried(tolerant(behind), [NOON])
     assert (report.failure, report.record_count, report.hours[0].dead_letter_count) == (None, 2, 1)
 
 
-def test_a_store_that_refuses_every_key_is_no_failure_of_records(
-    kafka_settings: KafkaSettings, picky: tuple[FaultyProxy, StoreSettings], topic: str
-) -> None:
+def test_a_store_that_refuses_every_key_is_no_failure_of_records(proxy: FaultyProxy, behind: ConnectorConfig) -> None:
     """Else a wrong setting would make dead letters of all records."""
-    proxy, store = picky
-    config = tolerant(connector(kafka_settings, store, topic, **BY_FIELD), f"{topic}-dead")
-    valued(kafka_settings, topic, "a")
+    config = tolerant(behind)
+    valued(behind.kafka, behind.topics[0], "a")
     tried(config, [NOON]).raise_failure()
     before = snapshot(config)
-    produce(kafka_settings, topic, [Sent(json.dumps({"n": ODD}).encode(), None, NOON + HOUR)])
+    produce(config.kafka, config.topics[0], [Sent(json.dumps({"n": ODD}).encode(), None, NOON + HOUR)])
     proxy.refuse("PUT", "topics/", 400, "InvalidRequest")
     with pytest.raises(PermanentError, match="400 InvalidRequest"):
         tried(config, [NOON + HOUR]).raise_failure()

@@ -13,6 +13,7 @@ import pytest
 from kafka_s3_platform.errors import ConfigError, PermanentError
 from kafka_s3_platform.local.processes import Daemon, is_port_free, lock_folder, write_atomically
 from kafka_s3_platform_tests.conftest import present
+from kafka_s3_platform_tests.kafka.topics import until
 
 OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = (
@@ -37,13 +38,6 @@ def has_logged(daemon: Daemon, word: str) -> Callable[[], bool]:
     return lambda: word in daemon.log.read_text()
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_started_process_is_found_again_and_stopped(daemon: Daemon) -> None:
     process = start(daemon)
     assert daemon.process() == process
@@ -61,7 +55,7 @@ def test_a_process_is_no_child_of_the_one_that_started_it(daemon: Daemon) -> Non
 
 def test_a_process_that_ignores_sigterm_is_killed(daemon: Daemon) -> None:
     start(daemon, STUBBORN)
-    eventually(has_logged(daemon, "deaf"))
+    until(has_logged(daemon, "deaf"))
     daemon.terminate()
     daemon.await_end()
     assert daemon.process() is None
@@ -70,7 +64,7 @@ def test_a_process_that_ignores_sigterm_is_killed(daemon: Daemon) -> None:
 def test_a_process_that_was_killed_is_not_running(daemon: Daemon) -> None:
     process = start(daemon)
     process.send_signal(signal.SIGKILL)
-    eventually(lambda: daemon.process() is None)
+    until(lambda: daemon.process() is None)
 
 
 def test_another_process_with_the_recorded_pid_is_never_taken_for_ours(daemon: Daemon) -> None:
@@ -106,7 +100,7 @@ def test_an_earlier_start_time_is_another_process(daemon: Daemon) -> None:
 
 def test_a_process_that_ended_while_starting_is_reported_with_the_end_of_its_log(daemon: Daemon) -> None:
     daemon.start([sys.executable, "-c", "import sys; sys.exit('no disk')", daemon.folder], {})
-    eventually(lambda: daemon.process() is None)
+    until(lambda: daemon.process() is None)
     with pytest.raises(PermanentError, match=r"kafka stopped while it was starting.*\n(.*\n)*no disk"):
         daemon.refuse_dead()
 
@@ -114,7 +108,7 @@ def test_a_process_that_ended_while_starting_is_reported_with_the_end_of_its_log
 def test_the_log_of_the_start_before_is_kept(daemon: Daemon) -> None:
     for word in ("first", "second"):
         daemon.start([sys.executable, "-c", f"print('{word}')", daemon.folder], {})
-        eventually(has_logged(daemon, word))
+        until(has_logged(daemon, word))
     assert (daemon.folder / "output.previous.log").read_text() == "first\n"
 
 
@@ -151,7 +145,7 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         other.start([sys.executable, "-c", child, tmp_path], {"PYTHONPATH": os.pathsep.join(sys.path)})
         time.sleep(0.5)
         order.write_text("after its parent")
-    eventually(has_logged(other, "child after its parent"))
+    until(has_logged(other, "child after its parent"))
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
