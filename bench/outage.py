@@ -28,7 +28,8 @@ from kafka_s3_platform.local.seaweedfs import SeaweedFS
 from kafka_s3_platform.local.settings import StackSettings
 from kafka_s3_platform.local.stack import start_servers
 from kafka_s3_platform_tests.conftest import free_port_settings, stopped_at_exit
-from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox, webhook
+from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox
+from kafka_s3_platform_tests.store.http_proxy import running
 
 CONNECTORS = ("a", "b")
 TOPICS = ("live-0", "live-1", "live-2")
@@ -53,7 +54,7 @@ def main() -> None:
         store.create_bucket()
         for topic in TOPICS:
             create_topic(stack.bootstrap_servers, topic, 2)
-        hook = opened.enter_context(webhook())
+        hook = opened.enter_context(running(Webhook()))
         mailed, mail_port = opened.enter_context(mailbox())
         os.environ |= _write_home(base, stack, hook.url, mail_port)
         opened.enter_context(_running_daemon(base))

@@ -64,8 +64,8 @@ def open_instance() -> dg.DagsterInstance:
     return OPEN_INSTANCE.get()()
 
 
-def definitions(config: ConnectorConfig) -> dg.Definitions:
-    return build_definitions([config], autostart=False)
+def definitions(of: ConnectorConfig | dg.Definitions) -> dg.Definitions:
+    return of if isinstance(of, dg.Definitions) else build_definitions([of], autostart=False)
 
 
 def connector_of_this_hour(kafka: KafkaSettings, store: StoreSettings, topic: str) -> ConnectorConfig:
@@ -120,17 +120,19 @@ def run(
     )
 
 
-def launch(config: ConnectorConfig, asked: dg.RunRequest) -> dg.ExecuteInProcessResult:
+def launch(
+    of: ConnectorConfig | dg.Definitions, asked: dg.RunRequest, instance: dg.DagsterInstance | None = None
+) -> dg.ExecuteInProcessResult:
     """The run that a sensor asked for."""
     assert asked.job_name is not None
-    job = definitions(config).resolve_job_def(asked.job_name)
+    job = definitions(of).resolve_job_def(asked.job_name)
     if asked.asset_selection is not None:
         job = job.get_subset(
             asset_selection=frozenset(asked.asset_selection),
             asset_check_selection=frozenset(asked.asset_check_keys or ()),
         )
     return job.execute_in_process(
-        instance=open_instance(),
+        instance=instance or open_instance(),
         tags={RETRIES_TAG: "0", **asked.tags},
         run_config={**asked.run_config, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         raise_on_error=False,
@@ -148,14 +150,15 @@ def events(result: dg.ExecuteInProcessResult, key: dg.AssetKey) -> dict[str | No
 
 
 def tick(
-    config: ConnectorConfig, name: str, cursor: str | None = None, instance: dg.DagsterInstance | None = None
+    of: ConnectorConfig | dg.Definitions,
+    name: str,
+    cursor: str | None = None,
+    instance: dg.DagsterInstance | None = None,
 ) -> dg.SensorResult:
     """One evaluation of a sensor."""
-    sensor = definitions(config).get_repository_def().get_sensor_def(name)
-    with dg.build_sensor_context(
-        instance=instance or open_instance(), cursor=cursor, definitions=definitions(config)
-    ) as context:
-        found = sensor(context)
+    loaded = definitions(of)
+    with dg.build_sensor_context(instance or open_instance(), cursor, definitions=loaded) as context:
+        found = loaded.get_repository_def().get_sensor_def(name)(context)
     assert isinstance(found, dg.SensorResult)
     return found
 

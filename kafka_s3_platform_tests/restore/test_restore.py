@@ -327,8 +327,8 @@ def test_timestamp_zero_is_refused_unless_it_is_allowed_or_left_out(config: Conn
     ):
         restored(config)
     from_one = datetime.fromtimestamp(0.001, timezone.utc)
-    assert restored(config, to_topic=f"{topic}-by-time", from_time=from_one).record_count == 2
-    assert restored(config, to_topic=f"{topic}-by-offset", from_offset=4).record_count == 1
+    assert restored(config, restore_id="by-time", to_topic=f"{topic}-by-time", from_time=from_one).record_count == 2
+    assert restored(config, restore_id="by-offset", to_topic=f"{topic}-by-offset", from_offset=4).record_count == 1
     report = restored(config, allow_unsendable_timestamps=True)
 
     found = records_of(config.kafka, report.to_topic)

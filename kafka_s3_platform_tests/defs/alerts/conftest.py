@@ -2,13 +2,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox, webhook
+from kafka_s3_platform_tests.defs.alerts.servers import Mailbox, Webhook, mailbox
+from kafka_s3_platform_tests.store.http_proxy import running
 
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
     """A webhook that the environment names."""
-    with webhook() as found:
+    with running(Webhook()) as found:
         monkeypatch.setenv("KAFKA_S3_ALERT_WEBHOOK_URL", found.url)
         yield found
 

@@ -14,7 +14,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from kafka_s3_platform_tests.conftest import free_ports
-from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer, running
+from kafka_s3_platform_tests.store.http_proxy import HttpAnswer, HttpRequest, HttpServer
 
 
 class Webhook(HttpServer):
@@ -84,9 +84,3 @@ def mailbox(context: ssl.SSLContext | None = None) -> Iterator[tuple[Mailbox, in
         yield found, port
     finally:
         controller.stop()
-
-
-@contextmanager
-def webhook() -> Iterator[Webhook]:
-    with running(Webhook()) as found:
-        yield found

@@ -215,7 +215,7 @@ def test_a_reference_that_was_not_archived_is_refused(both: Registries) -> None:
         map_schemas(given.target, rows, given.source, given.topic, given.to_topic)
 
 
-def test_a_subject_with_schemas_of_its_own_keeps_its_mode_and_refuses_what_does_not_fit(both: Registries) -> None:
+def test_a_subject_with_schemas_keeps_its_mode_and_refuses_what_does_not_fit(both: Registries) -> None:
     subject = f"copy_of_{both.topic}-value"
     both.there.register_schema(subject, Schema(USER_2, "AVRO"))
     both.there.set_compatibility(subject, "BACKWARD")

@@ -80,7 +80,7 @@ def decoded(kafka: KafkaSettings, topic: str, registry: RegistrySettings, format
 
 @pytest.mark.parametrize("format_class", ["avro.AvroFormat", "parquet.ParquetFormat"])
 @pytest.mark.parametrize("partitioner", ["DefaultPartitioner", "HourlyPartitioner"])
-def test_a_sinks_file_with_only_its_class_changed_brings_back_what_that_sink_archived(
+def test_a_sinks_file_with_another_class_brings_back_what_that_sink_archived(
     lab: SourceLab, registry: RegistrySettings, format_class: str, partitioner: str
 ) -> None:
     lab.create_topic(2)
