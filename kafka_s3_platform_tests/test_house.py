@@ -36,9 +36,9 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),
-    "restore": (11_270, 52),
+    "restore": (10_970, 52),
     "segments": (830, 5),
-    "sources": (2_790, 10),
+    "sources": (2_800, 10),
     "spark": (1_470, 8),
     "status": (1_720, 10),
     "store": (4_660, 17),
@@ -48,10 +48,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 68,
-    "a comprehension in another": 167,
+    "# noqa: ARG": 54,
+    "a comprehension in another": 165,
     "a private module of Dagster": 15,
-    "a vague name": 330,
+    "a vague name": 336,
     "a, b = x, y": 47,
 }
 """How often the package may do what is hard to read. The aim is 0."""

@@ -172,7 +172,7 @@ def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatc
             )
 
 
-def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa: ARG001 - every task has an attempt
+def read_and_verify(task: VerifyTask, _: Attempt) -> VerifyResult:
     """Read each object to its end. Check SHA-256, records, digest and offsets, and find offsets in two objects."""
     store = ObjectStore(task.store)
     damages: list[Damage] = []

@@ -22,8 +22,8 @@ from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.restore.filters.stage import FilteredStream
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
 from kafka_s3_platform.restore.outgoing.values import Rewritten, ValueSettings, new_values
-from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.base import ReadFacts, RecordStream
+from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
+from kafka_s3_platform.restore.source.base import RecordStream, SourceRecords, StreamFacts
 from kafka_s3_platform.restore.source.foreign_stream import fill_timestamps, join_same_offsets
 from kafka_s3_platform.restore.target_topic import apply_routers, routes_by_record, routes_by_topic
 from kafka_s3_platform.store.objects import ObjectStore
@@ -348,12 +348,12 @@ class SentStream:
         portions: Portions = lambda batch: [batch],
     ) -> None:
         self._portions = portions
-        self._outgoing = new_outgoing_stream(task, settings)
-        self._source = task.records(store, self._outgoing, start_offset)
+        self._outgoing = new_outgoing_stream(task.facts, settings)
+        self._source = task.records(store, start_offset)
         # The first of two readings has an outgoing stream of its own, so that nothing is counted twice.
-        first_pass = task.records(store, new_outgoing_stream(task, settings), start_offset)
-        self._filtered = FilteredStream(self._source, settings.records, first_pass)
-        self._is_encoded = task.is_decoded
+        first_pass = _encode_records(task.records(store, start_offset), new_outgoing_stream(task.facts, settings))
+        self._filtered = FilteredStream(_encode_records(self._source, self._outgoing), settings.records, first_pass)
+        self._is_encoded = task.facts.is_decoded
 
     def __iter__(self) -> Iterator[SentBatch]:
         for batch in self._filtered:
@@ -399,12 +399,19 @@ class SentStream:
         )
 
 
-def new_outgoing_stream(task: RecordStream, settings: SentSettings) -> OutgoingStream:
+def _encode_records(records: SourceRecords, outgoing: OutgoingStream) -> Iterator[pa.RecordBatch]:
+    for batch in records:
+        encoded = outgoing.encoded(batch) if isinstance(batch, ConnectBatch) else batch
+        if encoded.num_rows:
+            yield encoded
+
+
+def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingStream:
     """Make the stage from a stream's records to the sent ones."""
     return OutgoingStream(
         settings.outgoing,
-        task.topic,
-        task.kafka_partition,
+        facts.topic,
+        facts.kafka_partition,
         settings.target_kafka_partitions,
         settings.to_topic,
         behavior_on_error=settings.behavior_on_error,

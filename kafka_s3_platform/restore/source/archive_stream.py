@@ -1,10 +1,10 @@
 """The archived records of one kafka partition to be sent, in offset order. Each object is checked."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -17,9 +17,9 @@ from kafka_s3_platform.formats.envelope.records import check_place, new_envelope
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.restore.documents import DECIDED, MENDED
-from kafka_s3_platform.restore.request import OnError, RestoreRequest
+from kafka_s3_platform.restore.request import OnError, ReadFacts, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, PlannedObject
-from kafka_s3_platform.restore.source.base import Encoder, ReadFacts
+from kafka_s3_platform.restore.source.base import RecordStream, StreamFacts
 from kafka_s3_platform.restore.source.selection import Selection
 from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
@@ -39,11 +39,8 @@ LEAVE_OUT = (
 
 
 @dataclass(frozen=True)
-class StreamTask:
-    """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object.
-
-    `left_out` are the objects left out by this restore (key -> reason). It is None before the decision.
-    """
+class StreamTask(RecordStream):
+    """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object."""
 
     store: StoreSettings = field(repr=False)
     topic: str
@@ -51,7 +48,6 @@ class StreamTask:
     selection: Selection
     objects: tuple[PlannedObject, ...]
     behavior_on_error: OnError = "fail"
-    left_out: Mapping[str, str] | None = None
     sends_any_timestamp: bool = False
 
     @property
@@ -61,56 +57,27 @@ class StreamTask:
             return DECIDED
         return LEAVE_OUT if self.behavior_on_error == "fail" else MENDED
 
-    @property
-    def named_topic(self) -> str:
-        """Always empty: a restore of an archive reads one topic."""
-        return ""
+    @cached_property
+    def facts(self) -> StreamFacts:
+        """Facts of the objects. One topic goes to the target, and its records keep their order."""
+        return StreamFacts(
+            topic=self.topic,
+            kafka_partition=self.kafka_partition,
+            store=self.store,
+            object_bytes=sum(o.size for o in self.objects),
+            record_count=sum(o.record_count for o in self.objects),
+            record_bytes=sum(o.record_bytes for o in self.objects),
+            is_found_by_content=True,
+            sends_any_timestamp=self.sends_any_timestamp,
+        )
 
-    @property
-    def is_decoded(self) -> bool:
-        """Always false: objects hold whole records."""
-        return False
-
-    @property
-    def is_found_by_content(self) -> bool:
-        """Always true: one topic goes to the target, and its records keep their order."""
-        return True
-
-    @property
-    def record_count(self) -> int:
-        """Records of the objects: an upper bound of the sent ones."""
-        return sum(o.record_count for o in self.objects)
-
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of keys, values and headers: an upper bound of the sent ones."""
-        return sum(o.record_bytes for o in self.objects)
-
-    @property
-    def object_bytes(self) -> int:
-        """Bytes of the objects."""
-        return sum(o.size for o in self.objects)
-
-    @property
-    def size(self) -> int:
-        """The number of records: the index knows it."""
-        return self.record_count
-
-    def passed(self, record_count: int, next_source_offset: int) -> int:  # noqa: ARG002 - records tell it
-        """Return the number of records: `size` counts records."""
-        return record_count
-
-    def leaving_out(self, left_out: Mapping[str, str] | None) -> "StreamTask":
-        """Return the task without the objects decided to be left out."""
-        return replace(self, left_out=left_out)
-
-    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ArchivedStream":  # noqa: ARG002
-        """Read whole records, as they are in the objects. Nothing is encoded."""
+    def records(self, store: ObjectStore, start_offset: int = 0) -> "ArchivedStream":
+        """Read whole records, as they are in the objects."""
         return ArchivedStream(self, store, start_offset)
 
-    def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+    def find_bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
-        return ArchivedStream(self, store).bad_objects()
+        return ArchivedStream(self, store).find_bad_objects()
 
 
 def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partition: int) -> StreamTask:
@@ -136,7 +103,6 @@ class ArchivedStream:
     `behavior.on.error` is `ignore` or `log`, each object is read twice: once to its end before its first record is
     sent.
 
-
     Raises:
         IntegrityError: an object is missing, replaced or damaged, and is not left out.
     """
@@ -154,7 +120,8 @@ class ArchivedStream:
 
         The plan has the gaps, because the index knows them.
         """
-        return ReadFacts(self._out_of_range_count, self._skipped, len(self._skipped))
+        skipped = self._skipped
+        return ReadFacts(out_of_range_count=self._out_of_range_count, skipped=skipped, skipped_count=len(skipped))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         self._out_of_range_count = 0
@@ -174,7 +141,7 @@ class ArchivedStream:
             self._out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
-    def bad_objects(self) -> Iterator[BadObject]:
+    def find_bad_objects(self) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
         return (bad for item in self._task.objects for bad in self._bad(item))
 

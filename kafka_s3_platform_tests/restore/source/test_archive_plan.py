@@ -277,7 +277,7 @@ def test_a_plan_of_another_format_is_refused_and_says_what_to_do(name: str, said
 
 def test_a_plan_whose_target_ended_nowhere_is_refused() -> None:
     start = {"topic_id": "id", "offsets": [[0, -1001]]}
-    document = json.loads((STORED / "archive_plan.json").read_bytes()) | {"target": start}
+    document = json.loads((STORED / "archive_plan.json").read_bytes()) | {"starts": {"u": start}}
     with pytest.raises(IntegrityError, match=r"no log ends at one of the offsets \(\(0, -1001\),\)"):
         ArchivePlan.from_json(json.dumps(document).encode(), "k")
     with pytest.raises(ValueError, match="no log ends"):

@@ -54,7 +54,7 @@ def objects_of(config: ConnectorConfig, values: list[bytes]) -> dict[str, bytes]
 
 def sent(config: ConnectorConfig, objects: dict[str, bytes], count: int) -> list[tuple[bytes | None, bytes | None]]:
     assert config.reader is not None
-    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     store = MemoryStore(objects, {name: {"record-count": str(count)} for name in objects})
     values = new_values(ValueSettings(request.outgoing, request.config.records, "events", "copy"))
     outgoing = OutgoingStream(request.outgoing, "events", 0, 1, "copy", values=values)
@@ -111,7 +111,7 @@ def header_objects(config: ConnectorConfig) -> dict[str, bytes]:
 
 def read_headers(config: ConnectorConfig, store: MemoryStore) -> list[bytes | None]:
     assert config.reader is not None
-    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     [group] = make_foreign_plan(request, (), None, store).groups
     [batch] = WantedRecords(ForeignStreamTask(request.config, group), store)
     return [header["value"] for header in batch.records.column("headers")[0].as_py()]
@@ -145,7 +145,7 @@ IN_BUCKET = {f"topics/{topic}/partition=0/{topic}+0+7.json": b"1\n" for topic in
 
 def list_topics(config: ConnectorConfig, topics: tuple[str, ...] = ()) -> list[str]:
     assert config.reader is not None
-    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     return [group.topic for group in make_foreign_plan(request, topics, None, MemoryStore(IN_BUCKET)).groups]
 
 
