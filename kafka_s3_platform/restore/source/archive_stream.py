@@ -1,7 +1,7 @@
 """The archived records of one kafka partition to be sent, in offset order. Each object is checked."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -127,9 +127,10 @@ class ArchivedStream:
         self._out_of_range_count = 0
         self._skipped = ()
         remaining = [o for o in self._task.objects if o.end_offset > self._start]
-        return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining])
+        sources = [MergeSource(o.key, o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining]
+        return merge_by_offset(sources)
 
-    def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+    def _read(self, item: PlannedObject) -> Generator[pa.RecordBatch, None, None]:
         """Yield the records of an object, unless the restore leaves it out, or will if it is bad now."""
         reasons = self._task.left_out
         if reasons is None and self._task.behavior_on_error != "fail":
