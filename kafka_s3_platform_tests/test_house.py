@@ -26,7 +26,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "config": (8_300, 31),
     "converters": (4_120, 17),
     "defs": (6_700, 41),
-    "formats": (5_690, 29),
+    "formats": (5_550, 29),
     "instance": (1_490, 12),
     "java": (980, 7),
     "kafka": (5_390, 20),
@@ -48,7 +48,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 54,
+    "# noqa: ARG": 48,
     "a comprehension in another": 165,
     "a private module of Dagster": 15,
     "a vague name": 336,
