@@ -36,7 +36,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),
-    "restore": (10_970, 52),
+    "restore": (10_890, 52),
     "segments": (830, 5),
     "sources": (2_710, 10),
     "spark": (1_470, 8),
@@ -48,7 +48,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 48,
+    "# noqa: ARG": 47,
     "a comprehension in another": 165,
     "a private module of Dagster": 15,
     "a vague name": 336,

@@ -16,7 +16,7 @@ from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, SentSettings, check_decoding, new_outgoing_stream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_sent, save_sent
 from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
 from kafka_s3_platform.restore.preflight.target import (
@@ -266,7 +266,7 @@ class ForeignSource:
         """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
         for topic in goal.plan.topics:
             settings = self.make_values(goal, topic)
-            values = None if settings is None else new_values(settings)
+            values = None if settings is None else Values(settings)
             OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
 
 

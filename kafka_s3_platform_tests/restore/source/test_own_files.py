@@ -12,7 +12,7 @@ from kafka_s3_platform.formats.parts import HEADERS_SCHEMA, ObjectPart
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
@@ -56,7 +56,7 @@ def sent(config: ConnectorConfig, objects: dict[str, bytes], count: int) -> list
     assert config.reader is not None
     request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     store = MemoryStore(objects, {name: {"record-count": str(count)} for name in objects})
-    values = new_values(ValueSettings(request.outgoing, request.config.records, "events", "copy"))
+    values = Values(ValueSettings(request.outgoing, request.config.records, "events", "copy"))
     outgoing = OutgoingStream(request.outgoing, "events", 0, 1, "copy", values=values)
     [group] = make_foreign_plan(request, (), None, store).groups
     batches = WantedRecords(ForeignStreamTask(request.config, group), store)
