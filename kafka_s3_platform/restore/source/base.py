@@ -131,20 +131,17 @@ class TargetPlan:
         """Records with out-of-range timestamps, exact or an upper bound."""
         return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
 
-    def oldest(self, now_ms: int) -> int | None:
-        """Return the earliest sent timestamp, or an earlier one: EARLIEST if unknown.
+    def bound_times(self, now_ms: int) -> tuple[int, int] | None:
+        """Return bounds of the sent timestamps: EARLIEST and LATEST where they are unknown. None: there is no object.
 
-        None if there is no object. Records without a timestamp get `now_ms`.
+        Records without a timestamp get `now_ms`.
         """
+        if not self.objects:
+            return None
         if not self.has_timestamps:
-            return now_ms if self.objects else None
-        return min((EARLIEST if o.oldest is None else o.oldest for o in self.objects), default=None)
-
-    def newest(self, now_ms: int) -> int | None:
-        """Return the latest sent timestamp, or a later one: LATEST if unknown. Else as `oldest`."""
-        if not self.has_timestamps:
-            return now_ms if self.objects else None
-        return max((LATEST if o.newest is None else o.newest for o in self.objects), default=None)
+            return now_ms, now_ms
+        oldest = min(EARLIEST if o.oldest is None else o.oldest for o in self.objects)
+        return oldest, max(LATEST if o.newest is None else o.newest for o in self.objects)
 
 
 def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:

@@ -20,7 +20,7 @@ from kafka_s3_platform.model.notes import DoubtNote
 from kafka_s3_platform.restore.documents import parse_table
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.base import ObjectFacts, RestorePlan, TargetPlan
-from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, round_up_to_ms
+from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, list_time_windows
 from kafka_s3_platform.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
 from kafka_s3_platform.sources.objects import (
@@ -230,7 +230,7 @@ def make_foreign_plan(
         ConfigError: the rename rule gives no legal name of a topic.
     """
     listing = scan_objects(request.config, topics, store, sent.etags if sent else ())
-    times = _join_times(request)
+    times = list_time_windows(request)
     listed = list(listing)
     # First the check that names a topic or a kafka partition: its error is more exact.
     check_listing(listing, listed, sent, request.kafka_partitions)
@@ -358,19 +358,6 @@ def _name_target(request: RestoreRequest, rename: Rename | None, topic: str) -> 
     return name_target_topic(rename, topic)
 
 
-def _join_times(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
-    """Return the windows of time of the request: a record must be in one of them. Empty if every time is wanted."""
-    first = -FOREVER if request.from_time is None else round_up_to_ms(request.from_time)
-    last = FOREVER if request.to_time is None else round_up_to_ms(request.to_time)
-    if not request.windows:
-        if (first, last) == (-FOREVER, FOREVER):
-            return ()
-        return ((first, last),)
-    windows = ((max(first, round_up_to_ms(s)), min(last, round_up_to_ms(e))) for s, e in sorted(request.windows))
-    # An empty window, not an empty tuple: the empty tuple means every time.
-    return tuple((start, end) for start, end in windows if start < end) or ((0, 0),)
-
-
 def _choose_objects(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
 ) -> tuple[list[ForeignObject], tuple[str, ...]]:
@@ -405,7 +392,7 @@ def check_foreign_plan(
     named = sorted({o.topic for o in plan.objects})
     targets = {topic: _name_target(request, rename, topic) for topic in named}
     terms = collect_foreign_terms(request, topics, rename, after)
-    plan.check_same(request, terms, {*targets.values()}, targets=targets, times=_join_times(request))
+    plan.check_same(request, terms, {*targets.values()}, targets=targets, times=list_time_windows(request))
     for item, place in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
         check_plan_field(
             request, f"object {item.key}", place and (item.topic, item.kafka_partition, item.first_offset), place
