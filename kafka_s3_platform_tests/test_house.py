@@ -48,7 +48,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 47,
+    "# noqa: ARG": 19,
     "a comprehension in another": 165,
     "a private module of Dagster": 15,
     "a vague name": 336,
