@@ -37,7 +37,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),
     "restore": (10_890, 52),
-    "segments": (830, 5),
+    "segments": (830, 4),
     "sources": (2_710, 10),
     "spark": (1_470, 8),
     "status": (1_720, 10),
