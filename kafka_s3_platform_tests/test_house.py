@@ -26,7 +26,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "config": (8_300, 31),
     "converters": (4_120, 17),
     "defs": (6_700, 41),
-    "formats": (5_640, 29),
+    "formats": (5_550, 29),
     "instance": (1_490, 12),
     "java": (980, 7),
     "kafka": (5_390, 20),
@@ -36,9 +36,9 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),
-    "restore": (11_270, 52),
-    "segments": (830, 5),
-    "sources": (2_790, 10),
+    "restore": (10_890, 52),
+    "segments": (830, 4),
+    "sources": (2_710, 10),
     "spark": (1_470, 8),
     "status": (1_720, 10),
     "store": (4_660, 17),
@@ -48,10 +48,10 @@ ROOMS: Mapping[str, tuple[int, int]] = {
 """How many lines and files each room of the package may have. Who needs more raises it, and says why in the commit."""
 
 HABITS: Mapping[str, int] = {
-    "# noqa: ARG": 68,
-    "a comprehension in another": 167,
+    "# noqa: ARG": 19,
+    "a comprehension in another": 165,
     "a private module of Dagster": 15,
-    "a vague name": 330,
+    "a vague name": 336,
     "a, b = x, y": 47,
 }
 """How often the package may do what is hard to read. The aim is 0."""

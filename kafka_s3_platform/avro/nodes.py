@@ -103,10 +103,10 @@ class FixedNode(SchemaNode):
         self.excess = 1 - _DENSE * size
         self.arrow = arrow
 
-    def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
+    def skip(self, at: RecordCursor, _: int) -> None:
         at.advance(self.size)
 
-    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, _: int) -> int:
         return check_end(data, pos + self.size)
 
     def read(self, at: RecordCursor) -> pa.Array:
@@ -123,10 +123,10 @@ class BooleanNode(SchemaNode):
 
     arrow = pa.bool_()
 
-    def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
+    def skip(self, at: RecordCursor, _: int) -> None:
         self._read_bytes(at)
 
-    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, _: int) -> int:
         if data[check_end(data, pos + 1) - 1] > 1:
             raise InvalidDatumError
         return pos + 1
@@ -148,10 +148,10 @@ class IntegerNode(SchemaNode):
         self._max_bytes = max_bytes
         self.arrow = pa.int32() if max_bytes == INT_BYTES else pa.int64()
 
-    def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
+    def skip(self, at: RecordCursor, _: int) -> None:
         at.read_varints(self._max_bytes)
 
-    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, _: int) -> int:
         return read_long(data, pos, self._max_bytes)[1]
 
     def read(self, at: RecordCursor) -> pa.Array:
@@ -166,10 +166,10 @@ class StringNode(SchemaNode):
         self._is_text = is_text
         self.arrow = pa.string() if is_text else pa.binary()
 
-    def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
+    def skip(self, at: RecordCursor, _: int) -> None:
         at.read_strings(self._is_text)
 
-    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, _: int) -> int:
         size, pos = read_long(data, pos, LONG_BYTES)
         if size < 0 or (self._is_text and is_invalid_utf8(data[pos : pos + size])):
             raise InvalidDatumError
@@ -188,10 +188,10 @@ class EnumNode(SchemaNode):
         self._symbols = pa.array([*symbols, None], pa.string())
         self._count = len(symbols)
 
-    def skip(self, at: RecordCursor, depth: int) -> None:  # noqa: ARG002 - of the contract
+    def skip(self, at: RecordCursor, _: int) -> None:
         _read_indices(at, self._count)
 
-    def skip_one(self, data: memoryview, pos: int, depth: int) -> int:  # noqa: ARG002 - of the contract
+    def skip_one(self, data: memoryview, pos: int, _: int) -> int:
         return read_branch_index(data, pos, self._count)[1]
 
     def read(self, at: RecordCursor) -> pa.Array:

@@ -51,19 +51,20 @@ class Avro:
     """A schema in parts: `root` is a node, `names` are the referenced definitions.
 
     `subject` and `version` stay after a change of the schema, as with Connect's `SchemaUtil.copySchemaBasics`. So
-    `schema.compatibility` can still order the changed schemas.
+    `schema.compatibility` can still order the changed schemas. `origin` is the schema before any change.
     """
 
     root: Any
     names: Mapping[str, Mapping[str, Any]]
     subject: str | None = None
     version: int | None = None
+    origin: Schema | None = None
 
     @staticmethod
     def of(schema: Schema) -> "Avro":
         """Split a schema into its root and its named types."""
         names: dict[str, Mapping[str, Any]] = {}
-        return Avro(_replace_definitions(schema.avro, "", names), names, schema.subject, schema.version)
+        return Avro(_replace_definitions(schema.avro, "", names), names, schema.subject, schema.version, schema)
 
     def schema(self) -> Schema:
         """Write the schema as text."""

@@ -11,7 +11,6 @@ Measured for records of 96 B and 10 fields, in batches of 65,536: 0.27 CPU micro
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -168,7 +167,7 @@ class _Compiler:
         """Move each record behind one datum, one record after the other, and count its items."""
         for row in at.alive:
             self.budget.renew()
-            walk_record(at, row, partial(node.skip_one, pos=0, depth=0))
+            walk_record(at, row, lambda data: node.skip_one(data, 0, 0))
 
     def compile_node(self, avro: Any, namespace: str) -> SchemaNode:
         """Compile a schema inside `namespace`."""

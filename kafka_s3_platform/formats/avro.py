@@ -172,14 +172,6 @@ BLOCK_BYTES = 262_144
 """A block ends with the record that brings it to this size. A change here changes the bytes of objects."""
 
 
-class UnfitError(ValueError):
-    """Values that do not fit their schema. Nothing of the payload was written: leave these out and repeat."""
-
-    def __init__(self, reasons: Mapping[int, str]) -> None:
-        super().__init__("; ".join(f"record {row} of its batch: {reason}" for row, reason in list(reasons.items())[:3]))
-        self.reasons = reasons
-
-
 class AvroBlocks:
     """Writes encoded data into a container. The same data give the same bytes, however they are batched.
 
@@ -193,6 +185,7 @@ class AvroBlocks:
         self._level = level
         self._pending = bytearray()
         self._records = 0
+        self.sidecars: Mapping[str, bytes] = {}
         name = AVRO_CODECS[codec].avro_name.encode()
         # Not random: the same records have to give the same object.
         self._sync = hashlib.sha256(name + b"\0" + schema_text.encode()).digest()[:16]
@@ -226,8 +219,8 @@ class AvroBlocks:
             row = last
             start = end
 
-    def close(self) -> None:
-        """Write the buffered records. The sink stays open."""
+    def close(self, _: Mapping[str, str], /) -> None:
+        """Write the buffered records. The sink stays open. Facts cannot follow the header."""
         if self._records:
             self._write_block(memoryview(b""))
 
@@ -239,36 +232,26 @@ class AvroBlocks:
         self._records = 0
 
 
-class AvroWriter:
-    """Writes payloads of one schema. Data encoded by it are copied, not decoded and encoded again."""
+class AvroWriter(AvroBlocks):
+    """Writes values, keys or headers of one schema. Data encoded by it are copied, not decoded and encoded again."""
 
-    def __init__(self, sink: Sink, schema: Schema, codec: str, level: int | None = None) -> None:
-        self._blocks = AvroBlocks(sink, schema.text, codec, level)
+    def __init__(
+        self, sink: Sink, schema: Schema, codec: str, level: int | None = None, part: ObjectPart = "value"
+    ) -> None:
+        super().__init__(sink, schema.text, codec, level)
         self._schema = schema
+        self._part = part
         self._objects = AvroObjects(schema.avro)
 
-    @property
-    def buffered_bytes(self) -> int:
-        return self._blocks.buffered_bytes
-
-    def write(self, payload: Payload) -> None:
-        """Append the records of a payload, none of them null.
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch, none of them null.
 
         Raises:
-            UnfitError: objects do not fit the schema.
+            UnwritableRecordsError: objects do not fit the schema.
             IntegrityError: a record is null, or shorter than the frame before its body.
         """
-        nulls = payload.is_null
-        if nulls.any():
-            raise IntegrityError(
-                f"record {int(nulls.argmax())} of a batch is null, which an Avro container of one schema cannot hold: "
-                f"such records have to be left out before, by `behavior.on.null.values` or into their own folder"
-            )
-        self._blocks.add(*(self._moved(payload) if self._is_written(payload) else self._encoded(payload)))
-
-    def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the header is written before it is known
-        """Write the buffered records. The sink stays open; `metadata` cannot follow the header."""
-        self._blocks.close()
+        payload = require_no_null(batch, find_payload(batch, self._part))
+        self.add(*(self._moved(payload) if self._is_written(payload) else self._encoded(batch, payload)))
 
     def _is_written(self, payload: Payload) -> bool:
         """Return whether all records hold data of exactly this schema."""
@@ -281,7 +264,7 @@ class AvroWriter:
         strings = read_strings(_cut_start(payload.raw, payload.avro_start or 0))
         return strings.data, strings.lengths
 
-    def _encoded(self, payload: Payload) -> tuple[memoryview, Int64s]:
+    def _encoded(self, batch: ConnectBatch, payload: Payload) -> tuple[memoryview, Int64s]:
         body = io.BytesIO()
         ends = [0]
         reasons = {}
@@ -290,10 +273,10 @@ class AvroWriter:
                 self._objects.write(body, value)
             # All that fastavro raises for a value that does not fit.
             except (ValueError, TypeError, KeyError, OverflowError, AttributeError, IndexError) as err:
-                reasons[row] = f"{type(err).__name__}: {err}"
+                reasons[row] = f"cannot be written as avro: {type(err).__name__}: {err}"
             ends.append(body.tell())
         if reasons:
-            raise UnfitError(reasons)
+            raise UnwritableRecordsError(list_failures(batch, "avro", reasons))
         bounds = np.array(ends, np.int64)
         return body.getbuffer(), bounds[1:] - bounds[:-1]
 
@@ -330,38 +313,13 @@ def _encode_long(number: int) -> bytes:
     return bytes(out)
 
 
-class AvroPartWriter:
-    """Writes values, keys or headers into an Avro container."""
-
-    def __init__(self, writer: AvroWriter, part: ObjectPart) -> None:
-        self._writer = writer
-        self._part = part
-        self.sidecars: Mapping[str, bytes] = {}
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._writer.buffered_bytes
-
-    def write(self, batch: ConnectBatch) -> None:
-        """Append the records of a batch."""
-        try:
-            self._writer.write(require_no_null(batch, find_payload(batch, self._part)))
-        except UnfitError as err:
-            raise UnwritableRecordsError(list_failures(batch, "avro", err.reasons)) from err
-
-    def close(self, facts: Mapping[str, str]) -> None:
-        """Write the buffered records. The sink stays open."""
-        self._writer.close(facts)
-
-
-def _new_writer(request: WriteRequest) -> AvroPartWriter:
+def _new_writer(request: WriteRequest) -> AvroWriter:
     schema = request.required_schema
     if (name := find_invalid_name(schema.avro)) is not None:
         raise UnwritableSchemaError(
             f"{name!r} is no name that Avro allows: rename it with the transform ReplaceField, or write JsonFormat"
         )
-    writer = AvroWriter(request.sink, schema, request.codec, request.level)
-    return AvroPartWriter(writer, request.part)
+    return AvroWriter(request.sink, schema, request.codec, request.level, request.part)
 
 
 FORMAT_IO = FormatIO(

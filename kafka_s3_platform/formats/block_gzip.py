@@ -105,8 +105,8 @@ class BlockGzipWriter:
             row = last
             start = int(ends[last - 1])
 
-    def close(self, facts: Mapping[str, str]) -> None:  # noqa: ARG002 - the file is lines and nothing else
-        """Write the buffered lines, and build the index. The sink stays open."""
+    def close(self, _: Mapping[str, str], /) -> None:
+        """Write the buffered lines, and build the index. The sink stays open. The file is lines and nothing else."""
         self._end_block()
         chunks = [asdict(block) for block in self._blocks]
         self.sidecars = {INDEX_SUFFIX: json.dumps({"chunks": chunks}, separators=(",", ":")).encode()}
@@ -266,7 +266,7 @@ def _new_reader(request: ReadRequest) -> BytesReader:
     return BytesReader(request.source, request.key, "\n", "gzip", any_bytes=request.any_bytes, limits=request.limits)
 
 
-def _find_unsafe(payload: Payload, layout: LayoutSettings) -> Mask:  # noqa: ARG001 - no setting changes it
+def _find_unsafe(payload: Payload, _: LayoutSettings) -> Mask:
     # Values that came as JSON are on one line each: line breaks in strings are escaped.
     if payload.raw_is_json:
         return np.zeros(len(payload), bool)

@@ -65,7 +65,7 @@ class RecordWriter(Protocol):
         """
         ...
 
-    def close(self, facts: Mapping[str, str]) -> None:
+    def close(self, facts: Mapping[str, str], /) -> None:
         """Write the buffered records, and `facts` if the format has a place for them.
 
         The sink stays open.

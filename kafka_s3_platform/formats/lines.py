@@ -34,7 +34,7 @@ class LinesWriter:
         """Append the records of a batch."""
         self._sink.write(self._framed(batch))
 
-    def close(self, facts: Mapping[str, str]) -> None:  # noqa: ARG002
+    def close(self, _: Mapping[str, str], /) -> None:
         """Write the buffered bytes. The sink stays open."""
         self._sink.close()
 

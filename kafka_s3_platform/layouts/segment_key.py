@@ -188,7 +188,7 @@ class KeyReader(ABC):
     def read(self, key: str) -> ReadKey | Refusal:
         """Read a key below `root`. Refuse extensions of other formats, and folders of other partitioners."""
 
-    def find_span(self, folder: str) -> Window | None:  # noqa: ARG002  most layouts have no such folders
+    def find_span(self, _: str) -> Window | None:
         """Return the span of the times of all objects below a folder. None if its name does not hold it.
 
         `folder` lies below `root`, and ends without a delimiter.

@@ -66,7 +66,7 @@ def new_folders(layout: LayoutSettings) -> Folders:
 
 
 class _AnyFolders:
-    def folder(self, encoded_partition: str) -> Folder | None:  # noqa: ARG002  the protocol's
+    def folder(self, _: str) -> Folder | None:
         return Folder()
 
 

@@ -139,7 +139,7 @@ class DefaultPartitioner:
     def __init__(self, layout: LayoutSettings) -> None:
         self.layout = layout
 
-    def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
+    def encode(self, batch: ConnectBatch, _: Int64s) -> EncodedPartitions:
         column = batch.records.column("partition").dictionary_encode()
         return EncodedPartitions([f"partition={p}" for p in column.dictionary.to_pylist()], column.indices.to_numpy())
 
@@ -151,7 +151,7 @@ class TimeBasedPartitioner:
         self.layout = layout
         self._paths = TimePaths(layout)
 
-    def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
+    def encode(self, _: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:
         names, codes = self._paths.encode(times_ms)
         return EncodedPartitions(names, codes)
 
@@ -172,7 +172,7 @@ class FieldPartitioner:
         self.layout = layout
         self._unsafe = re.compile(f"[{_UNSAFE}{re.escape(layout.directory_delim)}]|%(?=[0-9a-fA-F]{{2}})|^n(?=ull$)")
 
-    def encode(self, batch: ConnectBatch, times_ms: Int64s) -> EncodedPartitions:  # noqa: ARG002  the protocol's
+    def encode(self, batch: ConnectBatch, _: Int64s) -> EncodedPartitions:
         nulls = batch.value.is_null
         fields = [self._encode_field(batch, name, np.flatnonzero(~nulls)) for name in self.layout.partition_fields]
         encoded = joined(fields, self.layout.directory_delim)

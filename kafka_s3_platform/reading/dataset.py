@@ -28,8 +28,9 @@ from kafka_s3_platform.config.files import find_connector, suggest_name
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError, IntegrityError
-from kafka_s3_platform.formats.envelope.parquet import ROW_GROUP_BYTES, ROW_GROUP_RECORDS, EnvelopeReader, name_damage
+from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, name_damage
 from kafka_s3_platform.formats.parquet.pages import TAIL_BYTES, RowGroup, RowGroupPages
+from kafka_s3_platform.formats.parquet.write import ROW_GROUP_BYTES, ROW_GROUP_RECORDS
 from kafka_s3_platform.formats.reading import build_limit_error
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.limits import ReadLimits

@@ -64,7 +64,7 @@ class ReadPart(Protocol):
         """Its last object alone."""
         ...
 
-    def split(self, task_bytes: int) -> "Iterator[ReadPart]":
+    def split(self, task_bytes: int, /) -> "Iterator[ReadPart]":
         """Split it into parts of about so many bytes, if reading can begin inside of it."""
         ...
 
@@ -72,7 +72,7 @@ class ReadPart(Protocol):
         """Return a condition that all its records meet."""
         ...
 
-    def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:
+    def batches(self, columns: Collection[str], /) -> Iterator[ConnectBatch]:
         """Read the records. Columns outside of `columns` may hold anything; payloads of keys and values are complete.
 
         Raises:
@@ -101,13 +101,13 @@ class EnvelopePart:
     def last(self) -> ReadPart:
         return self
 
-    def split(self, task_bytes: int) -> Iterator[ReadPart]:  # noqa: ARG002 - its digest is that of the whole
+    def split(self, _: int) -> Iterator[ReadPart]:
         yield self
 
     def describe(self) -> pc.Expression:
         return describe_segment(self.segment)
 
-    def batches(self, columns: Collection[str]) -> Iterator[ConnectBatch]:  # noqa: ARG002 - all are there
+    def batches(self, _: Collection[str]) -> Iterator[ConnectBatch]:
         segment = self.segment
         digest = RecordDigest()
         with ObjectStore(self.store).open_stored(segment.objects[0]) as source:

@@ -188,7 +188,7 @@ def _read_newest(
     """Read the schema of a value of the newest object with any value."""
     candidates = [*(EnvelopePart(config.store, segment) for segment in segments), *(part.last for part in parts)]
     for part in sorted(candidates, key=lambda part: part.newest_ms, reverse=True):
-        for batch in part.batches(columns=()):
+        for batch in part.batches(()):
             payload = batch.value
             if isinstance(part, EnvelopePart):
                 payload = convert_values(converter, topic, payload.raw, batch.records)

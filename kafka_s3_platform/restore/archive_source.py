@@ -1,20 +1,18 @@
 """Our own archive as the source of a restore: the content of its index, checked before the first record is sent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from typing import Self
 
 from kafka_s3_platform.kafka.producer import count_timestamp_zero
-from kafka_s3_platform.model.batches import count_record_bytes
 from kafka_s3_platform.restore.filters.stage import check_filter, filter_batches
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping, map_schemas
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, check_decoding
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
-from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
+from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
 from kafka_s3_platform.restore.preflight.keeping import changes_sizes
 from kafka_s3_platform.restore.preflight.target import (
     PreflightFinding,
-    TargetConfigs,
     check_largest_record,
     make_doubt,
     make_refusal,
@@ -25,13 +23,8 @@ from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS
 from kafka_s3_platform.restore.request import RecordFilter, RestoreRequest
 from kafka_s3_platform.restore.restore_source import NewPlan
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, check_same, make_archive_target, make_plan
-from kafka_s3_platform.restore.source.archive_stream import (
-    ArchivedStream,
-    StreamTask,
-    describe_differences,
-    make_archive_stream,
-)
-from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.archive_stream import StreamTask, describe_differences, make_archive_stream
+from kafka_s3_platform.restore.source.base import TargetPlan
 from kafka_s3_platform.spark.runner import Attempt, TaskRunner
 from kafka_s3_platform.store.index import TopicIndex
 from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
@@ -104,7 +97,7 @@ def _check_objects(
 
 def _check_timestamps(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> Iterator[PreflightFinding]:
     tasks = _find_suspects(request, plan)
-    results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.size)
+    results = runner.run_grouped(count_unsendable, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
     counts = {p: n for p, n in results if n}
     if counts:
         named = ", ".join(f"{n:,} in kafka partition {p}" for p, n in sorted(counts.items()))
@@ -142,53 +135,26 @@ def _find_suspects(request: RestoreRequest, plan: ArchivePlan) -> list[PassingCo
     return [PassingCountTask(stream, replace(request.records, latest_per_key=False)) for stream in streams]
 
 
-def count_unsendable(task: PassingCountTask, attempt: Attempt) -> tuple[int, int]:  # noqa: ARG001 - reading has no attempts
+def count_unsendable(task: PassingCountTask, _: Attempt) -> tuple[int, int]:
     """Return the kafka partition, and the number of the task's records with an unsendable timestamp."""
-    stream = filter_batches(ArchivedStream(task.stream, ObjectStore(task.stream.store)), task.records)
+    stream = filter_batches(task.stream.records(ObjectStore(task.stream.store)), task.records)
     return task.stream.kafka_partition, sum(map(count_timestamp_zero, stream))
 
 
-@dataclass(frozen=True)
-class SelectedCount:
-    """Part of one source kafka partition that passes the filter. Bytes are of keys, values and headers.
-
-    `skipped` names bad objects left out.
-    """
-
-    kafka_partition: int
-    record_count: int
-    record_bytes: int
-    largest_record_bytes: int
-    skipped: tuple[str, ...] = ()
-
-
-def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> list[SelectedCount]:
+def count_exactly(request: RestoreRequest, plan: ArchivePlan, runner: TaskRunner) -> list[StreamCount]:
     """Read everything in the plan to count the passing records before anything is sent."""
     tasks = [PassingCountTask(make_archive_stream(request, plan, p), request.records) for p in plan.kafka_partitions]
-    counts = runner.run_grouped(count_selected, tasks, request.config.tasks_max, lambda task: task.stream.size)
+    counts = runner.run_grouped(count_selected, tasks, request.config.tasks_max, lambda task: task.stream.facts.size)
     return sorted(counts, key=lambda c: c.kafka_partition)
 
 
-def count_selected(task: PassingCountTask, attempt: Attempt) -> SelectedCount:  # noqa: ARG001 - reading has no attempts
-    """Count the records of one task."""
-    count = size = largest = 0
-    stream = ArchivedStream(task.stream, ObjectStore(task.stream.store))
+def count_selected(task: PassingCountTask, _: Attempt) -> StreamCount:
+    """Count the records of one task that pass its filter."""
+    stream = task.stream.records(ObjectStore(task.stream.store))
+    count = StreamCount(task.stream.topic, task.stream.kafka_partition)
     for batch in filter_batches(stream, task.records):
-        sizes = count_record_bytes(batch)
-        count = count + batch.num_rows
-        size = size + int(sizes.sum())
-        largest = max(largest, int(sizes.max()))
-    return SelectedCount(task.stream.kafka_partition, count, size, largest, stream.facts.skipped)
-
-
-def check_counts(
-    request: RestoreRequest, plan: TargetPlan, target: TargetConfigs, counts: Sequence[SelectedCount]
-) -> list[PreflightFinding]:
-    """Return the findings that are certain after everything was read."""
-    if changes_sizes(request):
-        return []
-    largest = max((c.largest_record_bytes for c in counts), default=0)
-    return list(check_largest_record(request, plan, target, largest))
+        count = count.add(batch)
+    return replace(count, facts=stream.facts)
 
 
 @dataclass(frozen=True)
@@ -197,63 +163,40 @@ class ArchiveSource:
 
     request: RestoreRequest
 
-    def complete(self) -> RestoreRequest:
-        """Return the request as it is: a connector's file adds nothing."""
+    def complete(self) -> Self:
+        """Return the source as it is: a connector's file adds nothing."""
         check_decoding(self.request.config.name, self.request.config.records, self.request.outgoing)
-        return self.request
+        return self
 
-    def read_plan(self, request: RestoreRequest, content: bytes) -> ArchivePlan:
+    def read_plan(self, content: bytes) -> ArchivePlan:
         """Read the stored plan, and check that it belongs to the request."""
-        plan = ArchivePlan.from_json(content, request.documents.plan)
-        check_same(request, plan)
+        plan = ArchivePlan.from_json(content, self.request.documents.plan)
+        check_same(self.request, plan)
         return plan
 
-    def make_plan(
-        self,
-        request: RestoreRequest,
-        documents: ObjectStore,  # noqa: ARG002 - the index is elsewhere
-    ) -> NewPlan[ArchivePlan]:
+    def make_plan(self) -> NewPlan[ArchivePlan]:
         """Choose objects from the index as it is now."""
-        return NewPlan(make_plan(request), claim=_claim_nothing)
+        return NewPlan(make_plan(self.request))
 
-    def plan_targets(self, request: RestoreRequest, plan: ArchivePlan) -> tuple[TargetPlan, ...]:
+    def plan_targets(self, plan: ArchivePlan) -> tuple[TargetPlan, ...]:
         """Return the one target topic."""
-        return (make_archive_target(request, plan),)
+        return (make_archive_target(self.request, plan),)
 
-    def with_starts(self, plan: ArchivePlan, starts: Mapping[str, TargetStart]) -> ArchivePlan:
-        """Return the plan with its target as it was before the first record."""
-        [start] = starts.values()
-        return replace(plan, target=start)
-
-    def check(
-        self,
-        request: RestoreRequest,
-        plan: ArchivePlan,
-        goals: Sequence[Goal],
-        runner: TaskRunner,
-        *,
-        is_begun: bool,  # noqa: ARG002 - the same is looked at each time
-    ) -> Checked:
+    def check(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> Checked:
         """Compare the objects with the plan, and look for records that cannot be sent."""
         [goal] = goals
-        objects = ObjectStore(request.config.store).heads([o.key for o in plan.objects])
-        findings = check_archive(request, plan, goal.size, objects, runner)
+        objects = ObjectStore(self.request.config.store).heads([o.key for o in plan.objects])
+        findings = check_archive(self.request, plan, goal.size, objects, runner)
         return Checked(tuple(findings), tuple(o.key for o in objects if o is not None and o.is_cold))
 
-    def count(
-        self, request: RestoreRequest, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner
-    ) -> DryRunCount:
-        """Count the records that pass the filter."""
+    def count(self, plan: ArchivePlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
+        """Count the records that pass the filter. Whether the target takes the largest of them is certain then."""
         [goal] = goals
-        counts = count_exactly(request, plan, runner)
-        return DryRunCount(
-            record_count=sum(c.record_count for c in counts),
-            record_bytes=sum(c.record_bytes for c in counts),
-            is_exact=True,
-            findings=tuple(check_counts(request, goal.plan, goal.target.configs, counts)),
-            skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
-            skipped_count=sum(len(c.skipped) for c in counts),
-        )
+        counts = count_exactly(self.request, plan, runner)
+        largest = max((c.largest_record_bytes for c in counts), default=0)
+        is_certain = not changes_sizes(self.request)
+        findings = check_largest_record(self.request, goal.plan, goal.target.configs, largest) if is_certain else ()
+        return DryRunCount(tuple(counts), is_exact=True, findings=tuple(findings))
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Register the archived schemas in the target's registry if the request maps schema ids.
@@ -272,10 +215,6 @@ class ArchiveSource:
             mapping = map_schemas(outgoing.target_registry, schemas, config.records, topic, request.to_topic)
         return ValueSettings(outgoing, config.records, topic, request.to_topic, mapping, tuple(schemas))
 
-    def make_streams(self, request: RestoreRequest, plan: ArchivePlan) -> list[RecordStream]:
+    def make_streams(self, plan: ArchivePlan) -> list[StreamTask]:
         """Make a stream for each kafka partition of the plan."""
-        return [make_archive_stream(request, plan, kafka_partition) for kafka_partition in plan.kafka_partitions]
-
-
-def _claim_nothing() -> None:
-    """Do nothing: the plan alone describes a restore from an archive."""
+        return [make_archive_stream(self.request, plan, kafka_partition) for kafka_partition in plan.kafka_partitions]

@@ -46,15 +46,11 @@ MENDED = "Once mended, it is sent by a new restore under another restore id, not
 
 @dataclass(frozen=True)
 class DocumentHeader:
-    """The identity of a plan or a report, and the digest stored with it.
-
-    A plan of our own archive has a `source`. A plan of another sink's objects has a `kind`.
-    """
+    """The identity of a plan or a report, and the digest stored with it. Only plans have a kind."""
 
     format: int | None = None
     digest: str | None = None
-    source: object = None
-    kind: object = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

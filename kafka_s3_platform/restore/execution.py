@@ -23,8 +23,7 @@ from kafka_s3_platform.restore.replay.checkpoint import Position, read_positions
 from kafka_s3_platform.restore.replay.spec import ReplayResult, ReplayTask
 from kafka_s3_platform.restore.replay.task import replay
 from kafka_s3_platform.restore.report_page import render_page
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.source.base import RecordStream
+from kafka_s3_platform.restore.request import ReadFacts, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.verify.read_back import VerifiedStream, verify_stream
 from kafka_s3_platform.restore.verify.target_count import group_by_target
 from kafka_s3_platform.restore.verify.verification import Verification, Verified
@@ -188,22 +187,22 @@ class Execution:
         request = self.request
         tasks = self.streams
         at_once = self.runner.at_once(request.config.tasks_max) if tasks else 1
-        records = share_out_limit(request.records_per_second, [t.stream.size for t in tasks], at_once)
-        sizes = share_out_limit(request.bytes_per_second, [_count_bytes(t.stream) for t in tasks], at_once)
+        records = share_out_limit(request.records_per_second, [t.stream.facts.size for t in tasks], at_once)
+        sizes = share_out_limit(request.bytes_per_second, [t.stream.facts.bytes_to_send for t in tasks], at_once)
         limits = zip(tasks, records, sizes, strict=True)
         limited = [replace(t, records_per_second=r, bytes_per_second=b) for t, r, b in limits]
-        return sorted(limited, key=lambda t: -t.stream.size)
+        return sorted(limited, key=lambda t: -t.stream.facts.size)
 
     def _replay(self, tasks: Sequence[ReplayTask]) -> list[ReplayedStream]:
         what = f"restore {self.request.restore_id}"
-        expected = sum(t.stream.size for t in tasks)
+        expected = sum(t.stream.facts.size for t in tasks)
         progress = Progress(logger, what, len(tasks), expected)
         results = list[ReplayedStream]()
         tasks_max = self.request.config.tasks_max
         at_once = self.runner.at_once(tasks_max) if tasks else 1
-        groups = deal_out(tasks, lambda task: task.stream.size + STREAM_COST, at_once)
-        counts_records = all(t.stream.record_count is not None for t in tasks)
-        passed = None if counts_records else partial(_sum_passed, tasks)
+        groups = deal_out(tasks, lambda task: task.stream.facts.size + STREAM_COST, at_once)
+        counts_records = all(t.stream.facts.record_count is not None for t in tasks)
+        passed = None if counts_records else partial(_sum_passed_bytes, tasks)
         with CheckpointWatch(self.store, what, [t.documents.checkpoint for t in tasks], expected, passed):
             try:
                 for group in self.runner.run(replay_streams, groups, tasks_max):
@@ -216,7 +215,7 @@ class Execution:
         return results
 
     def _how_far(self, tasks: Sequence[ReplayTask]) -> str:
-        in_order = sorted(tasks, key=lambda t: (t.stream.topic, t.kafka_partition))
+        in_order = sorted(tasks, key=lambda t: (t.stream.facts.topic, t.kafka_partition))
         try:
             reached = read_positions(self.store, [t.documents.checkpoint for t in in_order])
         except PlatformError as err:
@@ -234,19 +233,16 @@ def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:
     for part in parts:
         where = f"{part.topic or planned.topic}-{part.kafka_partition}"
         notes |= {f"{where}: {note}": isinstance(note, DoubtNote) for note in part.notes}
+    read = replace(sum(parts, ReadFacts()), notes=(*notes, *verified.notes))
+    before = replace(planned, out_of_range_count=0)
     return replace(
         planned,
+        **vars(before + read),
         kafka_partitions=parts,
         record_count=sum(p.record_count for p in parts),
         record_bytes=sum(p.record_bytes for p in parts),
         exact=True,
-        out_of_range_count=sum(p.out_of_range_count for p in parts),
-        gaps=(*planned.gaps, *chain.from_iterable(p.gaps for p in parts)),
-        notes=(*planned.notes, *notes, *verified.notes),
         doubts=(*planned.doubts, *(note for note, is_doubt in notes.items() if is_doubt)),
-        skipped=(*planned.skipped, *chain.from_iterable(p.skipped for p in parts)),
-        skipped_count=planned.skipped_count + sum(p.skipped_count for p in parts),
-        gap_count=planned.gap_count + sum(p.gap_count for p in parts),
         targets=verified.targets,
         verified=True,
     )
@@ -271,21 +267,14 @@ def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
     ]
 
 
-def _count_bytes(stream: RecordStream) -> int:
-    """Return the bytes of keys, values and headers. If they are unknown, return the objects' bytes."""
-    if stream.record_bytes is None:
-        return stream.object_bytes
-    return stream.record_bytes
-
-
-def _sum_passed(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
-    """Return about how much of the streams' sizes was sent."""
-    pairs = ((t.stream, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
-    return sum(stream.passed(p.record_count, p.next_source_offset) for stream, p in pairs)
+def _sum_passed_bytes(tasks: Sequence[ReplayTask], reached: Sequence[Position | None]) -> int:
+    """Return about how many bytes of the streams' objects were sent."""
+    pairs = ((t.stream.facts, p) for t, p in zip(tasks, reached, strict=True) if p is not None)
+    return sum(facts.passed_bytes(position.next_source_offset) for facts, position in pairs)
 
 
 def _describe_position(task: ReplayTask, position: Position | None) -> str:
-    where = f"{task.stream.topic}-{task.kafka_partition}"
+    where = f"{task.stream.facts.topic}-{task.kafka_partition}"
     if position is None or not position.record_count:
         # A superseded run may have committed more since its last checkpoint, so this does not claim that none arrived.
         return f"{where}: no record is noted as delivered to {task.to_topic}"

@@ -4,22 +4,21 @@ There is one stream for each topic and source kafka partition. A plan has the ob
 objects need another restore id. Their records are tried before anything is created or sent, and counted in a dry run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Self
 
 from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings
 from kafka_s3_platform.errors import ConfigError, IntegrityError, RecordError
-from kafka_s3_platform.model.batches import NO_TIMESTAMP, count_record_bytes
 from kafka_s3_platform.model.connect import ConnectBatch
-from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.partitioners.folders import Window
 from kafka_s3_platform.restore.filters.stage import check_filter, is_filtered
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream, SentSettings, check_decoding, new_outgoing_stream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.polls import check_same_records, claim_successor, read_sent, save_sent
-from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal
+from kafka_s3_platform.restore.preflight.goal import Checked, DryRunCount, Goal, StreamCount
 from kafka_s3_platform.restore.preflight.target import (
     PreflightFinding,
     check_newest,
@@ -28,20 +27,18 @@ from kafka_s3_platform.restore.preflight.target import (
     make_remark,
 )
 from kafka_s3_platform.restore.preflight.thaw import describe_cold
-from kafka_s3_platform.restore.request import OnError, Outgoing, RestoreRequest
+from kafka_s3_platform.restore.request import OnError, Outgoing, ReadFacts, RestoreRequest
 from kafka_s3_platform.restore.restore_source import NewPlan
-from kafka_s3_platform.restore.source.base import RecordStream, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.base import TargetPlan
 from kafka_s3_platform.restore.source.foreign_plan import (
     ForeignPlan,
     SentObjects,
     check_foreign_plan,
-    collect_foreign_terms,
     make_foreign_plan,
     make_foreign_targets,
 )
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.restore.source.selection import find_offset_bound
-from kafka_s3_platform.restore.source.terms import check_terms
 from kafka_s3_platform.restore.target_topic import Rename
 from kafka_s3_platform.sources.objects import ForeignObject, has_record_times, is_covered
 from kafka_s3_platform.sources.report import explain_doubt, explain_missing
@@ -84,48 +81,27 @@ class TrialTask:
         """Make the stream that encodes its records for sending. It registers no schema."""
         values = self.sent.values and replace(self.sent.values, registers=False)
         behavior = on_error or self.sent.behavior_on_error
-        return new_outgoing_stream(self.stream, replace(self.sent, values=values, behavior_on_error=behavior))
+        return new_outgoing_stream(self.stream.facts, replace(self.sent, values=values, behavior_on_error=behavior))
 
 
-@dataclass(frozen=True)
-class ForeignCount:
-    """Records of a stream in the windows, before filters and transforms. Bytes are as read.
-
-    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
-    """
-
-    topic: str
-    newest: int
-    record_count: int
-    record_bytes: int
-    skipped: tuple[str, ...]
-    notes: tuple[str, ...]
-    gaps: tuple[MissingRecords, ...]
-    skipped_count: int
-    gap_count: int
-
-
-def count_foreign(task: TrialTask, attempt: Attempt) -> ForeignCount:  # noqa: ARG001 - reading has no attempts
+def count_foreign(task: TrialTask, _: Attempt) -> StreamCount:
     """Read all objects of a task, and encode their records for sending.
+
+    The count is of the records in the windows, before filters and transforms.
 
     Raises:
         IntegrityError: an object is bad, and `behavior.on.error` is `fail`.
         RecordError: a record cannot be written, and `behavior.on.error` is `fail`.
     """
-    records = WantedRecords(task.stream, ObjectStore(task.stream.store))
+    stream = task.stream.facts
+    records = WantedRecords(task.stream, ObjectStore(stream.store))
     outgoing = task.outgoing()
-    count = size = 0
-    newest = NO_TIMESTAMP
+    count = StreamCount(stream.topic, stream.kafka_partition)
     for batch in records:
-        newest = max(newest, int(batch.timestamps.max()))
-        count = count + batch.num_rows
-        size = size + int(count_record_bytes(batch.records).sum())
-        if task.stream.is_decoded:
+        count = count.add(batch.records)
+        if stream.is_decoded:
             outgoing.encoded(type_strings(batch, task.stream.config.records))
-    facts = records.facts
-    notes = (*facts.notes, *outgoing.notes)
-    about = (facts.skipped, notes, facts.gaps, facts.skipped_count, facts.gap_count)
-    return ForeignCount(task.stream.topic, newest, count, size, *about)
+    return replace(count, facts=records.facts + ReadFacts(notes=outgoing.notes))
 
 
 def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begun: bool) -> Iterator[PreflightFinding]:
@@ -136,14 +112,15 @@ def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begu
     """
     looked_at = set[str]()
     for task in tasks:
-        if task.stream.topic in looked_at or not _is_soon_read(task.stream):
+        topic = task.stream.group.topic
+        if topic in looked_at or not _is_soon_read(task.stream):
             continue
-        looked_at.add(task.stream.topic)
+        looked_at.add(topic)
         # Bad objects are reported by the run that reads all of them.
         with suppress(IntegrityError):
             first = next(iter(WantedRecords(task.stream, store)), None)
             if first is not None and (doubt := explain_doubt(task.stream.config, first.value.objects)):
-                yield make_doubt(f"{task.stream.topic}: {doubt}")
+                yield make_doubt(f"{topic}: {doubt}")
             if is_begun:
                 continue
             if first is not None and (why := _try_writing(task, type_strings(first, task.stream.config.records))):
@@ -151,8 +128,8 @@ def try_first_records(tasks: Iterable[TrialTask], store: ObjectStore, *, is_begu
 
 
 def _is_soon_read(stream: ForeignStreamTask) -> bool:
-    first = stream.group.sets[0].objects
-    return stream.is_decoded and sum(o.size for o in first) <= MOST_BYTES and not any(o.is_cold for o in first)
+    first = stream.group.sets[0]
+    return stream.facts.is_decoded and first.size <= MOST_BYTES and not any(o.is_cold for o in first.objects)
 
 
 def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
@@ -164,8 +141,8 @@ def _try_writing(task: TrialTask, batch: ConnectBatch) -> str:
         return ""
     if lenient.failed_count == batch.num_rows:
         return (
-            f"none of the first {batch.num_rows:,} records of {task.stream.topic} can be written: {failure.message}. "
-            f"Leaving such records out would leave all of them out: name another converter"
+            f"none of the first {batch.num_rows:,} records of {task.stream.group.topic} can be written: "
+            f"{failure.message}. Leaving such records out would leave all of them out: name another converter"
         )
     try:
         task.outgoing().encoded(batch)
@@ -189,24 +166,24 @@ class ForeignSource:
     rename: Rename | None = None
     after: str | None = None
 
-    def complete(self) -> RestoreRequest:
+    def complete(self) -> Self:
         """Add the transforms, the converters and `behavior.on.error` of the connector's file."""
         check_filter(self.request.records)
-        return _complete_request(self.request)
+        return replace(self, request=_complete_request(self.request))
 
-    def read_plan(self, request: RestoreRequest, content: bytes) -> ForeignPlan:
+    def read_plan(self, content: bytes) -> ForeignPlan:
         """Read the stored plan, and check that it belongs to the request."""
-        plan = ForeignPlan.from_json(content, request.documents.plan)
-        terms = collect_foreign_terms(request, self.topics, self.rename, self.after)
-        check_terms(request, terms, plan.terms, plan.created_at)
-        check_foreign_plan(request, self.topics, self.rename, plan)
+        plan = ForeignPlan.from_json(content, self.request.documents.plan)
+        check_foreign_plan(self.request, self.topics, self.rename, self.after, plan)
         return plan
 
-    def make_plan(self, request: RestoreRequest, documents: ObjectStore) -> NewPlan[ForeignPlan]:
+    def make_plan(self) -> NewPlan[ForeignPlan]:
         """Plan the restore of the objects that the bucket has now, without those that the restore `after` has sent.
 
         Claiming the plan makes this restore the only successor of that one. PreflightError if it cannot be.
         """
+        request = self.request
+        documents = ObjectStore(request.config.restore_store)
         sent = read_sent(request, self.after, documents)
         check_same_records(request, self.after, documents)
         archive = ObjectStore(request.config.store)
@@ -219,40 +196,31 @@ class ForeignSource:
 
         return NewPlan(plan, claim)
 
-    def plan_targets(self, request: RestoreRequest, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
+    def plan_targets(self, plan: ForeignPlan) -> tuple[TargetPlan, ...]:
         """Return a plan for each target topic. There is none if there is no object."""
-        return make_foreign_targets(request.config, plan)
+        return make_foreign_targets(self.request.config, plan)
 
-    def with_starts(self, plan: ForeignPlan, starts: Mapping[str, TargetStart]) -> ForeignPlan:
-        """Return the plan with its targets as they were before the first record."""
-        return replace(plan, starts=dict(sorted(starts.items())))
-
-    def check(
-        self,
-        request: RestoreRequest,
-        plan: ForeignPlan,
-        goals: Sequence[Goal],
-        runner: TaskRunner,  # noqa: ARG002 - little is read
-        *,
-        is_begun: bool,
-    ) -> Checked:
+    def check(self, plan: ForeignPlan, goals: Sequence[Goal], _: TaskRunner) -> Checked:
         """Check the listing, and try to write the first records of each topic."""
         for goal in goals:
             self._check_outgoing(goal)
-        trials = self._make_trials(request, plan, goals)
-        store = ObjectStore(request.config.store)
-        findings = [*_check_objects(request, plan), *try_first_records(trials, store, is_begun=is_begun)]
-        sent = read_sent(request, self.after, ObjectStore(request.config.restore_store))
+        trials = self._make_trials(plan, goals)
+        config = self.request.config
+        is_begun = plan.starts is not None
+        findings = [
+            *_check_objects(config, plan),
+            *try_first_records(trials, ObjectStore(config.store), is_begun=is_begun),
+        ]
+        sent = read_sent(self.request, self.after, ObjectStore(config.restore_store))
         findings += [] if sent is None else _find_other_targets(sent, goals)
         return Checked(tuple(findings), tuple(o.key for o in plan.objects if o.is_cold))
 
-    def count(
-        self, request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner
-    ) -> DryRunCount:
+    def count(self, plan: ForeignPlan, goals: Sequence[Goal], runner: TaskRunner) -> DryRunCount:
         """Read every object: count its records, try to write them, and find bad ones."""
-        trials = self._make_trials(request, plan, goals)
+        trials = self._make_trials(plan, goals)
+        tasks_max = self.request.config.tasks_max
         try:
-            counts = list(runner.run_grouped(count_foreign, trials, request.config.tasks_max, lambda t: t.stream.size))
+            counts = list(runner.run_grouped(count_foreign, trials, tasks_max, lambda t: t.stream.facts.size))
         except RecordError as err:
             return DryRunCount(findings=(make_refusal(err.text),))
         goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
@@ -261,17 +229,8 @@ class ForeignSource:
             for c in counts
             if goal_of[c.topic].target.description
         )
-        return DryRunCount(
-            findings=tuple(dict.fromkeys(chain.from_iterable(late))),
-            record_count=sum(c.record_count for c in counts),
-            record_bytes=sum(c.record_bytes for c in counts),
-            is_exact=not is_filtered(request.records),
-            gaps=tuple(chain.from_iterable(c.gaps for c in counts)),
-            skipped=tuple(chain.from_iterable(c.skipped for c in counts)),
-            skipped_count=sum(c.skipped_count for c in counts),
-            gap_count=sum(c.gap_count for c in counts),
-            notes=tuple(dict.fromkeys(chain.from_iterable(c.notes for c in counts))),
-        )
+        findings = tuple(dict.fromkeys(chain.from_iterable(late)))
+        return DryRunCount(tuple(counts), is_exact=not is_filtered(self.request.records), findings=findings)
 
     def make_values(self, goal: Goal, topic: str) -> ValueSettings | None:
         """Return how keys and values are written. None: they are sent as they are read."""
@@ -280,13 +239,11 @@ class ForeignSource:
             return None
         return ValueSettings(outgoing, goal.request.config.records, topic, goal.plan.to_topic)
 
-    def make_streams(self, request: RestoreRequest, plan: ForeignPlan) -> list[RecordStream]:
+    def make_streams(self, plan: ForeignPlan) -> list[ForeignStreamTask]:
         """Make a stream for each topic and kafka partition."""
-        return [*self._list_streams(request, plan)]
-
-    def _list_streams(self, request: RestoreRequest, plan: ForeignPlan) -> Iterator[ForeignStreamTask]:
-        for group in plan.groups:
-            yield ForeignStreamTask(
+        request = self.request
+        return [
+            ForeignStreamTask(
                 request.config,
                 group,
                 plan.times,
@@ -294,20 +251,22 @@ class ForeignSource:
                 find_offset_bound(request.to_offset, group.kafka_partition),
                 request.allow_unsendable_timestamps,
             )
+            for group in plan.groups
+        ]
 
-    def _make_trials(self, request: RestoreRequest, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
+    def _make_trials(self, plan: ForeignPlan, goals: Sequence[Goal]) -> list[TrialTask]:
         goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
         trials = []
-        for stream in self._list_streams(request, plan):
-            goal = goal_of[stream.topic]
-            trials.append(TrialTask(stream, goal.sent(self.make_values(goal, stream.topic))))
+        for stream in self.make_streams(plan):
+            topic = stream.group.topic
+            trials.append(TrialTask(stream, goal_of[topic].sent(self.make_values(goal_of[topic], topic))))
         return trials
 
     def _check_outgoing(self, goal: Goal) -> None:
         """Raise ConfigError if the transforms, the converters or the partitioner cannot be used."""
         for topic in goal.plan.topics:
             settings = self.make_values(goal, topic)
-            values = None if settings is None else new_values(settings)
+            values = None if settings is None else Values(settings)
             OutgoingStream(goal.request.outgoing, topic, 0, goal.size, goal.plan.to_topic, values=values)
 
 
@@ -326,15 +285,15 @@ def _find_other_targets(sent: SentObjects, goals: Sequence[Goal]) -> Iterator[Pr
                 )
 
 
-def _check_objects(request: RestoreRequest, plan: ForeignPlan) -> Iterator[PreflightFinding]:
+def _check_objects(config: ConnectorConfig, plan: ForeignPlan) -> Iterator[PreflightFinding]:
     if not plan.objects:
         yield make_remark("there are no objects to restore")
     yield from describe_cold(plan.objects)
     yield from map(make_remark, plan.notes)
     yield from map(make_doubt, plan.doubts)
-    yield from check_times(request.config, plan.objects, plan.times)
+    yield from check_times(config, plan.objects, plan.times)
     if plan.objects:
-        yield from map(make_remark, explain_missing(request.config))
+        yield from map(make_remark, explain_missing(config))
 
 
 def _complete_request(request: RestoreRequest) -> RestoreRequest:

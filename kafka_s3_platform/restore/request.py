@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from datetime import datetime
+from operator import add
 from typing import Any, Literal
 
 from kafka_s3_platform.config.keys.transforms import is_python_class
@@ -198,32 +199,43 @@ class LeftOut:
     incomplete: int = 0
 
     def __add__(self, other: "LeftOut") -> "LeftOut":
-        return LeftOut(
-            self.without_key + other.without_key,
-            self.filtered + other.filtered,
-            self.failed + other.failed,
-            self.elsewhere + other.elsewhere,
-            self.incomplete + other.incomplete,
-        )
+        return LeftOut(*map(add, astuple(self), astuple(other)))
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaPartitionReport:
+@dataclass(frozen=True, kw_only=True)
+class ReadFacts:
+    """Facts of a source's records up to where they were read.
+
+    `skipped` has a sentence for each bad object and bad record left out, `gaps` are requested records that the
+    source lacks, `notes` are sentences about facts that are unknown. `skipped` and `gaps` may be shortened, their
+    counts are complete.
+    """
+
+    out_of_range_count: int = 0
+    skipped: tuple[str, ...] = ()
+    skipped_count: int = 0
+    gaps: tuple[MissingRecords, ...] = ()
+    gap_count: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: "ReadFacts") -> "ReadFacts":
+        names = (f.name for f in fields(ReadFacts))
+        return ReadFacts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaPartitionReport(ReadFacts):
     """Restored records of one source kafka partition, as read back from the target.
 
     Offsets are of the first and the last record, None if there was no record. `foreign_count` and `doubled_count` are
     the target's (`TargetReport`). They are 0 if several streams of the restore may share its kafka partition: then
     `RestoreReport.targets` has them. `altered_timestamps` counts records with a timestamp that the client cannot send.
-    `digest` is the record digest of the selected archived records. For objects of another sink, `topic` is the
-    source's, `skipped` names bad objects and records left out, `notes` describe unknown facts of the records, and
-    `gaps` are offsets between two objects but in none. The lists may be shortened: `skipped_count` and `gap_count` are
-    complete.
+    `digest` is the record digest of the selected archived records. `topic` is the source's for objects of another sink.
     """
 
     kafka_partition: int
     record_count: int
     record_bytes: int
-    out_of_range_count: int
     first_source_offset: int | None
     last_source_offset: int | None
     first_target_offset: int | None
@@ -234,12 +246,7 @@ class KafkaPartitionReport:
     mapping_key: str | None
     left_out: LeftOut = LeftOut()
     topic: str = ""
-    skipped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     doubled_count: int = 0
-    gaps: tuple[MissingRecords, ...] = ()
-    skipped_count: int = 0
-    gap_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +273,8 @@ class TargetReport:
         return self.to_topic, self.kafka_partition
 
 
-@dataclass(frozen=True)
-class RestoreReport:
+@dataclass(frozen=True, kw_only=True)
+class RestoreReport(ReadFacts):
     """Result of a restore, or on a dry run its plan.
 
     `record_count` and `record_bytes` (keys, values and headers) are exact after a restore. On a dry run they are exact
@@ -276,12 +283,11 @@ class RestoreReport:
     `record_count` if an earlier run of this restore id had sent some. `gaps` are parts of the window missing in the
     archive. `notes` and `refusals` are sentences: remarks of preflight, and reasons to refuse (dry run only).
     `already_finished`: this restore id was finished before, nothing was sent now, and the numbers are of then. `terms`
-    is the request, with its windows, as JSON. `skipped` are sentences, one for each bad object or record left out.
-    `schema_ids` are pairs of an archived id and the id in the target's registry. `finished_at` is ISO 8601 in UTC.
-    `left_out` are the keys of bad objects. `targets` are the kafka partitions that may have got records, as read back.
-    `skipped_count` and `gap_count` are complete, the lists may be shortened. `doubts` are notes that forbid a better
-    verdict: records may have been read in a wrong way, or are not in the target (any more).
-    `of_others`: objects were read by their format and names, not by an index.
+    is the request, with its windows, as JSON. `schema_ids` are pairs of an archived id and the id in the target's
+    registry. `finished_at` is ISO 8601 in UTC. `left_out` are the keys of bad objects. `targets` are the kafka
+    partitions that may have got records, as read back. `doubts` are notes that forbid a better verdict: records may
+    have been read in a wrong way, or are not in the target (any more). `of_others`:
+    objects were read by their format and names, not by an index.
     """
 
     restore_id: str
@@ -291,12 +297,9 @@ class RestoreReport:
     record_count: int
     record_bytes: int
     exact: bool
-    out_of_range_count: int
     object_count: int
     object_bytes: int
     sent_count: int
-    gaps: tuple[MissingRecords, ...]
-    notes: tuple[str, ...]
     refusals: tuple[str, ...]
     plan_key: str
     plan_digest: str
@@ -306,15 +309,12 @@ class RestoreReport:
     dry_run: bool
     already_finished: bool = False
     terms: Mapping[str, Any] = field(default_factory=dict)
-    skipped: tuple[str, ...] = ()
     schema_ids: tuple[tuple[int, int], ...] = ()
     finished_at: str = ""
     left_out: tuple[str, ...] = ()
     before_transforms: bool = False
     targets: tuple[TargetReport, ...] = ()
     of_others: bool = False
-    skipped_count: int = 0
-    gap_count: int = 0
     doubts: tuple[str, ...] = ()
 
     @property

@@ -38,10 +38,11 @@ from kafka_s3_platform.restore.preflight.target import (
 )
 from kafka_s3_platform.restore.preflight.thaw import thaw_objects
 from kafka_s3_platform.restore.replay.spec import ReplayTask
-from kafka_s3_platform.restore.request import RestoreReport, RestoreRequest
-from kafka_s3_platform.restore.restore_source import P, RestoreSource, StoredPlan
+from kafka_s3_platform.restore.request import ReadFacts, RestoreReport, RestoreRequest
+from kafka_s3_platform.restore.restore_source import P, RestoreSource
 from kafka_s3_platform.restore.source.base import (
     BYTES_PER_SECOND,
+    RestorePlan,
     TargetPlan,
     TargetStart,
     estimate_seconds,
@@ -122,7 +123,7 @@ def add_schema_ids(planned: RestoreReport, values: Mapping[str, ValueSettings | 
 
 
 def make_planned_report(
-    request: RestoreRequest, plan: StoredPlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
+    request: RestoreRequest, plan: RestorePlan, goals: Sequence[Goal], findings: Sequence[PreflightFinding]
 ) -> RestoreReport:
     """Make the report of a restore that has sent nothing yet. A number unknown to the source is 0."""
     named = name_topics(request, goals)
@@ -170,31 +171,32 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         TopicRecreatedError: a target is another topic than an earlier run of this id has sent to.
         PlatformError: any other failure. If sending failed, the message ends with the progress of each stream.
     """
-    request = source.complete()
+    source = source.complete()
+    request = source.request
     store = ObjectStore(request.config.restore_store)
-    begun = _read_stored_plan(source, request, store)
+    begun = _read_stored_plan(source, store)
     if begun is not None:
         plan = begun
-        targets = source.plan_targets(request, plan)
+        targets = source.plan_targets(plan)
         if (done := read_finished_report(request, _collect_starts(targets), store)) is not None:
             logger.info("restore %s is finished already; nothing is sent", request.restore_id)
             return done
     else:
         # Before planning, which may list a whole bucket.
         check_new_id(request, store)
-        new_plan = source.make_plan(request, store)
+        new_plan = source.make_plan()
         plan = new_plan.plan
-        targets = source.plan_targets(request, plan)
+        targets = source.plan_targets(plan)
     with ClusterAdmin(request.target_kafka, begins=True) as admin:
         goals = observe_goals(request, targets, admin)
         findings: list[PreflightFinding] = []
         for goal in goals:
             findings += inspect_target(goal.request, goal.plan, goal.target)
-        checked = source.check(request, plan, goals, runner, is_begun=begun is not None)
+        checked = source.check(plan, goals, runner)
         findings += checked.findings
         if request.dry_run:
-            return _run_dry(source, request, plan, goals, findings, runner)
-        stream_count = len(source.make_streams(request, plan))
+            return _run_dry(source, plan, goals, findings, runner)
+        stream_count = len(source.make_streams(plan))
         log_plan(request, goals, stream_count, findings)
         raise_refusals(name_topics(request, goals), findings)
         if begun is None and request.delivery == "exactly_once" and goals:
@@ -207,22 +209,22 @@ def restore(source: RestoreSource[P], runner: TaskRunner) -> RestoreReport:
         if begun is None:
             # Before the plan: once it is stored, this restore id has begun, and nothing is claimed again.
             new_plan.claim()
-            plan, goals = _begin_restore(source, request, plan, goals, admin, store)
+            plan, goals = _begin_restore(request, plan, goals, admin, store)
         # Observe again: the targets may have been created above, and the goals now have their start offsets.
         goals = observe_goals(request, [goal.plan for goal in goals], admin)
     thaw_objects(request, checked.cold_keys, ObjectStore(request.config.store))
     values = {topic: source.make_values(goal, topic) for goal in goals for topic in goal.plan.topics}
-    tasks = _make_tasks(source, request, plan, goals, values, resumed=begun is not None)
+    tasks = _make_tasks(source, plan, goals, values, resumed=begun is not None)
     planned = add_schema_ids(make_planned_report(request, plan, goals, findings), values)
     return Execution(request, tasks, goals, store, runner).run(planned)
 
 
-def _read_stored_plan(source: RestoreSource[P], request: RestoreRequest, store: ObjectStore) -> P | None:
+def _read_stored_plan(source: RestoreSource[P], store: ObjectStore) -> P | None:
     try:
-        content = store.get(request.documents.plan)
+        content = store.get(source.request.documents.plan)
     except NotFoundError:
         return None
-    return source.read_plan(request, content)
+    return source.read_plan(content)
 
 
 def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
@@ -230,12 +232,7 @@ def _collect_starts(plans: Iterable[TargetPlan]) -> dict[str, TargetStart]:
 
 
 def _begin_restore(
-    source: RestoreSource[P],
-    request: RestoreRequest,
-    plan: P,
-    goals: Sequence[Goal],
-    admin: ClusterAdmin,
-    store: ObjectStore,
+    request: RestoreRequest, plan: P, goals: Sequence[Goal], admin: ClusterAdmin, store: ObjectStore
 ) -> tuple[P, list[Goal]]:
     """Create missing targets, then the plan's object. From then on this restore id has exactly one plan."""
     starts: dict[str, TargetStart] = {}
@@ -245,7 +242,7 @@ def _begin_restore(
             # Before the plan is stored: if this run is killed here, the next one does it again.
             admin.create_topic_acls(goal.plan.to_topic, choose_restorable_acls(goal.plan.acls or ()))
         starts[goal.plan.to_topic] = read_target_start(goal.request, target)
-    begun = source.with_starts(plan, starts)
+    begun = replace(plan, starts=dict(sorted(starts.items())))
     store_plan(request, store, begun.to_json())
     return begun, [replace(goal, plan=replace(goal.plan, start=starts[goal.plan.to_topic])) for goal in goals]
 
@@ -271,35 +268,35 @@ def _create_targets(goals: Sequence[Goal], admin: ClusterAdmin) -> list[Target]:
 
 def _make_tasks(
     source: RestoreSource[P],
-    request: RestoreRequest,
     plan: P,
     goals: Sequence[Goal],
     values: Mapping[str, ValueSettings | None],
     *,
     resumed: bool,
 ) -> list[ReplayTask]:
+    request = source.request
     digest = plan.digest
     goal_of = {topic: goal for goal in goals for topic in goal.plan.topics}
     starts = _collect_starts(goal.plan for goal in goals)
     tasks = []
-    for stream in source.make_streams(request, plan):
-        goal = goal_of[stream.topic]
+    for stream in source.make_streams(plan):
+        goal = goal_of[stream.facts.topic]
         limit = goal.target.configs.number("max.message.bytes", MAX_MESSAGE_BYTES)
         task = ReplayTask(
             restore_id=request.restore_id,
             plan_digest=digest,
             delivery=request.delivery,
             stream=stream,
-            sent=goal.sent(values[stream.topic]),
+            sent=goal.sent(values[stream.facts.topic]),
             kafka=request.target_kafka,
             target_starts=starts[goal.plan.to_topic].offsets,
             documents_store=request.config.restore_store,
-            documents=request.documents.stream(stream.kafka_partition, stream.named_topic),
+            documents=request.documents.stream(stream.facts.kafka_partition, stream.facts.named_topic),
             run_id=request.run_id,
             resumed=resumed,
             max_message_bytes=limit,
             codec=choose_codec(request, goal.plan, limit),
-            allow_unsendable_timestamps=stream.sends_any_timestamp,
+            allow_unsendable_timestamps=stream.facts.sends_any_timestamp,
             place=plan.place,
         )
         tasks.append(task)
@@ -308,34 +305,33 @@ def _make_tasks(
 
 def _run_dry(
     source: RestoreSource[P],
-    request: RestoreRequest,
     plan: P,
     goals: Sequence[Goal],
     findings: Sequence[PreflightFinding],
     runner: TaskRunner,
 ) -> RestoreReport:
     """Report the plan of the restore. With `exact`, read everything to count it."""
+    request = source.request
+    stream_count = len(source.make_streams(plan))
     if not request.exact:
-        log_plan(request, goals, len(source.make_streams(request, plan)), findings)
+        log_plan(request, goals, stream_count, findings)
         if any(goal.plan.record_count is None for goal in goals) or not goals:
             what = "the number of records in the objects is unknown before they are read: --exact (how.exact) counts"
             findings = [*findings, make_remark(what)]
         return make_planned_report(request, plan, goals, findings)
-    counted = source.count(request, plan, goals, runner)
+    counted = source.count(plan, goals, runner)
     findings = [*findings, *counted.findings]
-    log_plan(request, goals, len(source.make_streams(request, plan)), findings)
+    log_plan(request, goals, stream_count, findings)
     planned = make_planned_report(request, plan, goals, findings)
-    if counted.record_count is None:
+    if counted.streams is None:
         return planned
+    read = sum((stream.facts for stream in counted.streams), ReadFacts())
+    read = replace(read, out_of_range_count=0, notes=tuple(dict.fromkeys(read.notes)))
     return replace(
         planned,
-        record_count=counted.record_count,
-        record_bytes=counted.record_bytes,
+        **vars(planned + read),
+        record_count=sum(stream.record_count for stream in counted.streams),
+        record_bytes=sum(stream.record_bytes for stream in counted.streams),
         exact=counted.is_exact and not planned.before_transforms,
-        gaps=(*planned.gaps, *counted.gaps),
-        skipped=(*planned.skipped, *counted.skipped),
-        gap_count=planned.gap_count + counted.gap_count,
-        skipped_count=planned.skipped_count + counted.skipped_count,
-        notes=(*planned.notes, *counted.notes),
-        doubts=(*planned.doubts, *(note for note in counted.notes if isinstance(note, DoubtNote))),
+        doubts=(*planned.doubts, *(note for note in read.notes if isinstance(note, DoubtNote))),
     )

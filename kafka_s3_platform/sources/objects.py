@@ -88,6 +88,11 @@ class ObjectSet:
         """The object with the records' name: the first existing one of values, key and headers."""
         return self.objects[0]
 
+    @property
+    def size(self) -> int:
+        """The bytes of its objects."""
+        return sum(o.size for o in self.objects)
+
     def explain_missing_parts(self, layout: LayoutSettings) -> str:
         """Explain the lack of objects of the records. Without these, keys or values would become null.
 
@@ -116,7 +121,7 @@ class ObjectGroup:
     @property
     def size(self) -> int:
         """The bytes of all its objects."""
-        return sum(o.size for s in self.sets for o in s.objects)
+        return sum(s.size for s in self.sets)
 
 
 @dataclass(frozen=True, slots=True)

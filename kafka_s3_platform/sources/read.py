@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.formats.kept_offsets import KeptOffsets
+from kafka_s3_platform.formats.merge import OffsetMerge
 from kafka_s3_platform.formats.reading import ReadBatch
 from kafka_s3_platform.model.batches import NO_TIMESTAMP
 from kafka_s3_platform.model.connect import ConnectBatch
@@ -45,7 +46,7 @@ from kafka_s3_platform.sources.objects import (
     has_record_offsets,
     read_offset_facts,
 )
-from kafka_s3_platform.sources.order import GroupFolders, Merged, PositionBounds, Reach, find_extent, merge_in_order
+from kafka_s3_platform.sources.order import CONNECT_STEPS, GroupFolders, PositionBounds, Reach, find_extent
 from kafka_s3_platform.sources.report import ReadReport, Tolerance
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -104,7 +105,7 @@ class ForeignStream:
         self._tolerance = Tolerance(self._config, self._group, self._left_out)
         self.report.ends_open = self._contents.ends_open
         self._positions = Reach()
-        self._merged = Merged(self._tolerance.skip_repeated)
+        self._merged = OffsetMerge(CONNECT_STEPS, self._tolerance.skip_repeated)
 
     @property
     def report(self) -> ReadReport:
@@ -218,7 +219,7 @@ class ForeignStream:
             self._skip_or_fail(item, IntegrityError(line))
             return
         if not is_ascending:
-            batches = merge_in_order([(item.key, batch) for batch in batches], self._tolerance.skip_repeated)
+            batches = iter(self._merged.merge([(item.key, batch) for batch in batches]))
         self._merged.add(item.key, batches, checked_object.memory_bytes)
 
     def _find_least_offset(self, objects: ObjectSet) -> int | None:

@@ -91,16 +91,12 @@ class TaskRunner(Protocol):
         ...
 
     def run_grouped(
-        self,
-        function: Callable[[T, Attempt], R],
-        tasks: Sequence[T],
-        max_concurrent: int,
-        count_size: Callable[[T], int],  # noqa: ARG002 - others may need no groups
+        self, function: Callable[[T, Attempt], R], tasks: Sequence[T], max_concurrent: int, _: Callable[[T], int]
     ) -> Iterator[R]:
         """Do what `run` does. Many small tasks may be one task of Spark, which does them one after the other.
 
         It yields their results when all are done. If it is tried again, it begins with the first task: so each must
-        find its own earlier results. `count_size` returns the number of records, or of bytes, of a task.
+        find its own earlier results. The last argument counts the records, or bytes, of a task.
         """
         return self.run(function, tasks, max_concurrent)
 

@@ -113,7 +113,7 @@ class AtLeast:
     column: str
     value: Value
 
-    def may_hold(self, lowest: Value, highest: Value) -> bool:  # noqa: ARG002
+    def may_hold(self, _: Value, highest: Value) -> bool:
         """Return False if no value in [lowest, highest] can match."""
         return highest >= self.value  # type: ignore[operator]
 
@@ -129,7 +129,7 @@ class Below:
     column: str
     value: Value
 
-    def may_hold(self, lowest: Value, highest: Value) -> bool:  # noqa: ARG002
+    def may_hold(self, lowest: Value, _: Value) -> bool:
         """Return False if no value in [lowest, highest] can match."""
         return lowest < self.value  # type: ignore[operator]
 

@@ -27,7 +27,7 @@ from kafka_s3_platform.java.numbers import (
     wrap_int,
 )
 from kafka_s3_platform.java.simple_date_format import SimpleDateFormat
-from kafka_s3_platform.model.connect import DataError, Schema, Side
+from kafka_s3_platform.model.connect import DataError, Side
 from kafka_s3_platform.model.times import DAY_MS
 from kafka_s3_platform.transforms.edits import Edit, Plan
 from kafka_s3_platform.transforms.fields import collect_defaults, fill_nulls, require_map
@@ -70,7 +70,7 @@ class Cast(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         if self._whole is not None:
             cast = compile_cast(avro, avro.root, self._whole)
             target = NODES[self._whole]
@@ -252,7 +252,7 @@ class TimestampConverter(Edit):
             return Plan(convert)
         return Plan(lambda value: self._convert_field(require_map(value, TIMES_PURPOSE), convert))
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro) -> Plan:
         if not self._field:
             optional = avro.inner(avro.root)[1]
             root = make_optional(TIME_NODES[self._target]) if optional else TIME_NODES[self._target]
@@ -261,7 +261,7 @@ class TimestampConverter(Edit):
         defaults = collect_defaults(fields, replace_nulls=self._replace_nulls)
         converted_field = next((field for field in fields if field.name == self._field), None)
         if converted_field is None:
-            return Plan(lambda value: fill_nulls(value, defaults), schema)
+            return Plan(lambda value: fill_nulls(value, defaults), avro.origin)
         convert = self._compile_converter(avro, converted_field.node)
         updated = avro.replace_fields(self._list_fields(avro, converted_field)).schema()
         return Plan(lambda value: self._convert_field(fill_nulls(value, defaults), convert), updated)

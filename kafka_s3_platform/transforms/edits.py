@@ -76,10 +76,10 @@ class Edit(ABC):
         """Return the plan for objects without a schema."""
 
     @abstractmethod
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro) -> Plan:
         """Return the plan for objects of a schema. Raise DataError if no object of it can be changed."""
 
-    def read_columns(self, batch: ConnectBatch) -> Columns:  # noqa: ARG002 - for subclasses to override
+    def read_columns(self, _: ConnectBatch) -> Columns:
         """Return the arguments of `change` after the object."""
         return ()
 
@@ -127,9 +127,7 @@ class Edit(ABC):
     def _get_plan(self, schema: Schema | None) -> Plan | DataError:
         if schema not in self._plans:
             try:
-                plan: Plan | DataError = (
-                    self.plan_schemaless() if schema is None else self.plan_schema(Avro.of(schema), schema)
-                )
+                plan: Plan | DataError = self.plan_schemaless() if schema is None else self.plan_schema(Avro.of(schema))
             except DataError as error:
                 # Kept like a plan: each record of this schema fails with it.
                 plan = error

@@ -15,7 +15,7 @@ from kafka_s3_platform.avro.structs import TIMESTAMP, Avro, Field, declare_field
 from kafka_s3_platform.config.keys.transform_catalogue import Inserted, split_field_path
 from kafka_s3_platform.java.numbers import INTEGER_BITS, encode_decimal, parse_java_decimal, round_to_float32, wrap_int
 from kafka_s3_platform.model.batches import NO_TIMESTAMP
-from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Schema, Side
+from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Side
 from kafka_s3_platform.model.json_values import require_exact
 from kafka_s3_platform.transforms.edits import Columns, Edit, Plan
 
@@ -77,7 +77,7 @@ class InsertField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         names = self._names
         required = {inserted.name for _, inserted in self._inserted if inserted.required}
         declarations = [
@@ -131,7 +131,7 @@ class ReplaceField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         declarations = [field for field in avro.list_declarations(self.PURPOSE) if self._keeps_field(field["name"])]
         pairs = [(field["name"], self._renames.get(field["name"], field["name"])) for field in declarations]
         fields = [{**field, "name": new_name} for field, (_, new_name) in zip(declarations, pairs, strict=True)]
@@ -171,7 +171,7 @@ class ExtractField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         avro.fields(avro.root, self.PURPOSE)
         node = avro.root
         steps = []
@@ -213,7 +213,7 @@ class HoistField(Edit):
     def plan_schemaless(self) -> Plan:
         return Plan(lambda value: {self._name: value})
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         inner, optional = avro.inner(avro.root)
         field = declare_field(self._name, inner if optional else avro.root, optional=optional)
         return Plan(lambda value: {self._name: value}, avro.make_nameless_record([field]).schema())
@@ -241,7 +241,7 @@ class ValueToKey(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         declared = {field["name"]: field for field in avro.list_declarations(self.PURPOSE)}
         for name in self._fields:
             if name not in declared:
@@ -275,7 +275,7 @@ class MaskField(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro) -> Plan:
         fields = avro.fields(avro.root, self.PURPOSE)
         masks = {f.name: self._compile_mask(avro, f.node) for f in fields if f.name in self._fields}
         defaults = collect_defaults(fields, replace_nulls=self._values["replace.null.with.default"])
@@ -284,7 +284,7 @@ class MaskField(Edit):
             filled = fill_nulls(value, defaults)
             return {**filled, **{name: mask(filled.get(name)) for name, mask in masks.items()}}
 
-        return Plan(change, schema)
+        return Plan(change, avro.origin)
 
     def _mask_schemaless(self, value: Any) -> Any:
         names = {bool: "boolean", int: "int64", str: "string", list: "array", dict: "map"}
@@ -360,7 +360,7 @@ class SetSchemaMetadata(Edit):
     def plan_schemaless(self) -> Plan:
         raise DataError(f"Schema required for [{PURPOSE}]")
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         updated = replace(self._rename_schema(avro), version=self._version or avro.version).schema()
         if avro.find_type(avro.root) != "struct":
             return Plan(lambda value: value, updated)
@@ -412,7 +412,7 @@ class Flatten(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:  # noqa: ARG002 - Edit's
+    def plan_schema(self, avro: Avro) -> Plan:
         avro.fields(avro.root, self.PURPOSE)
         inner, optional = avro.inner(avro.root)
         flattening = _Flattening(avro, self._join_names)

@@ -17,7 +17,7 @@ from kafka_s3_platform.avro.plain_json import compile_plain_json
 from kafka_s3_platform.avro.structs import Avro
 from kafka_s3_platform.java.numbers import format_json, format_text
 from kafka_s3_platform.model.batches import HEADER, RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Schema, Side
+from kafka_s3_platform.model.connect import ConnectBatch, DataError, Mask, Outcome, Payload, Side
 from kafka_s3_platform.transforms.cast import compile_cast
 from kafka_s3_platform.transforms.edits import Edit, Plan, replace_payload
 from kafka_s3_platform.transforms.fields import collect_defaults, fill_nulls, require_map
@@ -147,7 +147,7 @@ class HeaderFrom(Edit):
 
         return Plan(change)
 
-    def plan_schema(self, avro: Avro, schema: Schema) -> Plan:
+    def plan_schema(self, avro: Avro) -> Plan:
         declared = avro.fields(avro.root, self._purpose)
         by_name = {field.name: field for field in declared}
         if missing := [name for name in self._fields if name not in by_name]:
@@ -160,7 +160,7 @@ class HeaderFrom(Edit):
             return self._drop_moved(fields), [text(fields.get(name)) for name, text in texts]
 
         if not self._moves:
-            return Plan(change, schema)
+            return Plan(change, avro.origin)
         declarations = [field for field in avro.list_declarations(self._purpose) if field["name"] not in self._fields]
         return Plan(change, avro.replace_fields(declarations).schema())
 

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -145,7 +145,7 @@ def verify_hours(
     return tuple(damages)
 
 
-def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatch]:
+def read_checked(store: ObjectStore, segment: Segment) -> Generator[pa.RecordBatch, None, None]:
     """Read the records of a segment, in batches of the reader.
 
     Raises:
@@ -172,7 +172,7 @@ def read_checked(store: ObjectStore, segment: Segment) -> Iterator[pa.RecordBatc
             )
 
 
-def read_and_verify(task: VerifyTask, attempt: Attempt) -> VerifyResult:  # noqa: ARG001 - every task has an attempt
+def read_and_verify(task: VerifyTask, _: Attempt) -> VerifyResult:
     """Read each object to its end. Check SHA-256, records, digest and offsets, and find offsets in two objects."""
     store = ObjectStore(task.store)
     damages: list[Damage] = []

@@ -17,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.avro import BLOCK_BYTES, AvroBlocks, AvroWriter, UnfitError
-from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
+from kafka_s3_platform.formats.avro import BLOCK_BYTES, AvroBlocks, AvroWriter
+from kafka_s3_platform.formats.parts import UnwritableRecordsError
+from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
+from kafka_s3_platform_tests.formats.connect import came
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,11 +84,17 @@ def from_registry(objects: Sequence[Any], schema: Schema = ORDER) -> Payload:
     return payload
 
 
+def connected(value: Payload) -> ConnectBatch:
+    """A batch of these values."""
+    batch = came([b""] * len(value))
+    return ConnectBatch(batch.records, batch.key, value)
+
+
 def container(*payloads: Payload, schema: Schema = ORDER, codec: str = "null", level: int | None = None) -> bytes:
     sink = io.BytesIO()
     writer = AvroWriter(sink, schema, codec, level)
     for payload in payloads:
-        writer.write(payload)
+        writer.write(connected(payload))
         assert writer.buffered_bytes < BLOCK_BYTES
     writer.close({"first-offset": "0"})
     return sink.getvalue()
@@ -220,7 +228,7 @@ def test_encoded_data_of_others_are_added_with_their_lengths() -> None:
     written.add(b"\x02a\x04bc", np.array([2, 3]))
     written.add(b"", np.empty(0, np.int64))
     assert written.buffered_bytes == 5
-    written.close()
+    written.close({})
     assert read(sink.getvalue()) == ["a", "bc"]
 
 
@@ -232,7 +240,7 @@ def test_a_null_record_is_refused(payload: Payload) -> None:
     if payload.raw is not None:
         payload.raw = pa.concat_arrays([payload.raw, pa.nulls(1, pa.binary())])
         payload.codes = np.zeros(2, np.int32)
-    with pytest.raises(IntegrityError, match=r"record 1 of a batch is null, which an Avro container .* cannot hold"):
+    with pytest.raises(IntegrityError, match=r"the record at offset \d+ of t-3 is null where its format has no null"):
         container(payload)
 
 
@@ -240,10 +248,11 @@ def test_objects_that_do_not_fit_are_named_and_nothing_of_their_batch_is_written
     sink = io.BytesIO()
     writer = AvroWriter(sink, ORDER, "null")
     wrong = [order(1), {**order(2), "id": "two"}, {"id": 3}, {**order(4), "state": "LOST"}, {**order(5), "id": 2**70}]
-    with pytest.raises(UnfitError, match="record 1 of its batch: TypeError") as raised:
-        writer.write(decoded(wrong))
-    assert list(raised.value.reasons) == [1, 2, 3, 4]
-    writer.write(decoded([order(9)]))
+    batch = connected(decoded(wrong))
+    with pytest.raises(UnwritableRecordsError, match="cannot be written as avro: TypeError") as raised:
+        writer.write(batch)
+    assert [failure.offset for failure in raised.value.failures] == batch.offsets[1:].tolist()
+    writer.write(connected(decoded([order(9)])))
     writer.close({})
     assert read(sink.getvalue()) == [order(9)]
 
@@ -266,7 +275,7 @@ def test_an_int_of_more_than_32_bits_never_reaches_a_container(inner: str) -> No
     limits = [value(-(2**31)), value(2**31 - 1)]
     assert read(container(decoded(limits, schema), schema=schema)) == limits
     for number in (2**31, -(2**31) - 1):
-        with pytest.raises(UnfitError, match=str(number)):
+        with pytest.raises(UnwritableRecordsError, match=str(number)):
             container(decoded([value(number)], schema), schema=schema)
 
 
@@ -333,7 +342,8 @@ def test_a_record_of_a_union_is_not_written_as_one_whose_further_fields_have_def
     schema = Schema(json.dumps({"type": "array", "items": [wider, narrow]}))
     sink = io.BytesIO()
     writer = AvroWriter(sink, schema, "null")
-    writer.write(Payload(None, np.zeros(1, np.int32), [schema], [[("Narrow", {"y": 5}), ("Wider", {"x": 1, "y": 5})]]))
+    value = Payload(None, np.zeros(1, np.int32), [schema], [[("Narrow", {"y": 5}), ("Wider", {"x": 1, "y": 5})]])
+    writer.write(connected(value))
     writer.close({})
     found = list(fastavro.reader(io.BytesIO(sink.getvalue()), return_record_name=True))
     assert found == [[("Narrow", {"y": 5}), ("Wider", {"x": 1, "y": 5})]]

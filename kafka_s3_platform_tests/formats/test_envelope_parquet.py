@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from kafka_s3_platform.errors import IntegrityError, StoreUnavailableError
 from kafka_s3_platform.formats.envelope import parquet as envelope
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, EnvelopeWriter
+from kafka_s3_platform.formats.parquet import write
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform_tests.formats.records import (
     GOLDEN_RECORDS,
@@ -30,7 +32,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "envelope-1.parquet"
 
 @pytest.fixture
 def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envelope, "ROW_GROUP_RECORDS", 100)
+    monkeypatch.setattr(write, "ROW_GROUP_RECORDS", 100)
     monkeypatch.setattr(envelope, "BATCH_RECORDS", 30)
 
 
@@ -38,7 +40,7 @@ def written(*batches: pa.RecordBatch, **metadata: str) -> bytes:
     sink = io.BytesIO()
     writer = EnvelopeWriter(sink)
     for batch in batches:
-        writer.write(batch)
+        writer.write(ConnectBatch.of(batch))
     writer.close(metadata)
     return sink.getvalue()
 
@@ -59,8 +61,8 @@ def test_metadata_is_kept_in_the_footer() -> None:
 
 
 def test_row_groups_end_at_the_same_record_however_batches_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envelope, "ROW_GROUP_BYTES", 1_000)
-    monkeypatch.setattr(envelope, "ROW_GROUP_RECORDS", 100)
+    monkeypatch.setattr(write, "ROW_GROUP_BYTES", 1_000)
+    monkeypatch.setattr(write, "ROW_GROUP_RECORDS", 100)
     sizes = [*[9] * 250, *[400] * 7, 5_000, 1, *[99] * 20]
     whole = batch_of([{"key": None, "value": b"x" * n, "headers": None, "timestamp": 0} for n in sizes])
     body = written(whole)
@@ -75,10 +77,10 @@ def test_memory_held_is_that_of_one_row_group() -> None:
     writer, sink = EnvelopeWriter(io.BytesIO()), 0
     for i in range(100):
         value = random.Random(i).randbytes(1_048_576)
-        writer.write(batch_of([{"key": None, "value": value, "headers": None, "timestamp": 0}], 2 * i))
+        writer.write(ConnectBatch.of(batch_of([{"key": None, "value": value, "headers": None, "timestamp": 0}], 2 * i)))
         sink = max(sink, writer.buffered_bytes)
     writer.close({})
-    assert envelope.ROW_GROUP_BYTES - 1_048_576 <= sink < envelope.ROW_GROUP_BYTES
+    assert write.ROW_GROUP_BYTES - 1_048_576 <= sink < write.ROW_GROUP_BYTES
 
 
 def test_a_few_records_of_a_large_batch_do_not_keep_it_in_memory() -> None:
@@ -86,7 +88,7 @@ def test_a_few_records_of_a_large_batch_do_not_keep_it_in_memory() -> None:
     for i in range(30):
         value = b"x" * 1_000_000
         many = batch_of([{"key": None, "value": value, "headers": None, "timestamp": 0}] * 10, 100 * i)
-        writer.write(many.slice(5, 1))
+        writer.write(ConnectBatch.of(many.slice(5, 1)))
         del many
     assert pa.total_allocated_bytes() - before < 60_000_000
     writer.close({})

@@ -1,6 +1,6 @@
 """Objects of a kafka partition merge into one stream in offset order, with little in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_s3_platform.errors import IntegrityError
-from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
+from kafka_s3_platform.formats.merge import MergeSource, OffsetMerge, merge_by_offset
 from kafka_s3_platform.model.batches import BATCH_OFFSETS, RECORD_SCHEMA, cut_batches
+from kafka_s3_platform.model.connect import ConnectBatch
+from kafka_s3_platform.sources.order import CONNECT_STEPS
 
 
 def records(offsets: Sequence[int], value_bytes: int = 4) -> pa.RecordBatch:
@@ -36,7 +38,7 @@ def source(*batches: pa.RecordBatch, start: int | None = None, end: int | None =
     offsets = [o for batch in batches for o in batch.column("offset").to_pylist()]
     first = offsets[0] if start is None else start
     last = offsets[-1] + 1 if end is None else end
-    return MergeSource(first, last, lambda: iter(batches))
+    return MergeSource("k", first, last, lambda: (batch for batch in batches))
 
 
 def table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
@@ -85,14 +87,14 @@ def test_a_source_that_overlaps_no_other_is_passed_through_without_copying() -> 
 def test_a_source_is_opened_when_its_first_offset_is_reached() -> None:
     opened = []
 
-    def later() -> Iterator[pa.RecordBatch]:
+    def later() -> Generator[pa.RecordBatch, None, None]:
         opened.append(True)
         yield records([BATCH_OFFSETS * 2])
 
     merged = merge_by_offset(
         [
             source(records([0]), records([BATCH_OFFSETS])),
-            MergeSource(BATCH_OFFSETS * 2, BATCH_OFFSETS * 2 + 1, later),
+            MergeSource("k", BATCH_OFFSETS * 2, BATCH_OFFSETS * 2 + 1, later),
         ]
     )
     next(merged)
@@ -104,14 +106,14 @@ def test_a_source_is_opened_when_its_first_offset_is_reached() -> None:
 def test_open_sources_are_closed_when_the_merge_ends_early() -> None:
     closed = []
 
-    def endless() -> Iterator[pa.RecordBatch]:
+    def endless() -> Generator[pa.RecordBatch, None, None]:
         try:
             for at in range(1000):
                 yield records([at * BATCH_OFFSETS])
         finally:
             closed.append(True)
 
-    merged = merge_by_offset([MergeSource(0, 1000 * BATCH_OFFSETS, endless)])
+    merged = merge_by_offset([MergeSource("k", 0, 1000 * BATCH_OFFSETS, endless)])
     next(merged)
     merged.close()  # type: ignore[attr-defined]
     assert closed
@@ -121,25 +123,57 @@ def test_memory_is_that_of_the_batches_at_hand() -> None:
     """256 MB from two overlapping sources."""
     batch, count = 1_000_000, 256
 
-    def read(first: int) -> Iterator[pa.RecordBatch]:
+    def read(first: int) -> Generator[pa.RecordBatch, None, None]:
         for at in range(first, count, 2):
             yield records([at * 8_192 + 1], value_bytes=batch)
 
     end = count * 8_192
     before, most = pa.total_allocated_bytes(), 0
-    for _ in merge_by_offset([MergeSource(n, end, partial(read, n)) for n in (0, 1)]):
+    for _ in merge_by_offset([MergeSource("k", n, end, partial(read, n)) for n in (0, 1)]):
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < 20 * batch
 
 
 def test_an_empty_source_and_no_source_give_nothing() -> None:
     assert list(merge_by_offset([])) == []
-    assert list(merge_by_offset([MergeSource(0, 5, lambda: iter(()))])) == []
+    assert list(merge_by_offset([source(start=0, end=5)])) == []
 
 
 def test_an_offset_held_twice_is_refused_and_named() -> None:
-    with pytest.raises(IntegrityError, match="orders-3: offset 7 is held by two"):
+    with pytest.raises(IntegrityError, match="object k: offset 7 is held by another object too"):
         list(merge_by_offset([source(records([1, 7])), source(records([3, 7, 9]))]))
+
+
+@pytest.mark.parametrize(
+    ("objects", "repeated"),
+    [
+        ([], []),
+        ([[[]]], []),
+        ([[[1, 2], [3]]], []),
+        ([[[1, 2]], [[3]]], []),
+        ([[[1, 3], [5]], [[2, 4, 9]]], []),
+        ([[[1, 9]], [[2], [3], [], [4, 10]]], []),
+        ([[[1, 2, 3]], [[1, 4]]], [(1, [1])]),
+        ([[[1, 2]], [[2, 3]], [[2, 3]]], [(1, [2]), (2, [2]), (2, [3])]),
+    ],
+)
+def test_objects_of_the_archive_and_of_others_are_merged_alike(
+    objects: list[list[list[int]]], repeated: list[tuple[int, list[int]]]
+) -> None:
+    again: list[tuple[int, list[int]]] = []
+    merge = OffsetMerge(CONNECT_STEPS, lambda key, offsets: again.append((int(key), offsets.tolist())))
+    for number, batches in enumerate(objects):
+        merge.add(str(number), (ConnectBatch.of(records(batch)) for batch in batches))
+    merged = [offset for batch in merge.take_before(None) for offset in batch.offsets.tolist()]
+    assert merged == sorted({offset for batches in objects for batch in batches for offset in batch})
+    assert again == repeated
+
+    sources = [source(*map(records, batches), start=0, end=20) for batches in objects]
+    if repeated:
+        with pytest.raises(IntegrityError, match=f"offset {repeated[0][1][0]} is held by another object too"):
+            list(merge_by_offset(sources))
+    else:
+        assert [o for batch in merge_by_offset(sources) for o in batch.column("offset").to_pylist()] == merged
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,9 @@ import pyarrow.parquet as pq
 from kafka_s3_platform.codecs.compression import CompressedSink
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
-from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
+from kafka_s3_platform.formats.envelope.json import new_json_writer
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform_tests.formats.records import GOLDEN_RECORDS, batch_of
 from kafka_s3_platform_tests.hostile.measure import kilobytes
 from kafka_s3_platform_tests.hostile.readers import READERS
@@ -236,7 +237,7 @@ def _parquet() -> list[bytes]:
 def _envelope(writer: Any, **options: Any) -> list[bytes]:
     sink = io.BytesIO()
     made = writer(sink, **options)
-    made.write(batch_of(GOLDEN_RECORDS))
+    made.write(ConnectBatch.of(batch_of(GOLDEN_RECORDS)))
     made.close({})
     return [sink.getvalue()]
 
@@ -268,7 +269,7 @@ _MAKERS: Mapping[str, Callable[[], list[bytes]]] = {
     "block_gzip": _block_gzip,
     "envelope.parquet": lambda: _envelope(EnvelopeWriter),
     "envelope.avro": lambda: _envelope(EnvelopeAvroWriter, codec="null") + _envelope(EnvelopeAvroWriter, codec="zstd"),
-    "envelope.json": lambda: _envelope(EnvelopeJsonWriter, codec="none") + _envelope(EnvelopeJsonWriter, codec="gzip"),
+    "envelope.json": lambda: _envelope(new_json_writer, codec="none") + _envelope(new_json_writer, codec="gzip"),
     "lenses.json": lambda: [lenses.LINES],
     "lenses.avro": lambda: [lenses.avro(lenses.FIELDS, [lenses.record(n) for n in range(5)])],
     "lenses.parquet": lambda: [lenses.parquet([lenses.record(n) for n in range(5)])],

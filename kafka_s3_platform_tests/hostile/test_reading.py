@@ -14,6 +14,7 @@ import pytest
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.parquet import FORMAT, FORMAT_KEY, EnvelopeWriter
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.reading.dataset import CheckedDataset
 from kafka_s3_platform.reading.parts import describe_segment
 from kafka_s3_platform_tests.hostile.measure import measured
@@ -98,7 +99,7 @@ def test_one_row_group_is_decoded_at_a_time() -> None:
     sink = io.BytesIO()
     writer = EnvelopeWriter(sink)
     for _ in range(80):
-        writer.write(_records(20, value=pa.array([bytes(10**6)] * 20, pa.binary())).to_batches()[0])
+        writer.write(ConnectBatch.of(_records(20, value=pa.array([bytes(10**6)] * 20, pa.binary())).to_batches()[0]))
     writer.close({})
     found = measured("read", sink.getvalue())
     assert (found.records, found.fault) == (1600, "")

@@ -20,9 +20,10 @@ import zstandard
 
 from kafka_s3_platform.errors import IntegrityError
 from kafka_s3_platform.formats.envelope.avro import EnvelopeAvroWriter
-from kafka_s3_platform.formats.envelope.json import EnvelopeJsonWriter
+from kafka_s3_platform.formats.envelope.json import new_json_writer
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeWriter
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.spark.runner import SparkRunner
 from kafka_s3_platform_tests.hostile.attacks import ATTACKS, Attack
@@ -89,7 +90,7 @@ def _envelope(writer: Callable[[Any], Any]) -> Callable[[int], bytes]:
         row = {"key": None, "headers": None, "topic": TOPIC, "partition": 0, "timestamp": AT, "timestampType": 0}
         rows = [{**row, "value": b'{"n":%d}' % n, "offset": n} for n in range(first, first + 3)]
         made = writer(sink)
-        made.write(pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA))
+        made.write(ConnectBatch.of(pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)))
         made.close({})
         return sink.getvalue()
 
@@ -150,7 +151,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "envelope.parquet": _own("EnvelopeParquetFormat", ".parquet", EnvelopeWriter),
     "envelope.avro": _own("EnvelopeAvroFormat", ".avro", partial(EnvelopeAvroWriter, codec="zstd")),
-    "envelope.json": _own("EnvelopeJsonFormat", ".json", partial(EnvelopeJsonWriter, codec="zstd")),
+    "envelope.json": _own("EnvelopeJsonFormat", ".json", partial(new_json_writer, codec="zstd")),
 }
 
 

@@ -26,7 +26,7 @@ from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Sc
 from kafka_s3_platform.model.offsets import OffsetRange
 from kafka_s3_platform.model.schema import ArchivedSchema, SubjectVersion
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
 from kafka_s3_platform.segments.writers import ClosedSegments, SegmentUploads, SegmentWriters
 from kafka_s3_platform.sources.objects import group_objects
@@ -129,7 +129,7 @@ class Archived:
         wanted = [batch for g in groups for batch in WantedRecords(ForeignStreamTask(source, g), self.bucket)]
         if not self.config.layout.is_envelope:
             return [type_strings(batch, self.config.records) for batch in wanted]
-        values = new_values(ValueSettings(parse_outgoing({}), self.config.records, "t", "copy", schemas=self.schemas))
+        values = Values(ValueSettings(parse_outgoing({}), self.config.records, "t", "copy", schemas=self.schemas))
         moved = [values.decode(batch.records, everything=True) for batch in wanted]
         # An envelope holds any bytes: some have no value by their schema.
         reasons = [failure.message for outcome in moved for failure in outcome.failures]
@@ -181,7 +181,7 @@ def restore(
 ) -> Restored:
     """Send decoded records through the transforms and converters of `keys`. No schema is registered: the ids are 0."""
     outgoing = parse_outgoing(keys)
-    values = new_values(ValueSettings(outgoing, config.records, "t", "copy", schemas=tuple(schemas), registers=False))
+    values = Values(ValueSettings(outgoing, config.records, "t", "copy", schemas=tuple(schemas), registers=False))
     chain = new_chain(outgoing.transforms, "t")
     restored = Restored()
     for batch in batches:

@@ -168,6 +168,11 @@ def at(*path: Any) -> Callable[[Any], Callable[[dict[str, Any]], None]]:
     return to
 
 
+def replace_log(plan: dict[str, Any]) -> None:
+    [start] = plan["starts"].values()
+    start["topic_id"] = "other"
+
+
 EDITS = {
     "another window": (at("selection", "windows", 0, "start_offset")(0), IntegrityError, "its selection is"),
     "other times": (at("selection", "times")([[0, 1]]), IntegrityError, "its selection is"),
@@ -183,7 +188,7 @@ EDITS = {
     "a format": (at("objects", 0, "format")("subprocess.Popen"), PermanentError, "of format subprocess.Popen"),
     "a file": (at("objects", 0, "key")("../../../etc/passwd"), PermanentError, "etc/passwd"),
     "the index": (at("objects", 0, "key")("INDEX"), PreflightError, "was replaced"),
-    "another log": (at("target", "topic_id")("other"), TopicRecreatedError, "began with target topic"),
+    "another log": (replace_log, TopicRecreatedError, "began with target topic"),
 }
 
 

@@ -17,13 +17,13 @@ from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.segment import Segment
 from kafka_s3_platform.segments import writers as module
-from kafka_s3_platform.segments.segment_writer import SegmentWriter
 from kafka_s3_platform.segments.target import Bucket, BucketPart, SegmentTarget
 from kafka_s3_platform.segments.writers import (
     MAX_CLOSED,
     MAX_CLOSED_BYTES,
     ClosedSegments,
     SegmentUploads,
+    SegmentWriter,
     SegmentWriters,
 )
 from kafka_s3_platform.store.objects import ObjectStore

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError, PlatformError
 from kafka_s3_platform.formats.avro import AvroBlocks
 from kafka_s3_platform.formats.avro_container import AvroContainer, AvroRecords
 from kafka_s3_platform.formats.columns import read_headers, read_strings
-from kafka_s3_platform.formats.envelope.records import WholeRecordWriter, build_batch
+from kafka_s3_platform.formats.envelope.records import build_batch
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.reading import add_remedy, batch_values
-from kafka_s3_platform.model.connect import Int64s
+from kafka_s3_platform.model.connect import ConnectBatch, Int64s
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _TIMESTAMP = '{"type":"long","logicalType":"timestamp-millis"}'
@@ -45,24 +45,16 @@ _END = b"\x00"
 _READ_SCHEMA = parse_schema(json.loads(ENVELOPE_SCHEMA.replace(_TIMESTAMP, '"long"')))
 
 
-class EnvelopeAvroWriter:
-    """Writes record batches as Avro data. The same records give the same bytes, however they are batched."""
+class EnvelopeAvroWriter(AvroBlocks):
+    """Writes whole records as Avro data."""
 
     def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
-        self._blocks = AvroBlocks(sink, ENVELOPE_SCHEMA, codec, level)
+        super().__init__(sink, ENVELOPE_SCHEMA, codec, level)
 
-    @property
-    def buffered_bytes(self) -> int:
-        return self._blocks.buffered_bytes
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of `RECORD_SCHEMA`."""
-        bodies = read_strings(_encode_bodies(batch))
-        self._blocks.add(bodies.data, bodies.lengths)
-
-    def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - the header is written before it is known
-        """Write the buffered records. The sink stays open; `metadata` cannot follow the header."""
-        self._blocks.close()
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch."""
+        bodies = read_strings(_encode_bodies(batch.records))
+        self.add(bodies.data, bodies.lengths)
 
 
 def _encode_bodies(batch: pa.RecordBatch) -> pa.BinaryArray:
@@ -198,6 +190,6 @@ _HEADER_BYTES = 256
 
 
 FORMAT_IO = FormatIO(
-    new_writer=lambda request: WholeRecordWriter(EnvelopeAvroWriter(request.sink, request.codec, request.level)),
+    new_writer=lambda request: EnvelopeAvroWriter(request.sink, request.codec, request.level),
     new_record_reader=EnvelopeAvroReader,
 )

@@ -6,19 +6,20 @@ in epoch milliseconds, and the other members are numbers and text as in that sch
 and absent headers are null.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any, TypedDict
 
 import msgspec
 import pyarrow as pa
 
-from kafka_s3_platform.codecs.compression import CompressedSink, Sink
+from kafka_s3_platform.codecs.compression import Sink
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.envelope.records import WholeRecordWriter, build_batch, list_rows
+from kafka_s3_platform.formats.envelope.records import build_batch, list_rows
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.json import split_lines
-from kafka_s3_platform.formats.lines import LINE
+from kafka_s3_platform.formats.lines import LINE, LinesWriter
 from kafka_s3_platform.formats.reading import add_remedy, batch_values, build_limit_error, decompress_lines
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 
@@ -46,27 +47,17 @@ _encode = msgspec.json.Encoder().encode_lines
 _decode = msgspec.json.Decoder(EnvelopeLine).decode
 
 
-class EnvelopeJsonWriter:
-    """Writes record batches as lines. The same records give the same bytes, however they are batched."""
+def new_json_writer(sink: Sink, codec: str, level: int | None = None) -> LinesWriter:
+    """Return the writer of an object of whole records."""
+    return LinesWriter(sink, _encode_lines, codec, level)
 
-    def __init__(self, sink: Sink, codec: str, level: int | None = None) -> None:
-        self._sink = CompressedSink(sink, codec, level)
 
-    @property
-    def buffered_bytes(self) -> int:
-        return self._sink.buffered_bytes
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of `RECORD_SCHEMA`."""
-        self._sink.write(_encode([EnvelopeLine(*row) for row in list_rows(batch)]))
-
-    def close(self, metadata: Mapping[str, str]) -> None:  # noqa: ARG002 - a line for it would be no record
-        """Write the buffered lines. The sink stays open."""
-        self._sink.close()
+def _encode_lines(batch: ConnectBatch) -> bytes:
+    return _encode([EnvelopeLine(*row) for row in list_rows(batch.records)])
 
 
 class EnvelopeJsonReader:
-    """Reads objects of `EnvelopeJsonWriter`, with any codec. `key` names the object in errors."""
+    """Reads objects of `new_json_writer`, with any codec. `key` names the object in errors."""
 
     def __init__(self, source: IO[bytes], key: str, limits: ReadLimits = NO_KEYS) -> None:
         self._source = source
@@ -107,6 +98,6 @@ class EnvelopeJsonReader:
 
 
 FORMAT_IO = FormatIO(
-    new_writer=lambda request: WholeRecordWriter(EnvelopeJsonWriter(request.sink, request.codec, request.level)),
+    new_writer=lambda request: new_json_writer(request.sink, request.codec, request.level),
     new_record_reader=EnvelopeJsonReader,
 )

@@ -7,71 +7,47 @@ distinct values have a dictionary.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from io import BufferedIOBase, RawIOBase
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kafka_s3_platform.codecs.compression import Sink
-from kafka_s3_platform.codecs.table import PARQUET_CODECS
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
-from kafka_s3_platform.formats.envelope.records import WholeRecordWriter
 from kafka_s3_platform.formats.format_io import FormatIO
 from kafka_s3_platform.formats.parquet.batches import RowGroupReader
 from kafka_s3_platform.formats.parquet.pages import open_checked
-from kafka_s3_platform.formats.parquet.write import RowGroups
+from kafka_s3_platform.formats.parquet.write import RowGroupWriter
 from kafka_s3_platform.formats.reading import add_remedy
 from kafka_s3_platform.model.batches import RECORD_SCHEMA, count_record_bytes
+from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.offsets import OffsetRange
 
 FORMAT_KEY = "kafka-s3-platform.format"
 FORMAT = "envelope/1"
-ROW_GROUP_BYTES = 33_554_432
-ROW_GROUP_RECORDS = 131_072
 BATCH_RECORDS = 65_536
 _INT64_BYTES = 8
 
 # These decide the bytes of an object, as the sizes of row groups do: a run that is repeated after a change here writes
 # other objects.
-_PROPERTIES: dict[str, Any] = {
-    "version": "2.6",
-    "data_page_version": "1.0",
+_OPTIONS: dict[str, Any] = {
     "use_dictionary": ["topic", "partition", "timestampType", "headers.list.element.key"],
     "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
     "write_statistics": ["offset", "timestamp"],
-    "write_page_checksum": True,
 }
 
 
-class EnvelopeWriter:
-    """Writes record batches to a sink. The same records and metadata give the same bytes, however they are batched.
+class EnvelopeWriter(RowGroupWriter):
+    """Writes whole records to a sink."""
 
-    A row group ends at the record that brings it to `ROW_GROUP_BYTES` of keys, values and headers, or to
-    `ROW_GROUP_RECORDS`. At most one is in memory.
-    """
+    def __init__(self, sink: Sink, level: int | None = None, codec: str = "zstd") -> None:
+        super().__init__(sink, RECORD_SCHEMA, codec, level, {FORMAT_KEY: FORMAT}, **_OPTIONS)
 
-    def __init__(self, sink: Sink, compression_level: int | None = None, codec: str = "zstd") -> None:
-        level = compression_level or PARQUET_CODECS[codec].parquet_level
-        open_writer = partial(
-            pq.ParquetWriter, schema=RECORD_SCHEMA, compression=codec, compression_level=level, **_PROPERTIES
-        )
-        self._groups = RowGroups(open_writer, sink, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._groups.buffered_bytes
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of `RECORD_SCHEMA`."""
-        self._groups.write(batch, count_record_bytes(batch))
-
-    def close(self, metadata: Mapping[str, str]) -> None:
-        """Write the buffered records, `metadata` and the footer. The sink stays open."""
-        self._groups.close({FORMAT_KEY: FORMAT, **metadata})
+    def write(self, batch: ConnectBatch) -> None:
+        """Append the records of a batch."""
+        self.write_rows(batch.records, count_record_bytes(batch.records))
 
 
 class EnvelopeReader:
@@ -179,6 +155,6 @@ def filter_windows(batch: pa.RecordBatch, windows: Mapping[str, tuple[int, int]]
 
 
 FORMAT_IO = FormatIO(
-    new_writer=lambda request: WholeRecordWriter(EnvelopeWriter(request.sink, request.level, request.codec)),
+    new_writer=lambda request: EnvelopeWriter(request.sink, request.level, request.codec),
     new_record_reader=EnvelopeReader,
 )

@@ -3,8 +3,8 @@
 For libraries that read and write row by row, record batches become rows of plain values and back.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,6 @@ from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.errors import IntegrityError, PermanentError
 from kafka_s3_platform.formats.format_io import RecordObject, load_format_io
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
-from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 from kafka_s3_platform.model.offsets import OffsetRange
 
@@ -30,40 +29,6 @@ def build_batch(rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True)) or [()] * len(RECORD_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
-
-
-class EnvelopeOfRecords(Protocol):
-    """Writes batches of `RECORD_SCHEMA`."""
-
-    @property
-    def buffered_bytes(self) -> int: ...
-
-    def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def close(self, metadata: Mapping[str, str]) -> None: ...
-
-
-class WholeRecordWriter:
-    """Writes the records of each batch as they came, without reading their values."""
-
-    def __init__(self, writer: EnvelopeOfRecords) -> None:
-        self._writer = writer
-        self.sidecars: Mapping[str, bytes] = {}
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._writer.buffered_bytes
-
-    def write(self, batch: ConnectBatch) -> None:
-        """Append the records of a batch."""
-        self._writer.write(batch.records)
-
-    def close(self, facts: Mapping[str, str]) -> None:
-        """Write the buffered records, and `facts` if the format has a place for them.
-
-        The sink stays open.
-        """
-        self._writer.close(facts)
 
 
 def new_envelope_reader(format_name: str, source: Any, key: str, limits: ReadLimits = NO_KEYS) -> RecordObject:

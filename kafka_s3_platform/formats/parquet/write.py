@@ -228,33 +228,41 @@ _SMALL_BYTES = 1_048_576
 thirty pieces, and waits for the interpreter's lock each time while other threads upload."""
 
 
-class RowGroups:
-    """Writes batches through a Parquet writer. A row group ends at the record that brings it to its bytes or records.
+# These decide the bytes of an object: a run that is repeated after a change here writes other objects.
+ROW_GROUP_BYTES = 33_554_432
+ROW_GROUP_RECORDS = 131_072
 
-    Args:
-        open_writer: opens pyarrow's writer on a file of Arrow's or on `sink`.
-        sink: takes the bytes.
-        max_bytes: bytes of a row group, by the sizes of records in `write`.
-        max_records: records of a row group.
+
+class RowGroupWriter:
+    """Writes batches of Arrow as Parquet. The same records and facts give the same bytes, however they are batched.
+
+    A row group ends at the record that brings it to `ROW_GROUP_BYTES` of the bytes from Kafka, or to
+    `ROW_GROUP_RECORDS`. At most one is in memory. `options` are those of pyarrow's writer, `metadata` is for the
+    footer.
     """
 
     def __init__(
-        self,
-        open_writer: Callable[[Sink | pa.BufferOutputStream], pq.ParquetWriter],
-        sink: Sink,
-        max_bytes: int,
-        max_records: int,
+        self, sink: Sink, schema: pa.Schema, codec: str, level: int | None, metadata: Mapping[str, str], **options: Any
     ) -> None:
-        self._open_writer = open_writer
+        self._open_writer = partial(
+            pq.ParquetWriter,
+            schema=schema,
+            version="2.6",
+            data_page_version="1.0",
+            compression=codec,
+            compression_level=level or PARQUET_CODECS[codec].parquet_level,
+            write_page_checksum=True,
+            **options,
+        )
         self._sink = sink
+        self._metadata = metadata
         self._writer: pq.ParquetWriter | None = None
-        self._max_bytes = max_bytes
-        self._max_records = max_records
         self._pending: list[pa.RecordBatch] = []
         self._records = 0
         self.buffered_bytes = 0
+        self.sidecars: Mapping[str, bytes] = {}
 
-    def write(self, batch: pa.RecordBatch, sizes: Int64s) -> None:
+    def write_rows(self, batch: pa.RecordBatch, sizes: Int64s) -> None:
         """Append a batch. `sizes` are the bytes of each record."""
         start = 0
         while start < batch.num_rows:
@@ -264,19 +272,19 @@ class RowGroups:
                 self._flush()
             start = end
 
-    def close(self, metadata: Mapping[str, Any]) -> None:
-        """Write the buffered records, `metadata` and the footer. The sink stays open."""
+    def close(self, facts: Mapping[str, str], /) -> None:
+        """Write the buffered records, `facts` and the footer. The sink stays open."""
         if self._writer is not None or self.buffered_bytes > _SMALL_BYTES:
-            self._end_file(self._opened(), metadata)
+            self._end_file(self._opened(), facts)
             return
         buffer = pa.BufferOutputStream()
         self._writer = self._open_writer(buffer)
-        self._end_file(self._writer, metadata)
+        self._end_file(self._writer, facts)
         self._sink.write(buffer.getvalue().to_pybytes())
 
-    def _end_file(self, writer: pq.ParquetWriter, metadata: Mapping[str, Any]) -> None:
+    def _end_file(self, writer: pq.ParquetWriter, facts: Mapping[str, str]) -> None:
         self._flush()
-        writer.add_key_value_metadata(dict(sorted(metadata.items())))
+        writer.add_key_value_metadata(dict(sorted({**self._metadata, **facts}.items())))
         writer.close()
 
     def _opened(self) -> pq.ParquetWriter:
@@ -286,8 +294,8 @@ class RowGroups:
 
     def _end(self, sizes: Int64s, start: int) -> tuple[int, bool]:
         """Return the end of the records from `start` on in the open row group, and True if they fill it."""
-        by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), self._max_bytes - self.buffered_bytes)) + 1
-        end = start + min(by_bytes, self._max_records - self._records)
+        by_bytes = int(np.searchsorted(np.cumsum(sizes[start:]), ROW_GROUP_BYTES - self.buffered_bytes)) + 1
+        end = start + min(by_bytes, ROW_GROUP_RECORDS - self._records)
         return min(end, len(sizes)), end <= len(sizes)
 
     def _hold(self, batch: pa.RecordBatch, size: int) -> None:
@@ -307,21 +315,14 @@ class RowGroups:
         self.buffered_bytes = 0
 
 
-# These decide the bytes of an object: a run that is repeated after a change here writes other objects.
-ROW_GROUP_BYTES = 33_554_432
-ROW_GROUP_RECORDS = 131_072
-
 KEPT_SCHEMA = "parquet.avro.schema"
 """The metadata in which parquet-avro, and so Confluent's sink, keeps the Avro schema."""
 WRAPPER = "KafkaS3PlatformWrapper"
 """The record around a value that is none: its one field is the value. Types inside would get a namespace of it."""
 
 
-class ParquetWriter:
-    """Writes decoded records of one schema. The same records give the same bytes, however they are batched.
-
-    A row group ends at the record that brings it to `ROW_GROUP_BYTES` of the bytes from Kafka, or to
-    `ROW_GROUP_RECORDS`.
+class ParquetWriter(RowGroupWriter):
+    """Writes decoded records of one schema.
 
     Raises:
         UnwritableSchemaError: Parquet cannot hold the schema: a type contains itself, a record has no fields, a decimal
@@ -336,26 +337,11 @@ class ParquetWriter:
         text = schema.text
         if self._is_wrapped:
             text = json.dumps({**root, "fields": [{"name": part, "type": schema.avro}]}, separators=(",", ":"))
-        self._schema_text = text
         try:
             self._columns = ArrowColumns(avro, root if self._is_wrapped else avro.root)
         except UnwritableSchemaError as err:
             raise UnwritableSchemaError(f"{err}; write these topics as AvroFormat or JsonFormat") from err
-        open_writer = partial(
-            pq.ParquetWriter,
-            schema=pa.schema(list(self._columns.type)),
-            version="2.6",
-            data_page_version="1.0",
-            compression=codec,
-            compression_level=level or PARQUET_CODECS[codec].parquet_level,
-            write_page_checksum=True,
-        )
-        self._groups = RowGroups(open_writer, sink, ROW_GROUP_BYTES, ROW_GROUP_RECORDS)
-        self.sidecars: Mapping[str, bytes] = {}
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._groups.buffered_bytes
+        super().__init__(sink, pa.schema(list(self._columns.type)), codec, level, {KEPT_SCHEMA: text})
 
     def write(self, batch: ConnectBatch) -> None:
         """Append the records of a batch, none of them null.
@@ -364,11 +350,7 @@ class ParquetWriter:
             UnwritableRecordsError: some values do not fit the schema.
         """
         rows = pa.RecordBatch.from_struct_array(self._rows(batch))
-        self._groups.write(rows, count_record_bytes(batch.records))
-
-    def close(self, facts: Mapping[str, str]) -> None:
-        """Write the buffered records, `facts` and the footer. The sink stays open."""
-        self._groups.close({**facts, KEPT_SCHEMA: self._schema_text})
+        self.write_rows(rows, count_record_bytes(batch.records))
 
     def _rows(self, batch: ConnectBatch) -> pa.StructArray:
         payload = require_no_null(batch, find_payload(batch, self._part))

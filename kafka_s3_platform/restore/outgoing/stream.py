@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +20,14 @@ from kafka_s3_platform.model.connect import ConnectBatch, Outcome, Payload, Reco
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.restore.filters.stage import FilteredStream
 from kafka_s3_platform.restore.outgoing.partitioning import SOURCE, new_kafka_partitioner
-from kafka_s3_platform.restore.outgoing.values import Rewritten, ValueSettings, new_values
-from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, RecordFilter
-from kafka_s3_platform.restore.source.base import ReadFacts, RecordStream
+from kafka_s3_platform.restore.outgoing.values import Rewritten, Values, ValueSettings
+from kafka_s3_platform.restore.request import LeftOut, OnError, Outgoing, ReadFacts, RecordFilter
+from kafka_s3_platform.restore.source.base import RecordStream, SourceRecords, StreamFacts
 from kafka_s3_platform.restore.source.foreign_stream import fill_timestamps, join_same_offsets
 from kafka_s3_platform.restore.target_topic import apply_routers, routes_by_record, routes_by_topic
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.transforms import new_chain
+from kafka_s3_platform.transforms.headers import replace_column
 
 logger = logging.getLogger(__name__)
 
@@ -37,28 +37,6 @@ PROVENANCE_HEADERS = (f"{PROVENANCE}offset", f"{PROVENANCE}partition", f"{PROVEN
 
 Portions = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 """Splits a batch into portions to be sent at once."""
-
-
-class Conversion(Protocol):
-    """Decodes archived bytes for transforms, and encodes the result as bytes to send: see `Values`."""
-
-    @property
-    def changes_nothing(self) -> bool:
-        """True if the bytes stay as they are when no transform reads them."""
-        ...
-
-    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:
-        """Decode keys and values that are re-encoded, or `everything`."""
-        ...
-
-    def encode(self, batch: ConnectBatch) -> Rewritten:
-        """Return the records with the keys and values to send."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about headers with schema names in the records encoded so far."""
-        ...
 
 
 def check_decoding(name: str, source: RecordSettings, outgoing: Outgoing) -> None:
@@ -103,14 +81,14 @@ class OutgoingStream:
         to_topic: str,
         *,
         behavior_on_error: OnError = "fail",
-        values: Conversion | None = None,
+        values: Values | None = None,
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._kafka_partition = kafka_partition
         self._to_topic = to_topic
         self._on_error = behavior_on_error
-        self._values: Conversion = values or _Bytes()
+        self._values = values
         self._chain = _build_chain(settings.transforms, topic, to_topic)
         self._sees_values = any(map(_sees_values, settings.transforms))
         self._partitioner = new_kafka_partitioner(settings.partitioning, target_kafka_partitions)
@@ -124,8 +102,9 @@ class OutgoingStream:
 
         The batches have RECORD_SCHEMA: `partition` and `offset` are the source's.
         """
-        if batch.num_rows and (self._chain is not None or not self._values.changes_nothing):
-            moved = self._values.decode(batch, self._sees_values)
+        changes = self._chain is not None or (self._values is not None and not self._values.changes_nothing)
+        if batch.num_rows and changes:
+            moved = self._values.decode(batch, self._sees_values) if self._values else Outcome(ConnectBatch.of(batch))
             self._note(moved.failures)
             batch = self.encoded(moved.batch)
         return self.dealt(batch)
@@ -136,7 +115,7 @@ class OutgoingStream:
             moved = self._routed(self._moved(self._chain, batch), batch.records.column("topic"))
             self._note(moved.failures)
             batch = moved.batch
-        done = self._values.encode(batch)
+        done = self._values.encode(batch) if self._values else Rewritten(_write_bytes(batch))
         self._note(done.failures)
         self.incomplete_count += len({offset for offset, _ in done.losses})
         for _, notes in done.losses:
@@ -185,7 +164,7 @@ class OutgoingStream:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about headers with schema names, losses of re-encoded values, and failed records."""
-        sentences = (*self._values.notes, *self._loss_notes.sentences)
+        sentences = (*(self._values.notes if self._values else ()), *self._loss_notes.sentences)
         if self.first_failure is None:
             return sentences
         return (
@@ -207,24 +186,14 @@ def _describe(failure: RecordFailure) -> str:
     )
 
 
-class _Bytes:
-    """Keys and values as bytes, if no converter is set: bytes stay, text becomes UTF-8."""
+def _write_bytes(batch: ConnectBatch) -> pa.RecordBatch:
+    """Write keys and values without a converter: bytes stay, text becomes UTF-8.
 
-    changes_nothing = True
-    notes = ()
-
-    def decode(self, batch: pa.RecordBatch, everything: bool = False) -> Outcome:  # noqa: ARG002
-        return Outcome(ConnectBatch.of(batch))
-
-    def encode(self, batch: ConnectBatch) -> Rewritten:
-        """Encode keys and values. ConfigError if a transform made another type of them."""
-        return Rewritten(
-            _replace_column(
-                _replace_column(batch.records, "key", _encode_bytes(batch.key, "key")),
-                "value",
-                _encode_bytes(batch.value, "value"),
-            )
-        )
+    Raises:
+        ConfigError: a transform made another type of them.
+    """
+    records = replace_column(batch.records, "key", _encode_bytes(batch.key, "key"))
+    return replace_column(records, "value", _encode_bytes(batch.value, "value"))
 
 
 def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -243,7 +212,7 @@ def add_provenance(batch: pa.RecordBatch) -> pa.RecordBatch:
     values = pa.concat_arrays([header_values, *_make_provenance(batch)])
     elements = pa.StructArray.from_arrays([names.take(order), values.take(order)], fields=list(HEADER))
     headers = pa.ListArray.from_arrays(offsets.astype(np.int32), elements, type=RECORD_SCHEMA.field("headers").type)
-    return _replace_column(batch, "headers", headers)
+    return replace_column(batch, "headers", headers)
 
 
 def changes_count(outgoing: Outgoing, on_error: OnError) -> bool:
@@ -286,14 +255,6 @@ def _encode_bytes(payload: Payload, side: str) -> pa.BinaryArray:
             f"{side}.converter for the restore"
         )
     return pa.array(values, pa.binary())
-
-
-def _replace_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    at = batch.schema.get_field_index(name)
-    # Nothing was replaced: keep the batch, and copy nothing.
-    if batch.column(at) is column:
-        return batch
-    return batch.set_column(at, batch.schema.field(at), column)
 
 
 def _make_provenance(batch: pa.RecordBatch) -> list[pa.BinaryArray]:
@@ -348,12 +309,12 @@ class SentStream:
         portions: Portions = lambda batch: [batch],
     ) -> None:
         self._portions = portions
-        self._outgoing = new_outgoing_stream(task, settings)
-        self._source = task.records(store, self._outgoing, start_offset)
+        self._outgoing = new_outgoing_stream(task.facts, settings)
+        self._source = task.records(store, start_offset)
         # The first of two readings has an outgoing stream of its own, so that nothing is counted twice.
-        first_pass = task.records(store, new_outgoing_stream(task, settings), start_offset)
-        self._filtered = FilteredStream(self._source, settings.records, first_pass)
-        self._is_encoded = task.is_decoded
+        first_pass = _encode_records(task.records(store, start_offset), new_outgoing_stream(task.facts, settings))
+        self._filtered = FilteredStream(_encode_records(self._source, self._outgoing), settings.records, first_pass)
+        self._is_encoded = task.facts.is_decoded
 
     def __iter__(self) -> Iterator[SentBatch]:
         for batch in self._filtered:
@@ -399,14 +360,21 @@ class SentStream:
         )
 
 
-def new_outgoing_stream(task: RecordStream, settings: SentSettings) -> OutgoingStream:
+def _encode_records(records: SourceRecords, outgoing: OutgoingStream) -> Iterator[pa.RecordBatch]:
+    for batch in records:
+        encoded = outgoing.encoded(batch) if isinstance(batch, ConnectBatch) else batch
+        if encoded.num_rows:
+            yield encoded
+
+
+def new_outgoing_stream(facts: StreamFacts, settings: SentSettings) -> OutgoingStream:
     """Make the stage from a stream's records to the sent ones."""
     return OutgoingStream(
         settings.outgoing,
-        task.topic,
-        task.kafka_partition,
+        facts.topic,
+        facts.kafka_partition,
         settings.target_kafka_partitions,
         settings.to_topic,
         behavior_on_error=settings.behavior_on_error,
-        values=None if settings.values is None else new_values(settings.values),
+        values=None if settings.values is None else Values(settings.values),
     )

@@ -62,17 +62,12 @@ class Rewritten:
     losses: tuple[tuple[int, Notes], ...] = ()
 
 
-def new_values(settings: ValueSettings) -> "Values":
-    """Return the stage for these settings.
+class Values:
+    """Makes the keys and values to send. The result does not depend on the batches.
 
     Raises:
         ConfigError: writing the bytes needs a registry, and none is named.
     """
-    return Values(settings)
-
-
-class Values:
-    """Makes the keys and values to send. The result does not depend on the batches."""
 
     def __init__(self, settings: ValueSettings) -> None:
         self._settings = settings

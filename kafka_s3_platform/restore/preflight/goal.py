@@ -4,17 +4,20 @@ The target's brokers validate the creation of a topic, before anything is create
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_s3_platform.errors import ConfigError, PermanentError
 from kafka_s3_platform.kafka.admin import ClusterAdmin
-from kafka_s3_platform.model.gaps import MissingRecords
+from kafka_s3_platform.model.batches import NO_TIMESTAMP, count_record_bytes
 from kafka_s3_platform.restore.outgoing.stream import SentSettings
 from kafka_s3_platform.restore.outgoing.values import ValueSettings
 from kafka_s3_platform.restore.preflight.begin import check_target
 from kafka_s3_platform.restore.preflight.checks import Target, check_target_configs, observe_target
 from kafka_s3_platform.restore.preflight.target import DECIDED, PreflightFinding, choose_topic_size, make_topic_configs
-from kafka_s3_platform.restore.request import RestoreRequest
+from kafka_s3_platform.restore.request import ReadFacts, RestoreRequest
 from kafka_s3_platform.restore.source.base import TargetPlan
 
 
@@ -86,21 +89,39 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class DryRunCount:
-    """Counts of a dry run that reads every object. `record_count` is None if reading has failed.
+class StreamCount:
+    """Count of a stream that a dry run has read. Bytes are of keys, values and headers.
 
-    Bytes are of keys, values and headers. `gaps`, `skipped` and `notes` are as in the report.
+    `newest` is the latest timestamp (epoch ms), NO_TIMESTAMP if no record has one.
     """
 
-    record_count: int | None = None
+    topic: str
+    kafka_partition: int
+    record_count: int = 0
     record_bytes: int = 0
+    largest_record_bytes: int = 0
+    newest: int = NO_TIMESTAMP
+    facts: ReadFacts = field(default_factory=ReadFacts)
+
+    def add(self, batch: pa.RecordBatch) -> "StreamCount":
+        """Return the count with the records of a batch, never empty."""
+        sizes = count_record_bytes(batch)
+        return replace(
+            self,
+            record_count=self.record_count + batch.num_rows,
+            record_bytes=self.record_bytes + int(sizes.sum()),
+            largest_record_bytes=max(self.largest_record_bytes, int(sizes.max())),
+            newest=max(self.newest, pc.max(batch.column("timestamp").cast(pa.int64())).as_py()),
+        )
+
+
+@dataclass(frozen=True)
+class DryRunCount:
+    """Counts of a dry run that reads every object. `streams` is None if reading has failed."""
+
+    streams: tuple[StreamCount, ...] | None = None
     is_exact: bool = False
     findings: tuple[PreflightFinding, ...] = ()
-    gaps: tuple[MissingRecords, ...] = ()
-    skipped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    skipped_count: int = 0
-    gap_count: int = 0
 
 
 def observe_goals(request: RestoreRequest, plans: Iterable[TargetPlan], admin: ClusterAdmin) -> list[Goal]:

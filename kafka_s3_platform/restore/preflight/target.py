@@ -107,10 +107,10 @@ def check_configs(
     `arrived` is as in `bound_largest_log`.
     """
     yield from _check_compaction(request, plan, target)
-    oldest = plan.oldest(target.now_ms)
-    newest = plan.newest(target.now_ms)
-    if oldest is None or newest is None:
+    times = plan.bound_times(target.now_ms)
+    if times is None:
         return
+    oldest, newest = times
     lasts = bound_restore_ms(request, plan)
     yield from _check_retention(oldest, target, lasts)
     yield from _check_retention_bytes(request, plan, target, arrived)
@@ -155,16 +155,16 @@ def make_topic_configs(
 
 def _override_configs(request: RestoreRequest, plan: TargetPlan, archived: TargetConfigs) -> dict[str, str]:
     """Return the `DECIDED` configs, and the limits of timestamps that would reject records."""
-    oldest = plan.oldest(archived.now_ms)
-    newest = plan.newest(archived.now_ms)
+    times = plan.bound_times(archived.now_ms)
+    if times is None:
+        return {}
+    oldest, newest = times
     overrides = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "retention.bytes": "-1",
         "message.timestamp.type": "CreateTime",
     }
-    if oldest is None or newest is None:
-        return {}
     # The topic gets cleanup.policy=delete. If the archive has no such limit, Kafka's default since 4.0 is an hour.
     archived_configs = {"retention.ms": "-1", "retention.bytes": "-1", AFTER_MAX_MS: "3600000", **archived.configs}
     judged = TargetConfigs(archived.topic, archived_configs | {"cleanup.policy": "delete"}, archived.now)

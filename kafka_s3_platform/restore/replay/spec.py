@@ -57,7 +57,7 @@ class ReplayTask:
 
     @property
     def kafka_partition(self) -> int:
-        return self.stream.kafka_partition
+        return self.stream.facts.kafka_partition
 
     @property
     def to_topic(self) -> str:
@@ -66,7 +66,7 @@ class ReplayTask:
     @property
     def named_topic(self) -> str:
         """The source's topic if a restore may have several, else empty."""
-        return self.stream.named_topic
+        return self.stream.facts.named_topic
 
     @property
     def keeps_number(self) -> bool:
@@ -81,7 +81,7 @@ class ReplayTask:
         several topics of another sink go to one target: their equal records are indistinguishable.
         """
         is_same_each_time = self.sent.behavior_on_error == "fail" and not self.sent.records.latest_per_key
-        is_comparable = self.keeps_number and self.stream.is_found_by_content
+        is_comparable = self.keeps_number and self.stream.facts.is_found_by_content
         return is_comparable and is_same_each_time and not self.sent.outgoing.has_mapper
 
     @property
@@ -117,7 +117,7 @@ class ReplayTask:
 
     def decided(self, store: ObjectStore) -> "ReplayTask":
         """Return this task with a stream that leaves out the decided objects."""
-        return replace(self, stream=self.stream.leaving_out(self.left_out(store)))
+        return replace(self, stream=replace(self.stream, left_out=self.left_out(store)))
 
     def left_out(self, store: ObjectStore) -> Mapping[str, str] | None:
         """Read the bad objects to leave out, with reasons. None before the decision."""
@@ -127,7 +127,7 @@ class ReplayTask:
     def where(self) -> str:
         """Both ends, for messages."""
         number = f"-{self.kafka_partition}" if self.keeps_number else ""
-        return f"{self.stream.topic}-{self.kafka_partition} to {self.to_topic}{number}"
+        return f"{self.stream.facts.topic}-{self.kafka_partition} to {self.to_topic}{number}"
 
     @property
     def any_timestamp(self) -> frozenset[int]:
@@ -138,7 +138,7 @@ class ReplayTask:
     def result(self, start: Position, sent: int, sent_bytes: int, end: Position) -> "ReplayResult":
         return ReplayResult(
             kafka_partition=self.kafka_partition,
-            size=self.stream.size,
+            size=self.stream.facts.size,
             found_count=start.record_count,
             sent_count=sent,
             sent_bytes=sent_bytes,
@@ -184,5 +184,5 @@ def decide_left_out(task: ReplayTask, store: ObjectStore, sent_below: int) -> No
     """
     if task.sent.behavior_on_error == "fail" or task.left_out(store) is not None:
         return
-    bad = task.stream.bad_objects(store)
+    bad = task.stream.find_bad_objects(store)
     save_left_out(task.beside(store), task.documents.left_out, task.plan_digest, bad, sent_below)

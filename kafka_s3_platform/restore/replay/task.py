@@ -496,7 +496,7 @@ def replay(task: ReplayTask, attempt: Attempt) -> ReplayResult:
         SupersededError: another run of this restore id is at work.
         LogTruncatedError: the target lost records that were delivered.
     """
-    store = ObjectStore(task.stream.store)
+    store = ObjectStore(task.stream.facts.store)
     checkpoint = Checkpoint(task.beside(store), task.documents.checkpoint, f"{task.run_id}/{attempt.attempt_id}")
     send = replay_exactly_once if task.delivery == "exactly_once" else replay_at_least_once
     result = send(task, store, checkpoint, attempt)

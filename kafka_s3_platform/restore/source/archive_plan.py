@@ -4,13 +4,10 @@ A plan is made once for a restore id and stays in the bucket. It names requested
 archive, and refuses ambiguous schema ids.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 from itertools import chain, count, groupby, takewhile
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.formats import find_format
@@ -22,18 +19,10 @@ from kafka_s3_platform.model.offsets import OffsetRange, RangeSet, make_span
 from kafka_s3_platform.model.segment import Segment, StoredObject, TopicAcl, TopicGeneration
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.model.times import HOUR
-from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_header
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
+from kafka_s3_platform.restore.source.base import ObjectFacts, RestorePlan, TargetPlan, TargetStart
 from kafka_s3_platform.restore.source.selection import FOREVER, Selection, select_records
-from kafka_s3_platform.restore.source.terms import (
-    RequestFacts,
-    check_plan_field,
-    check_plan_place,
-    check_terms,
-    collect_request_terms,
-    hash_place,
-)
+from kafka_s3_platform.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.segments.schema_ids import find_ambiguous_ids
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.row_filter import SegmentFilter
@@ -229,27 +218,21 @@ class PlannedObject:
         return StoredObject(self.key, self.size, self.etag, self.sha256)
 
 
-@dataclass(frozen=True)
-class ArchivePlan:
+@dataclass(frozen=True, kw_only=True)
+class ArchivePlan(RestorePlan):
     """The plan of replayed objects.
 
-    `terms` is the original request: a later request is compared with it. `facts` are the typed facts of `terms`.
-    `target` is None until the target is known. `values_only` are sentences about objects of the selection that are not
-    in `objects`, because their format holds no whole records.
-    `place` is the `hash_place` of its connector. Restores of one id with documents at two places are two restores.
+    `values_only` are sentences about objects of the selection that are not in `objects`, because their format holds no
+    whole records.
     """
 
-    restore_id: str
-    terms: Mapping[str, Any]
+    kind = "an archive with an index"
+
     source: TopicGeneration
     index_version: int
     selection: Selection
     objects: tuple[PlannedObject, ...]
-    gaps: tuple[MissingRecords, ...]
     allow_unsendable_timestamps: bool
-    created_at: str
-    place: str
-    target: TargetStart | None = None
     values_only: tuple[str, ...] = ()
 
     @property
@@ -263,24 +246,8 @@ class ArchivePlan:
     @property
     def start(self) -> TargetStart:
         """The target before the first record. ValueError if the restore has not begun."""
-        if self.target is None:
-            raise ValueError(f"restore {self.restore_id} has not begun")
-        return self.target
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """Always empty: bad objects are found when they are read."""
-        return ()
-
-    @property
-    def skipped_count(self) -> int:
-        """Always 0."""
-        return 0
-
-    @cached_property
-    def facts(self) -> RequestFacts:
-        """The facts of `terms`, with types."""
-        return RequestFacts.of(self.terms, self.restore_id)
+        [start] = (self.starts or {}).values()
+        return start
 
     @property
     def is_exact(self) -> bool:
@@ -296,41 +263,6 @@ class ArchivePlan:
         """Return an upper bound of the records restored from the object."""
         start, end = self.selection.bounds(item)
         return max(0, min(item.record_count, end - start))
-
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of keys, values and headers: an upper bound unless every record is restored."""
-        return sum(o.record_bytes for o in self.objects)
-
-    @property
-    def object_bytes(self) -> int:
-        return sum(o.size for o in self.objects)
-
-    @property
-    def out_of_range_count(self) -> int:
-        """Records with out-of-range timestamps: exact if `is_exact`, else an upper bound."""
-        return sum(self.records_at_most(o) for o in self.objects if o.out_of_range)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the plan. Equal plans have equal digests."""
-        return hash_document(asdict(self))
-
-    def to_json(self) -> bytes:
-        """Write the plan, its format and its digest."""
-        return json.dumps({"format": PLAN_FORMAT, **asdict(self), "digest": self.digest}, indent=1).encode()
-
-    @staticmethod
-    def from_json(content: bytes, key: str) -> "ArchivePlan":
-        """Read a plan of `to_json`. IntegrityError if it has another format, or was changed since."""
-        header = read_header(content, key, "restore plan", PLAN_FORMAT)
-        if header.source is None:
-            raise PreflightError(f"restore plan {key} is of another sink's objects, not of an archive with an index")
-        plan = parse_document(content, ArchivePlan, key)
-        check_digest(key, plan.digest, header.digest)
-        # Check the terms now: `facts` parses them only when it is used.
-        RequestFacts.of(plan.terms, key)
-        return plan
 
 
 def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPlan:
@@ -355,7 +287,7 @@ def make_archive_target(request: RestoreRequest, plan: ArchivePlan) -> TargetPla
             for o in plan.objects
         ),
         is_exact=plan.is_exact,
-        start=plan.target,
+        start=(plan.starts or {}).get(request.to_topic),
         source_kafka_partitions=plan.source.kafka_partitions,
         topic_id=plan.source.topic_id,
         configs=plan.source.configs,
@@ -432,22 +364,15 @@ def _find_known_acls(state: IndexState, source: TopicGeneration) -> tuple[TopicA
 
 
 def check_same(request: RestoreRequest, plan: ArchivePlan) -> None:
-    """Check that a stored plan belongs to this request.
-
-    Raises:
-        PreflightError: the restore id was used for something else before; each difference is named.
-        IntegrityError: the plan's windows or its id differ from the request's: somebody changed it.
-    """
-    # The terms first: if they are equal and other fields are not, somebody has changed the document.
-    check_terms(request, collect_request_terms(request), plan.terms, plan.created_at)
-    for name, planned, expected in (
-        ("restore_id", plan.restore_id, request.restore_id),
-        ("topic", plan.source.topic, request.topic),
-        ("selection", plan.selection, select_records(request, plan.source.kafka_partitions)),
-        ("allow_unsendable_timestamps", plan.allow_unsendable_timestamps, request.allow_unsendable_timestamps),
-    ):
-        check_plan_field(request, name, planned, expected)
-    check_plan_place(request, plan.place)
+    """Check that a stored plan belongs to this request. The errors are those of `RestorePlan.check_same`."""
+    plan.check_same(
+        request,
+        collect_request_terms(request),
+        [request.to_topic],
+        selection=select_records(request, plan.source.kafka_partitions),
+        allow_unsendable_timestamps=request.allow_unsendable_timestamps,
+    )
+    check_plan_field(request, "topic", plan.source.topic, request.topic)
 
 
 def _plan_object(segment: Segment) -> PlannedObject:

@@ -1,33 +1,32 @@
 """The archived records of one kafka partition to be sent, in offset order. Each object is checked."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import pyarrow as pa
 
-from kafka_s3_platform.config.formats import NATIVE_FORMAT
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import HEAL_OBJECT, IntegrityError
 from kafka_s3_platform.formats.columns import RecordDigest
 from kafka_s3_platform.formats.envelope.parquet import EnvelopeReader, filter_windows
 from kafka_s3_platform.formats.envelope.records import check_place, new_envelope_reader
+from kafka_s3_platform.formats.format_io import RecordObject
 from kafka_s3_platform.formats.merge import MergeSource, merge_by_offset
 from kafka_s3_platform.model.offsets import MAX_OFFSET, OffsetRange
 from kafka_s3_platform.restore.documents import DECIDED, MENDED
-from kafka_s3_platform.restore.request import OnError, RestoreRequest
+from kafka_s3_platform.restore.request import OnError, ReadFacts, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import ArchivePlan, PlannedObject
-from kafka_s3_platform.restore.source.base import Encoder, ReadFacts
+from kafka_s3_platform.restore.source.base import RecordStream, StreamFacts
 from kafka_s3_platform.restore.source.selection import Selection
 from kafka_s3_platform.sources.objects import BadObject
-from kafka_s3_platform.store.objects import ObjectFile, ObjectInfo, ObjectStore
+from kafka_s3_platform.store.objects import ObjectInfo, ObjectStore
 from kafka_s3_platform.store.upload import Provenance
 
 logger = logging.getLogger(__name__)
-
-Check = Callable[[pa.RecordBatch], None]
 
 COPIES_AT_ONCE = 8
 """Number of objects compared at once. A copy with another ETag is read to compare it."""
@@ -39,11 +38,8 @@ LEAVE_OUT = (
 
 
 @dataclass(frozen=True)
-class StreamTask:
-    """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object.
-
-    `left_out` are the objects left out by this restore (key -> reason). It is None before the decision.
-    """
+class StreamTask(RecordStream):
+    """Stream of one kafka partition. `behavior_on_error`: the treatment of a bad object."""
 
     store: StoreSettings = field(repr=False)
     topic: str
@@ -51,7 +47,6 @@ class StreamTask:
     selection: Selection
     objects: tuple[PlannedObject, ...]
     behavior_on_error: OnError = "fail"
-    left_out: Mapping[str, str] | None = None
     sends_any_timestamp: bool = False
 
     @property
@@ -61,56 +56,27 @@ class StreamTask:
             return DECIDED
         return LEAVE_OUT if self.behavior_on_error == "fail" else MENDED
 
-    @property
-    def named_topic(self) -> str:
-        """Always empty: a restore of an archive reads one topic."""
-        return ""
+    @cached_property
+    def facts(self) -> StreamFacts:
+        """Facts of the objects. One topic goes to the target, and its records keep their order."""
+        return StreamFacts(
+            topic=self.topic,
+            kafka_partition=self.kafka_partition,
+            store=self.store,
+            object_bytes=sum(o.size for o in self.objects),
+            record_count=sum(o.record_count for o in self.objects),
+            record_bytes=sum(o.record_bytes for o in self.objects),
+            is_found_by_content=True,
+            sends_any_timestamp=self.sends_any_timestamp,
+        )
 
-    @property
-    def is_decoded(self) -> bool:
-        """Always false: objects hold whole records."""
-        return False
-
-    @property
-    def is_found_by_content(self) -> bool:
-        """Always true: one topic goes to the target, and its records keep their order."""
-        return True
-
-    @property
-    def record_count(self) -> int:
-        """Records of the objects: an upper bound of the sent ones."""
-        return sum(o.record_count for o in self.objects)
-
-    @property
-    def record_bytes(self) -> int:
-        """Bytes of keys, values and headers: an upper bound of the sent ones."""
-        return sum(o.record_bytes for o in self.objects)
-
-    @property
-    def object_bytes(self) -> int:
-        """Bytes of the objects."""
-        return sum(o.size for o in self.objects)
-
-    @property
-    def size(self) -> int:
-        """The number of records: the index knows it."""
-        return self.record_count
-
-    def passed(self, record_count: int, next_source_offset: int) -> int:  # noqa: ARG002 - records tell it
-        """Return the number of records: `size` counts records."""
-        return record_count
-
-    def leaving_out(self, left_out: Mapping[str, str] | None) -> "StreamTask":
-        """Return the task without the objects decided to be left out."""
-        return replace(self, left_out=left_out)
-
-    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ArchivedStream":  # noqa: ARG002
-        """Read whole records, as they are in the objects. Nothing is encoded."""
+    def records(self, store: ObjectStore, start_offset: int = 0) -> "ArchivedStream":
+        """Read whole records, as they are in the objects."""
         return ArchivedStream(self, store, start_offset)
 
-    def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+    def find_bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
-        return ArchivedStream(self, store).bad_objects()
+        return ArchivedStream(self, store).find_bad_objects()
 
 
 def make_archive_stream(request: RestoreRequest, plan: ArchivePlan, kafka_partition: int) -> StreamTask:
@@ -136,7 +102,6 @@ class ArchivedStream:
     `behavior.on.error` is `ignore` or `log`, each object is read twice: once to its end before its first record is
     sent.
 
-
     Raises:
         IntegrityError: an object is missing, replaced or damaged, and is not left out.
     """
@@ -154,15 +119,17 @@ class ArchivedStream:
 
         The plan has the gaps, because the index knows them.
         """
-        return ReadFacts(self._out_of_range_count, self._skipped, len(self._skipped))
+        skipped = self._skipped
+        return ReadFacts(out_of_range_count=self._out_of_range_count, skipped=skipped, skipped_count=len(skipped))
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         self._out_of_range_count = 0
         self._skipped = ()
         remaining = [o for o in self._task.objects if o.end_offset > self._start]
-        return merge_by_offset([MergeSource(o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining])
+        sources = [MergeSource(o.key, o.start_offset, o.end_offset, partial(self._read, o)) for o in remaining]
+        return merge_by_offset(sources)
 
-    def _read(self, item: PlannedObject) -> Iterator[pa.RecordBatch]:
+    def _read(self, item: PlannedObject) -> Generator[pa.RecordBatch, None, None]:
         """Yield the records of an object, unless the restore leaves it out, or will if it is bad now."""
         reasons = self._task.left_out
         if reasons is None and self._task.behavior_on_error != "fail":
@@ -174,7 +141,7 @@ class ArchivedStream:
             self._out_of_range_count += batch.num_rows if item.out_of_range else 0
             yield batch
 
-    def bad_objects(self) -> Iterator[BadObject]:
+    def find_bad_objects(self) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the selected part of each object."""
         return (bad for item in self._task.objects for bad in self._bad(item))
 
@@ -189,16 +156,35 @@ class ArchivedStream:
             yield BadObject(item.key, self._task.selection.bounds(item)[0], err.text)
 
     def _records(self, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
-        with self._opened(item) as source:
+        selection = self._task.selection
+        digest = RecordDigest()
+        with self._name_damage(item, "cannot be opened"):
+            source = self._store.open_stored(item.stored_object)
+        with source:
             topic = self._topic(item, source.info)
-            read = self._of_parquet if item.format == NATIVE_FORMAT else self._of_other
-            yield from read(item, source, start_offset, partial(self._check, item, topic))
+            with self._name_damage(item, "cannot be opened"):
+                reader = new_envelope_reader(item.format, source, item.key, self._task.store.limits)
+            read = self._choose_reading(reader, item, start_offset)
+            while True:
+                with self._name_damage(item, "cannot be read"):
+                    batch = next(read.batches, None)
+                if batch is None:
+                    break
+                self._check(item, topic, batch)
+                if read.is_complete:
+                    digest.update(batch)
+                # Only now cut to the windows: the digest is that of the whole object.
+                yield selection.within_times(filter_windows(batch, read.windows))
+        if read.is_complete and digest.hexdigest() != item.digest:
+            what = f"cannot be read: the record digest is {digest.hexdigest()}, planned was {item.digest}"
+            raise _make_damage_error(self._task, item, what)
 
-    def _opened(self, item: PlannedObject) -> ObjectFile:
+    @contextmanager
+    def _name_damage(self, item: PlannedObject, what: str) -> Iterator[None]:
         try:
-            return self._store.open_stored(item.stored_object)
+            yield
         except IntegrityError as err:
-            raise _make_damage_error(self._task, item, f"cannot be opened: {err}") from err
+            raise _make_damage_error(self._task, item, f"{what}: {err}") from err
 
     def _topic(self, item: PlannedObject, info: ObjectInfo) -> str | None:
         """Return the records' topic. None if the object's metadata show that it belongs here.
@@ -225,81 +211,33 @@ class ArchivedStream:
                 self._task, item, f"holds records of topic {others[0]}, and no metadata that explain it"
             )
 
-    def _of_other(
-        self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
-    ) -> Iterator[pa.RecordBatch]:
-        """Read an envelope without row groups: always completely, and check it against the index."""
-        digest = RecordDigest()
-        count = 0
-        selection = self._task.selection
-        start, end = selection.bounds(item)
-        windows = {"offset": (max(start, start_offset), end)}
-        if selection.is_timed:
-            windows["timestamp"] = (selection.from_ms, selection.to_ms)
-        try:
-            for batch in new_envelope_reader(item.format, source, item.key, self._task.store.limits).batches():
-                check(batch)
-                digest.update(batch)
-                count += batch.num_rows
-                # Only now cut to the windows: the digest and the number are those of the whole object.
-                selected = selection.within_times(filter_windows(batch, windows))
-                if selected.num_rows:
-                    yield selected
-        except IntegrityError as err:
-            raise _make_damage_error(self._task, item, f"cannot be read: {err}") from err
-        if (count, digest.hexdigest()) != (item.record_count, item.digest):
-            raise _make_damage_error(
-                self._task,
-                item,
-                f"holds {count} records of digest {digest.hexdigest()}, planned were {item.record_count} of "
-                f"{item.digest}",
-            )
-
-    def _of_parquet(
-        self, item: PlannedObject, source: ObjectFile, start_offset: int, check: Check
-    ) -> Iterator[pa.RecordBatch]:
-        is_complete = self._task.selection.holds(item) and item.start_offset >= start_offset
-        reader = self._reader(item, source)
-        # Before the first record is sent: the digest is known only after the last one.
-        if reader.num_records != item.record_count:
-            raise _make_damage_error(
-                self._task, item, f"holds {reader.num_records} records, planned were {item.record_count}"
-            )
-        batches = self._checked(reader, item) if is_complete else self._selected(reader, item, start_offset)
-        while (batch := self._next(batches, item)) is not None:
-            check(batch)
-            yield self._task.selection.within_times(batch)
-
-    def _reader(self, item: PlannedObject, source: ObjectFile) -> EnvelopeReader:
-        try:
-            return EnvelopeReader(source, item.key, self._task.store.limits)
-        except IntegrityError as err:
-            raise _make_damage_error(self._task, item, f"cannot be opened: {err}") from err
-
-    def _next(self, batches: Iterator[pa.RecordBatch], item: PlannedObject) -> pa.RecordBatch | None:
-        try:
-            return next(batches, None)
-        except IntegrityError as err:
-            raise _make_damage_error(self._task, item, f"cannot be read: {err}") from err
-
-    def _checked(self, reader: EnvelopeReader, item: PlannedObject) -> Iterator[pa.RecordBatch]:
-        digest = RecordDigest()
-        for batch in reader.batches():
-            digest.update(batch)
-            yield batch
-        if digest.hexdigest() != item.digest:
-            raise IntegrityError(f"the record digest is {digest.hexdigest()}, planned was {item.digest}")
-
-    def _selected(self, reader: EnvelopeReader, item: PlannedObject, start_offset: int) -> Iterator[pa.RecordBatch]:
+    def _choose_reading(self, reader: RecordObject, item: PlannedObject, start_offset: int) -> "_Reading":
+        """Read an object completely if all of it is wanted, or if it has no row groups. Else read a part."""
         selection = self._task.selection
         start, end = selection.bounds(item)
         start = max(start, start_offset)
-        if start >= end:
-            return iter(())
+        times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
+        if not isinstance(reader, EnvelopeReader):
+            windows = {"offset": (start, end)} | ({} if times is None else {"timestamp": times})
+            return _Reading(reader.batches(), is_complete=True, windows=windows)
+        # Before the first record is sent: the digest is known only after the last one.
+        if reader.num_records != item.record_count:
+            what = f"holds {reader.num_records} records, planned were {item.record_count}"
+            raise _make_damage_error(self._task, item, what)
+        if selection.holds(item) and item.start_offset >= start_offset:
+            return _Reading(reader.batches(), is_complete=True)
         # An object wanted to its end is read without an end: so records beyond its planned range are found.
         offsets = OffsetRange(start if start > item.start_offset else 0, end if end < item.end_offset else MAX_OFFSET)
-        times = (selection.from_ms, selection.to_ms) if selection.is_timed else None
-        return reader.batches(offsets, times)
+        return _Reading(reader.batches(offsets, times) if start < end else iter(()))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The batches of an object. If it is read completely, records may lie outside of `windows`."""
+
+    batches: Iterator[pa.RecordBatch]
+    is_complete: bool = False
+    windows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def describe_differences(

@@ -4,18 +4,24 @@ A source has plans and streams. Only the source itself knows the kind of plan. A
 is None.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_s3_platform.config.settings import StoreSettings
+from kafka_s3_platform.errors import PreflightError
 from kafka_s3_platform.model.connect import ConnectBatch
 from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.model.segment import TopicAcl
-from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.terms import RequestFacts
+from kafka_s3_platform.restore.documents import PLAN_FORMAT, check_digest, hash_document, parse_document, read_header
+from kafka_s3_platform.restore.request import ReadFacts, RestoreRequest
+from kafka_s3_platform.restore.source.terms import RequestFacts, check_plan_field, check_plan_place, check_terms
 from kafka_s3_platform.sources.objects import BadObject
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -125,20 +131,17 @@ class TargetPlan:
         """Records with out-of-range timestamps, exact or an upper bound."""
         return sum(o.wanted_count or 0 for o in self.objects if o.is_out_of_range)
 
-    def oldest(self, now_ms: int) -> int | None:
-        """Return the earliest sent timestamp, or an earlier one: EARLIEST if unknown.
+    def bound_times(self, now_ms: int) -> tuple[int, int] | None:
+        """Return bounds of the sent timestamps: EARLIEST and LATEST where they are unknown. None: there is no object.
 
-        None if there is no object. Records without a timestamp get `now_ms`.
+        Records without a timestamp get `now_ms`.
         """
+        if not self.objects:
+            return None
         if not self.has_timestamps:
-            return now_ms if self.objects else None
-        return min((EARLIEST if o.oldest is None else o.oldest for o in self.objects), default=None)
-
-    def newest(self, now_ms: int) -> int | None:
-        """Return the latest sent timestamp, or a later one: LATEST if unknown. Else as `oldest`."""
-        if not self.has_timestamps:
-            return now_ms if self.objects else None
-        return max((LATEST if o.newest is None else o.newest for o in self.objects), default=None)
+            return now_ms, now_ms
+        oldest = min(EARLIEST if o.oldest is None else o.oldest for o in self.objects)
+        return oldest, max(LATEST if o.newest is None else o.newest for o in self.objects)
 
 
 def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
@@ -152,109 +155,150 @@ def estimate_seconds(request: RestoreRequest, plan: TargetPlan) -> float:
     return max(at_once + [size / limit for size, limit in limits if limit])
 
 
-class Encoder(Protocol):
-    """Encodes decoded records for sending."""
-
-    def encoded(self, batch: ConnectBatch) -> pa.RecordBatch:
-        """Return the records with keys and values as bytes."""
-        ...
-
-
-@dataclass(frozen=True)
-class ReadFacts:
-    """Facts of a stream's records up to where it was read.
-
-    `skipped` has a sentence for each bad object and bad record left out, `gaps` one for offsets between two objects but
-    in none, `notes` others about facts that are unknown. The first two may be shortened: the counts are whole.
-    """
-
-    out_of_range_count: int = 0
-    skipped: tuple[str, ...] = ()
-    skipped_count: int = 0
-    gaps: tuple[MissingRecords, ...] = ()
-    gap_count: int = 0
-    notes: tuple[str, ...] = ()
-
-
 class SourceRecords(Protocol):
-    """The wanted records of one stream, and the facts of those read so far."""
+    """The wanted records of one stream, whole or decoded, and the facts of those read so far."""
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+    def __iter__(self) -> Iterator[pa.RecordBatch | ConnectBatch]: ...
 
     @property
     def facts(self) -> ReadFacts: ...
 
 
-class RecordStream(Protocol):
-    """Source of one task, for one source kafka partition. A task carries it to an executor."""
+@dataclass(frozen=True, kw_only=True)
+class StreamFacts:
+    """Facts of a stream that are known before its objects are read.
 
-    @property
-    def store(self) -> StoreSettings:
-        """Settings of the objects' store."""
-        ...
+    `topic` and `kafka_partition` are the source's, `store` has the objects. `named_topic` is the topic if one restore
+    may read several, else empty. `record_count`, and `record_bytes` of keys, values and headers, are exact or upper
+    bounds, None if unknown. `object_starts` are pairs of an object's first offset and the bytes of those before it.
+    """
 
-    @property
-    def topic(self) -> str:
-        """The source's topic."""
-        ...
-
-    @property
-    def kafka_partition(self) -> int:
-        """The source's kafka partition."""
-        ...
-
-    @property
-    def named_topic(self) -> str:
-        """The source's topic if one restore may read several topics, else empty."""
-        ...
-
-    @property
-    def is_decoded(self) -> bool:
-        """True if objects hold decoded keys and values, to be encoded for the target, False for whole records."""
-        ...
-
-    @property
-    def is_found_by_content(self) -> bool:
-        """True if comparing its records with the target's shows how many have arrived."""
-        ...
-
-    @property
-    def sends_any_timestamp(self) -> bool:
-        """True if records may be sent with a timestamp that the client replaces with the time of sending."""
-        ...
-
-    @property
-    def record_count(self) -> int | None:
-        """Records, exact or an upper bound. None if unknown before the objects are read."""
-        ...
-
-    @property
-    def record_bytes(self) -> int | None:
-        """Bytes of keys, values and headers, exact or an upper bound. None if unknown."""
-        ...
-
-    @property
-    def object_bytes(self) -> int:
-        """Bytes of the objects."""
-        ...
+    topic: str
+    kafka_partition: int
+    store: StoreSettings = field(repr=False)
+    object_bytes: int
+    record_count: int | None = None
+    record_bytes: int | None = None
+    object_starts: tuple[tuple[int, int], ...] = ()
+    named_topic: str = ""
+    is_decoded: bool = False
+    """Objects hold decoded keys and values, to be encoded for the target; else whole records."""
+    is_found_by_content: bool = False
+    """Comparing its records with the target's shows how many have arrived."""
+    sends_any_timestamp: bool = False
+    """Records may be sent with a timestamp that the client replaces with the time of sending."""
 
     @property
     def size(self) -> int:
         """The measure of progress: records if their number is known, else bytes of the objects."""
-        ...
+        return self.object_bytes if self.record_count is None else self.record_count
 
-    def passed(self, record_count: int, next_source_offset: int) -> int:
-        """Return how much of `size` is done when all records below an offset, so many, were sent."""
-        ...
+    @property
+    def bytes_to_send(self) -> int:
+        """The bytes of keys, values and headers. If they are unknown, the bytes of the objects."""
+        return self.object_bytes if self.record_bytes is None else self.record_bytes
 
-    def leaving_out(self, left_out: Mapping[str, str] | None) -> "RecordStream":
-        """Return the stream without these bad objects (key -> why). None: nothing is decided yet."""
-        ...
+    def passed_bytes(self, next_source_offset: int) -> int:
+        """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""
+        if not self.object_starts:
+            return 0
+        offsets, before = zip(*self.object_starts, strict=True)
+        return int(np.interp(next_source_offset, offsets, before))
 
-    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> SourceRecords:
+
+@dataclass(frozen=True, kw_only=True)
+class RecordStream(ABC):
+    """Source of one task, for one source kafka partition. A task carries it to an executor.
+
+    `left_out` are the objects left out by this restore (key -> reason), None before the decision.
+    """
+
+    left_out: Mapping[str, str] | None = None
+
+    @property
+    @abstractmethod
+    def facts(self) -> StreamFacts:
+        """Facts of the stream as planned."""
+
+    @abstractmethod
+    def records(self, store: ObjectStore, start_offset: int = 0) -> SourceRecords:
         """Read the wanted records from a source offset on."""
-        ...
 
-    def bad_objects(self, store: ObjectStore) -> Iterable[BadObject]:
+    @abstractmethod
+    def find_bad_objects(self, store: ObjectStore) -> Iterable[BadObject]:
         """Read everything to find the bad objects. Each `why` includes the restore's treatment of the object."""
-        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestorePlan:
+    """The plan of a restore as the bucket stores it. A subclass has the objects of one kind of source.
+
+    `terms` is the original request: a later request is compared with it. `place` is the `hash_place` of its connector:
+    restores of one id with documents at two places are two restores. `gaps` are requested records missing at the
+    source, `skipped` sentences about bad objects left out; `skipped` may be shortened, `skipped_count` is not.
+    `starts` has the targets, by topic, before the first record. It is None before the restore has begun.
+    """
+
+    kind: ClassVar[str]
+
+    restore_id: str
+    terms: Mapping[str, Any]
+    created_at: str
+    place: str
+    gaps: tuple[MissingRecords, ...] = ()
+    skipped: tuple[str, ...] = ()
+    skipped_count: int = 0
+    starts: Mapping[str, TargetStart] | None = None
+
+    @cached_property
+    def facts(self) -> RequestFacts:
+        """The facts of `terms`, with types."""
+        return RequestFacts.of(self.terms, self.restore_id)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the plan. Equal plans have equal digests."""
+        return hash_document(asdict(self))
+
+    def to_json(self) -> bytes:
+        """Write the plan, its format, its kind and its digest."""
+        header = {"format": PLAN_FORMAT, "kind": self.kind, "digest": self.digest}
+        return json.dumps(header | asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes, key: str) -> Self:
+        """Read a plan of `to_json`.
+
+        Raises:
+            IntegrityError: it has another format, or was changed since.
+            PreflightError: it is of another kind.
+        """
+        header = read_header(content, key, "restore plan", PLAN_FORMAT)
+        if header.kind != cls.kind:
+            raise PreflightError(
+                f"restore plan {key} is of {header.kind or 'no kind'}, not of {cls.kind}, as this connector's are. "
+                f"Take another restore id"
+            )
+        plan = parse_document(content, cls, key)
+        check_digest(key, plan.digest, header.digest)
+        # Check the terms now: `facts` parses them only when it is used.
+        RequestFacts.of(plan.terms, key)
+        return plan
+
+    def check_same(
+        self, request: RestoreRequest, terms: Mapping[str, Any], to_topics: Collection[str], **expected: object
+    ) -> None:
+        """Check that the stored plan belongs to a request with these terms and targets.
+
+        Raises:
+            PreflightError: the restore id was used for something else before; each difference is named.
+            IntegrityError: one of the `expected` fields differs from the request's: somebody changed the plan.
+        """
+        # The terms first: if they are equal and other fields are not, somebody has changed the document.
+        check_terms(request, terms, self.terms, self.created_at)
+        check_plan_field(request, "restore_id", self.restore_id, request.restore_id)
+        for name, value in expected.items():
+            check_plan_field(request, name, getattr(self, name), value)
+        check_plan_place(request, self.place)
+        # A plan has no starts before its restore has begun.
+        check_plan_field(request, "starts", sorted(self.starts or to_topics), sorted(to_topics))

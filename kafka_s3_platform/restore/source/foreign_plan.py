@@ -3,10 +3,9 @@
 The plan stays in the bucket, and so do the objects sent by each restore of a source connector.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
@@ -17,26 +16,12 @@ import pyarrow.parquet as pq
 
 from kafka_s3_platform.config.settings import ConnectorConfig, SourceSettings
 from kafka_s3_platform.errors import PreflightError
-from kafka_s3_platform.model.gaps import MissingRecords
 from kafka_s3_platform.model.notes import DoubtNote
-from kafka_s3_platform.restore.documents import (
-    PLAN_FORMAT,
-    check_digest,
-    hash_document,
-    parse_document,
-    parse_table,
-    read_header,
-)
+from kafka_s3_platform.restore.documents import parse_table
 from kafka_s3_platform.restore.request import RestoreRequest
-from kafka_s3_platform.restore.source.base import ObjectFacts, TargetPlan, TargetStart
-from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, round_up_to_ms
-from kafka_s3_platform.restore.source.terms import (
-    RequestFacts,
-    check_plan_field,
-    check_plan_place,
-    collect_request_terms,
-    hash_place,
-)
+from kafka_s3_platform.restore.source.base import ObjectFacts, RestorePlan, TargetPlan
+from kafka_s3_platform.restore.source.selection import FOREVER, find_offset_bound, list_time_windows
+from kafka_s3_platform.restore.source.terms import check_plan_field, collect_request_terms, hash_place
 from kafka_s3_platform.restore.target_topic import Rename, Template, apply_routers, name_target_topic, routes_by_topic
 from kafka_s3_platform.sources.objects import (
     MAX_LINES,
@@ -72,8 +57,6 @@ _REPLACED = "was replaced after it was sent: it is not sent again, and records t
 _AGAIN = "A restore to another topic, under another restore id and not after this one, sends it as it is now"
 
 _PLACE = ("to_topic", "topic_id")
-
-KIND = "foreign"
 
 _COUNTED = {
     "outside": "objects outside of topics.dir were ignored",
@@ -208,66 +191,25 @@ def _describe_objects(objects: Sequence[ForeignObject], what: str) -> Iterator[s
         yield f"{len(objects) - MAX_LINES:,} more objects: each {what}"
 
 
-@dataclass(frozen=True)
-class ForeignPlan:
-    """The restored objects: `targets` is source topic -> target, `starts` the targets before the first record.
+@dataclass(frozen=True, kw_only=True)
+class ForeignPlan(RestorePlan):
+    """The restored objects: `targets` is source topic -> target. `times` are half-open windows (epoch ms).
 
-    `notes`, `doubts` and `skipped` are sentences from the listing; `skipped` may be shortened, `skipped_count` is not.
-    `times` are half-open windows (epoch ms). `place` is as in `ArchivePlan`.
+    `notes` and `doubts` are sentences from the listing. Gaps are found when objects are read.
     """
 
-    restore_id: str
-    terms: Mapping[str, Any]
+    kind = "objects of other sinks"
+
     objects: tuple[ForeignObject, ...]
     targets: Mapping[str, str]
     times: tuple[tuple[int, int], ...]
     notes: tuple[str, ...]
-    skipped: tuple[str, ...]
-    created_at: str
-    place: str
     doubts: tuple[str, ...] = ()
-    skipped_count: int = 0
-    starts: Mapping[str, TargetStart] | None = None
-
-    @property
-    def gaps(self) -> tuple[MissingRecords, ...]:
-        """Always empty: gaps are found when objects are read."""
-        return ()
-
-    @cached_property
-    def facts(self) -> RequestFacts:
-        """The facts of `terms`, with types."""
-        return RequestFacts.of(self.terms, self.restore_id)
 
     @cached_property
     def groups(self) -> tuple[ObjectGroup, ...]:
         """The groups of objects. Each group is one stream."""
         return tuple(group_objects(self.objects))
-
-    @property
-    def object_bytes(self) -> int:
-        return sum(o.size for o in self.objects)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the plan. Equal plans have equal digests."""
-        return hash_document(asdict(self))
-
-    def to_json(self) -> bytes:
-        """Write the plan, its format, its kind and its digest."""
-        header = {"kind": KIND, "digest": self.digest}
-        return json.dumps({"format": PLAN_FORMAT, **asdict(self), **header}, indent=1).encode()
-
-    @staticmethod
-    def from_json(content: bytes, key: str) -> "ForeignPlan":
-        """Read a plan of `to_json`. IntegrityError if it has another format, or was changed since."""
-        header = read_header(content, key, "restore plan", PLAN_FORMAT)
-        if header.kind != KIND:
-            raise PreflightError(f"restore plan {key} is of a connector's own archive. Take another restore id")
-        plan = parse_document(content, ForeignPlan, key)
-        check_digest(key, plan.digest, header.digest)
-        RequestFacts.of(plan.terms, key)
-        return plan
 
 
 def make_foreign_plan(
@@ -288,7 +230,7 @@ def make_foreign_plan(
         ConfigError: the rename rule gives no legal name of a topic.
     """
     listing = scan_objects(request.config, topics, store, sent.etags if sent else ())
-    times = _join_times(request)
+    times = list_time_windows(request)
     listed = list(listing)
     # First the check that names a topic or a kafka partition: its error is more exact.
     check_listing(listing, listed, sent, request.kafka_partitions)
@@ -416,19 +358,6 @@ def _name_target(request: RestoreRequest, rename: Rename | None, topic: str) -> 
     return name_target_topic(rename, topic)
 
 
-def _join_times(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
-    """Return the windows of time of the request: a record must be in one of them. Empty if every time is wanted."""
-    first = -FOREVER if request.from_time is None else round_up_to_ms(request.from_time)
-    last = FOREVER if request.to_time is None else round_up_to_ms(request.to_time)
-    if not request.windows:
-        if (first, last) == (-FOREVER, FOREVER):
-            return ()
-        return ((first, last),)
-    windows = ((max(first, round_up_to_ms(s)), min(last, round_up_to_ms(e))) for s, e in sorted(request.windows))
-    # An empty window, not an empty tuple: the empty tuple means every time.
-    return tuple((start, end) for start, end in windows if start < end) or ((0, 0),)
-
-
 def _choose_objects(
     config: ConnectorConfig, objects: Sequence[ForeignObject], times: Sequence[tuple[int, int]]
 ) -> tuple[list[ForeignObject], tuple[str, ...]]:
@@ -454,21 +383,16 @@ def _describe_listing(report: ScanReport) -> Iterable[str]:
 
 
 def check_foreign_plan(
-    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, plan: ForeignPlan
+    request: RestoreRequest, topics: Sequence[str], rename: Rename | None, after: str | None, plan: ForeignPlan
 ) -> None:
-    """Check that a stored plan of these terms has their targets, and its connector's objects.
+    """Check that a stored plan belongs to this request, and has its connector's objects.
 
-    Raises:
-        IntegrityError: it has not: somebody changed it.
+    The errors are those of `RestorePlan.check_same`.
     """
-    named = {o.topic for o in plan.objects}
-    expected = {topic: _name_target(request, rename, topic) for topic in sorted(named)}
-    check_plan_field(request, "restore_id", plan.restore_id, request.restore_id)
-    check_plan_field(request, "targets", plan.targets, expected)
-    check_plan_field(request, "times", plan.times, _join_times(request))
-    check_plan_place(request, plan.place)
-    # A plan has no starts before its restore has begun.
-    check_plan_field(request, "starts", set(plan.starts or expected.values()), set(expected.values()))
+    named = sorted({o.topic for o in plan.objects})
+    targets = {topic: _name_target(request, rename, topic) for topic in named}
+    terms = collect_foreign_terms(request, topics, rename, after)
+    plan.check_same(request, terms, {*targets.values()}, targets=targets, times=list_time_windows(request))
     for item, place in zip(plan.objects, read_places(request.config, topics, plan.objects), strict=True):
         check_plan_field(
             request, f"object {item.key}", place and (item.topic, item.kafka_partition, item.first_offset), place

@@ -1,20 +1,23 @@
 """Read the objects of another sink for a restore: their records before filters choose among them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, RecordSettings, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, ConverterSettings, RecordSettings
 from kafka_s3_platform.converters.base import STRING_SCHEMA, StringPayload, make_codes
 from kafka_s3_platform.errors import IntegrityError, PreflightError
 from kafka_s3_platform.model.batches import NO_TIMESTAMP, RECORD_SCHEMA
 from kafka_s3_platform.model.connect import ConnectBatch, Payload
 from kafka_s3_platform.restore.documents import DECIDED, MENDED
-from kafka_s3_platform.restore.source.base import Encoder, ReadFacts
+from kafka_s3_platform.restore.request import ReadFacts
+from kafka_s3_platform.restore.source.base import RecordStream, StreamFacts
 from kafka_s3_platform.sources.objects import BadObject, ObjectGroup, has_record_times
 from kafka_s3_platform.sources.read import ForeignStream
 from kafka_s3_platform.store.objects import ObjectStore
@@ -24,12 +27,11 @@ NOW = 0
 
 
 @dataclass(frozen=True)
-class ForeignStreamTask:
+class ForeignStreamTask(RecordStream):
     """The objects of one source kafka partition, and the selection of their records.
 
     A record must be in one of `times`, half-open windows (epoch ms), unless objects have no times; empty: every time.
-    Offsets are half-open; None: no bound. `left_out` are the objects left out by this restore (key -> reason), None
-    before the decision.
+    Offsets are half-open; None: no bound.
     """
 
     config: ConnectorConfig = field(repr=False)
@@ -38,76 +40,33 @@ class ForeignStreamTask:
     from_offset: int | None = None
     to_offset: int | None = None
     allow_unsendable_timestamps: bool = False
-    left_out: Mapping[str, str] | None = None
 
-    @property
-    def store(self) -> StoreSettings:
-        return self.config.store
+    @cached_property
+    def facts(self) -> StreamFacts:
+        """Facts of the objects: nobody knows how many records there are before they are read.
 
-    @property
-    def topic(self) -> str:
-        return self.group.topic
+        Content finds no record: several topics may go to one target, with indistinguishable equal records. Known
+        timestamps are checked when they are read, unknown ones become the time of sending.
+        """
+        sets = self.group.sets
+        firsts = [s.name.first_offset for s in sets if s.name.first_offset is not None]
+        before = accumulate((s.size for s in sets), initial=0)
+        return StreamFacts(
+            topic=self.group.topic,
+            kafka_partition=self.group.kafka_partition,
+            store=self.config.store,
+            object_bytes=self.group.size,
+            object_starts=tuple(zip(firsts, before, strict=False)) if len(firsts) == len(sets) else (),
+            named_topic=self.group.topic,
+            is_decoded=not self.config.layout.is_envelope,
+            sends_any_timestamp=True,
+        )
 
-    @property
-    def kafka_partition(self) -> int:
-        return self.group.kafka_partition
+    def records(self, store: ObjectStore, start_offset: int = 0) -> "ForeignRecords":
+        """Return the records as they are to be sent, decoded ones before they are encoded."""
+        return ForeignRecords(self, store, start_offset)
 
-    @property
-    def named_topic(self) -> str:
-        """The source's topic: one restore may read several topics."""
-        return self.topic
-
-    @property
-    def is_found_by_content(self) -> bool:
-        """Always false: several topics may go to one target, with indistinguishable equal records."""
-        return False
-
-    @property
-    def sends_any_timestamp(self) -> bool:
-        """Always true: known timestamps are checked when they are read, unknown ones become the time of sending."""
-        return True
-
-    @property
-    def record_count(self) -> None:
-        """Nobody knows how many records there are before they are read."""
-
-    @property
-    def record_bytes(self) -> None:
-        """Nobody knows the bytes of the records before they are read."""
-
-    @property
-    def object_bytes(self) -> int:
-        """Bytes of the objects."""
-        return self.group.size
-
-    @property
-    def size(self) -> int:
-        """Bytes of the objects."""
-        return self.group.size
-
-    def passed(self, record_count: int, next_source_offset: int) -> int:  # noqa: ARG002 - offsets tell it
-        """Return the approximate bytes of the objects before the offset. 0 if names hold no offsets."""
-        firsts = [s.name.first_offset for s in self.group.sets]
-        offsets = [first for first in firsts if first is not None]
-        if not offsets or len(offsets) < len(firsts):
-            return 0
-        sizes = [sum(o.size for o in s.objects) for s in self.group.sets]
-        return int(np.interp(next_source_offset, offsets, np.cumsum([0, *sizes[:-1]])))
-
-    @property
-    def is_decoded(self) -> bool:
-        """True if objects hold decoded keys and values, to be encoded for the target, False for whole records."""
-        return not self.config.layout.is_envelope
-
-    def leaving_out(self, left_out: Mapping[str, str] | None) -> "ForeignStreamTask":
-        """Return the task without the objects decided to be left out."""
-        return replace(self, left_out=left_out)
-
-    def records(self, store: ObjectStore, encoder: Encoder, start_offset: int) -> "ForeignRecords":
-        """Return the records as bytes: decoded ones are encoded."""
-        return ForeignRecords(self, encoder, store, start_offset)
-
-    def bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
+    def find_bad_objects(self, store: ObjectStore) -> Iterator[BadObject]:
         """Find the bad objects of the task: read the wanted part of each object."""
         records = WantedRecords(self, store)
         # Bad objects are found by reading to the end.
@@ -186,28 +145,22 @@ class WantedRecords:
 
 
 class ForeignRecords:
-    """Wanted records as bytes. `encoder` encodes decoded ones.
+    """Wanted records to be sent: decoded ones with their text as strings, else whole ones.
 
     Raises (when iterated):
         IntegrityError: see `WantedRecords`.
         PreflightError: a record has an unsendable timestamp, and the request does not allow it.
     """
 
-    def __init__(self, task: ForeignStreamTask, encoder: Encoder, store: ObjectStore, start_offset: int) -> None:
+    def __init__(self, task: ForeignStreamTask, store: ObjectStore, start_offset: int) -> None:
         self._task = task
-        self._encoder = encoder
         self._records = WantedRecords(task, store, start_offset)
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for selected in self._records:
-            self._check_times(selected)
-            records = (
-                self._encoder.encoded(type_strings(selected, self._task.config.records))
-                if self._task.is_decoded
-                else selected.records
-            )
-            if records.num_rows:
-                yield records
+    def __iter__(self) -> Iterator[pa.RecordBatch | ConnectBatch]:
+        for batch in self._records:
+            if not self._task.allow_unsendable_timestamps:
+                self._check_times(batch)
+            yield type_strings(batch, self._task.config.records) if self._task.facts.is_decoded else batch.records
 
     @property
     def facts(self) -> ReadFacts:
@@ -216,11 +169,12 @@ class ForeignRecords:
 
     def _check_times(self, batch: ConnectBatch) -> None:
         unsendable = np.flatnonzero(batch.timestamps == NOW)
-        if len(unsendable) and not self._task.allow_unsendable_timestamps:
+        if len(unsendable):
             raise PreflightError(
-                f"{self._task.topic}-{self._task.kafka_partition}: {len(unsendable)} records from source offset "
-                f"{batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send: allow that "
-                f"they get the time of the restore, --allow-unsendable-timestamps (how.allow_unsendable_timestamps)"
+                f"{self._task.group.topic}-{self._task.group.kafka_partition}: {len(unsendable)} records from source "
+                f"offset {batch.offsets[unsendable[0]]} on have timestamp 0, which the Kafka client cannot send: allow "
+                f"that they get the time of the restore, --allow-unsendable-timestamps "
+                f"(how.allow_unsendable_timestamps)"
             )
 
 

@@ -113,25 +113,31 @@ def select_records(request: RestoreRequest, kafka_partitions: Iterable[int]) -> 
     archived = sorted(kafka_partitions)
     selected = archived if request.kafka_partitions is None else sorted(set(request.kafka_partitions))
     _check_numbers(request, selected, archived)
-    times = _join_windows((round_up_to_ms(start), round_up_to_ms(end)) for start, end in request.windows)
-    first, last = (times[0][0], times[-1][1]) if times else (-FOREVER, FOREVER)
+    times = list_time_windows(request)
     return Selection(
-        from_ms=first if request.from_time is None else max(first, round_up_to_ms(request.from_time)),
-        to_ms=last if request.to_time is None else min(last, round_up_to_ms(request.to_time)),
+        from_ms=times[0][0] if times else -FOREVER,
+        to_ms=times[-1][1] if times else FOREVER,
         windows=tuple(_make_window(request, p) for p in selected),
-        times=times,
+        times=times if request.windows else (),
     )
 
 
-def _join_windows(windows: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Join overlapping or touching windows. The result ascends."""
+def list_time_windows(request: RestoreRequest) -> tuple[tuple[int, int], ...]:
+    """List the windows of time of the request: half-open, epoch ms, ascending, not touching. Empty: every time."""
+    first = -FOREVER if request.from_time is None else round_up_to_ms(request.from_time)
+    last = FOREVER if request.to_time is None else round_up_to_ms(request.to_time)
+    if not request.windows:
+        return () if (first, last) == (-FOREVER, FOREVER) else ((first, last),)
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(windows):
+    for window_start, window_end in sorted(request.windows):
+        start = max(first, round_up_to_ms(window_start))
+        end = min(last, round_up_to_ms(window_end))
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
+        elif start < end:
             joined.append((start, end))
-    return tuple(joined)
+    # An empty window, not an empty tuple: the empty tuple means every time.
+    return tuple(joined) or ((0, 0),)
 
 
 def round_up_to_ms(moment: datetime) -> int:

@@ -122,11 +122,11 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
         logger,
         f"verify {request.topic} against {request.to_topic}",
         len(tasks),
-        sum(t.stream.record_count for t in tasks),
+        sum(t.stream.facts.record_count or 0 for t in tasks),
     )
     results = []
     for result in runner.run_grouped(
-        compare_stream, tasks, request.config.tasks_max, lambda task: task.stream.record_count
+        compare_stream, tasks, request.config.tasks_max, lambda task: task.stream.facts.size
     ):
         progress.advance(result.archived_count, result.archived_count, 0)
         results.append(result)
@@ -134,7 +134,7 @@ def compare_with_topic(request: RestoreRequest, runner: TaskRunner) -> Compariso
     return Comparison(request.topic, request.to_topic, in_order, tuple(gap.text for gap in plan.gaps), notes)
 
 
-def compare_stream(task: CompareTask, attempt: Attempt) -> KafkaPartitionComparison:  # noqa: ARG001 - reading has no attempts
+def compare_stream(task: CompareTask, _: Attempt) -> KafkaPartitionComparison:
     """Read both sides to their ends, and match them."""
     archived = _Digested(ArchivedStream(task.stream, ObjectStore(task.stream.store)))
     match = SubsequenceMatch(archived, _read_topic(task), task.any_timestamp)

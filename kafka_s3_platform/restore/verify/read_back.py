@@ -17,8 +17,7 @@ from kafka_s3_platform.restore.outgoing.stream import SentStream
 from kafka_s3_platform.restore.replay.checkpoint import save_document
 from kafka_s3_platform.restore.replay.spec import UNSENDABLE_TIMESTAMPS, ReplayTask
 from kafka_s3_platform.restore.replay.target_log import SubsequenceMatch, explain_open_transaction, find_target_log
-from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut, TargetReport
-from kafka_s3_platform.restore.source.base import ReadFacts
+from kafka_s3_platform.restore.request import KafkaPartitionReport, LeftOut, ReadFacts, TargetReport
 from kafka_s3_platform.spark.runner import Attempt
 from kafka_s3_platform.store.objects import ObjectStore
 
@@ -132,14 +131,14 @@ class VerifiedStream:
         return self.report.topic, self.report.kafka_partition
 
 
-def verify_stream(task: ReplayTask, attempt: Attempt) -> VerifiedStream:  # noqa: ARG001 - reading has no attempts
+def verify_stream(task: ReplayTask, _: Attempt) -> VerifiedStream:
     """Match the archived stream with the target, from the restore's start offset on, and store the offset mapping.
 
     Raises:
         IntegrityError: an archived record is missing in the target, or out of order.
         OpenTransactionError: one is missing, and an open transaction may hide it.
     """
-    store = ObjectStore(task.stream.store)
+    store = ObjectStore(task.stream.facts.store)
     tally = _Tally()
     # If keys choose the kafka partition, a stream goes to several. Records have an order only within each of them.
     decided = task.decided(store)

@@ -118,7 +118,7 @@ class TargetCountTask:
     @property
     def size(self) -> int:
         """That of all its streams."""
-        return sum(replay.stream.size for replay in self.replays)
+        return sum(replay.stream.facts.size for replay in self.replays)
 
 
 def group_by_target(replays: Sequence[ReplayTask]) -> list[TargetCountTask]:
@@ -130,7 +130,7 @@ def group_by_target(replays: Sequence[ReplayTask]) -> list[TargetCountTask]:
     return [TargetCountTask(number, start, tuple(tasks)) for (_, number, start), tasks in by_place.items()]
 
 
-def count_target(task: TargetCountTask, attempt: Attempt) -> TargetReport:  # noqa: ARG001 - reading has no attempts
+def count_target(task: TargetCountTask, _: Attempt) -> TargetReport:
     """Check that a kafka partition holds each record as often as all streams together. Count its other records.
 
     Raises:
@@ -157,7 +157,7 @@ def count_target(task: TargetCountTask, attempt: Attempt) -> TargetReport:  # no
 
 
 def _read_wanted(replay: ReplayTask, kafka_partition: int) -> ExpectedRecords:
-    store = ObjectStore(replay.stream.store)
+    store = ObjectStore(replay.stream.facts.store)
     return ExpectedRecords(replay.decided(store).sent_stream(store).of(kafka_partition), replay.any_timestamp)
 
 
@@ -165,8 +165,8 @@ def _explain_lost(task: TargetCountTask, lost: Lost, log: TargetLog) -> Exceptio
     if log.open_offset is not None:
         return explain_open_transaction(log)
     first = task.replays[0]
-    of = task.replays[lost.stream].stream
-    topics = ", ".join(sorted({t.stream.topic for t in task.replays}))
+    of = task.replays[lost.stream].stream.facts
+    topics = ", ".join(sorted({t.stream.facts.topic for t in task.replays}))
     return IntegrityError(
         f"restore {first.restore_id} is not what was archived: {first.to_topic}-"
         f"{task.kafka_partition} holds a record of source offset {lost.source_offset} of {of.topic}-"

@@ -136,13 +136,13 @@ class Verification:
         tasks = {(t.named_topic, t.kafka_partition): t for t in self.streams}
         pending = [task for place, task in tasks.items() if place not in done]
         what = f"verify {self.request.restore_id}"
-        progress = Progress(logger, what, len(pending), sum(t.stream.size for t in pending))
+        progress = Progress(logger, what, len(pending), sum(t.stream.facts.size for t in pending))
         streams: list[VerifiedStream] = []
         for stream in self.runner.run_grouped(
-            verify_stream, pending, self.request.config.tasks_max, lambda t: t.stream.size
+            verify_stream, pending, self.request.config.tasks_max, lambda t: t.stream.facts.size
         ):
             report = stream.report
-            progress.advance(tasks[stream.place].stream.size, report.record_count, report.record_bytes)
+            progress.advance(tasks[stream.place].stream.facts.size, report.record_count, report.record_bytes)
             streams.append(stream)
         return streams
 

@@ -100,7 +100,7 @@ def merge_segments(task: MergeTask, attempt: Attempt) -> MergeResult:
     """
     store = ObjectStore(task.store)
     inputs = task.merge.inputs
-    sources = [MergeSource(s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
+    sources = [MergeSource(s.key, s.start_offset, s.end_offset, partial(read_checked, store, s)) for s in inputs]
     late_counts = _LateCounts(inputs)
     with SegmentUploads() as uploads:
         closed = ClosedSegments(uploads)

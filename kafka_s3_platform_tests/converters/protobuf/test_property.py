@@ -20,7 +20,7 @@ from kafka_s3_platform.formats.parts import UnwritableSchemaError
 from kafka_s3_platform.model.connect import ConnectBatch, Schema
 from kafka_s3_platform.reading.values import ValueDecoder
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.request import Outgoing
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, converted, framed, settings
 from kafka_s3_platform_tests.converters.protobuf.drawn import build, drawn_messages, keep_listed
@@ -116,7 +116,7 @@ def restore_with_another_field(drawn: Drawn) -> tuple[OutgoingStream, list[bytes
     how = Outgoing(transforms=(TransformSettings(alias="i", type="InsertField$Value", options=added),))
     schema = archived(drawn[0])
     source = RecordSettings(value=settings(schema, **drawn[2]))
-    made = new_values(ValueSettings(how, source, "t", "copy", schemas=(schema,), registers=False))
+    made = Values(ValueSettings(how, source, "t", "copy", schemas=(schema,), registers=False))
     stream = OutgoingStream(how, "t", 3, 4, "copy", values=made, behavior_on_error="ignore")
     return stream, [value for _, batch in stream.apply(records(rows)) for value in batch.column("value").to_pylist()]
 

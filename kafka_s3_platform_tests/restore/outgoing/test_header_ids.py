@@ -9,7 +9,7 @@ from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings,
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.restore.outgoing.schemas import map_schemas
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.request import OnError, Outgoing
 from kafka_s3_platform.segments.schema_ids import collect_schema_ids, fetch_archived_schemas
 from kafka_s3_platform_tests.converters.header_records import TRIP as TRIP_TEXT
@@ -61,7 +61,7 @@ def restored(
     there = RegistrySettings(url=target.url)
     mapping = None if outgoing else map_schemas(there, schemas, records, "t", "copy")
     wanted = outgoing or Outgoing(map_schema_ids=True, target_registry=there)
-    values = new_values(ValueSettings(wanted, records, "t", "copy", mapping, schemas))
+    values = Values(ValueSettings(wanted, records, "t", "copy", mapping, schemas))
     stream = OutgoingStream(wanted, "t", 3, 4, "copy", values=values, behavior_on_error=on_error)
     sent = [record for _, done in stream.apply(batch) for record in records_of(done)]
     return Restored(sent, stream.notes)

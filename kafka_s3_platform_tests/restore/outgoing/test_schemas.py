@@ -30,7 +30,7 @@ from kafka_s3_platform.local.stack import start_registry
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.state import IndexState
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping, map_schemas
-from kafka_s3_platform.restore.outgoing.values import Rewritten, ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Rewritten, Values, ValueSettings
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform.restore.source.archive_plan import make_plan
 from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
@@ -122,7 +122,7 @@ class Move:
         given = ValueSettings(
             outgoing or Outgoing(), self.source, self.topic, self.to_topic, mapping, self.archived(ids)
         )
-        return applied(new_values(given), records(rows))
+        return applied(Values(given), records(rows))
 
 
 @dataclasses.dataclass

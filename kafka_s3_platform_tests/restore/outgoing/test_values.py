@@ -35,7 +35,7 @@ from kafka_s3_platform.restore.archive_source import ArchiveSource
 from kafka_s3_platform.restore.outgoing.keys import parse_outgoing
 from kafka_s3_platform.restore.outgoing.schemas import SchemaMapping
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.request import Outgoing, RestoreRequest
 from kafka_s3_platform_tests.converters.protobuf.archived import archived, framed, settings
 from kafka_s3_platform_tests.restore.records import applied, records
@@ -101,14 +101,14 @@ def value_settings(outgoing: Outgoing | None = None, **given: Any) -> ValueSetti
 
 
 def test_without_a_wish_records_are_the_same_objects() -> None:
-    values = new_values(value_settings())
+    values = Values(value_settings())
     batch = records([NINE])
     assert values.changes_nothing
     assert applied(values, batch).batch is batch
 
 
 def test_ids_are_mapped_and_everything_else_stays() -> None:
-    values = new_values(value_settings(mapping=mapping({7: 300})))
+    values = Values(value_settings(mapping=mapping({7: 300})))
     batch = records([NINE, None, b"plain", b""])
     done = applied(values, batch)
     assert done.failures == ()
@@ -121,18 +121,18 @@ def test_ids_are_mapped_and_everything_else_stays() -> None:
 def test_keys_have_ids_of_their_own() -> None:
     both = RecordSettings(key=AVRO_SETTINGS, value=AVRO_SETTINGS)
     given = ValueSettings(Outgoing(), both, "t", "copy", mapping=mapping({7: 1}, {7: 2}))
-    done = applied(new_values(given), records([NINE], [NINE])).batch
+    done = applied(Values(given), records([NINE], [NINE])).batch
     assert done.column("value").to_pylist() == [b"\0\0\0\0\1\x12"]
     assert done.column("key").to_pylist() == [b"\0\0\0\0\2\x12"]
 
 
 def test_bytes_of_a_side_without_a_registry_are_never_taken_for_ids() -> None:
-    values = new_values(value_settings(mapping=mapping({7: 8}, key_ids=None)))
+    values = Values(value_settings(mapping=mapping({7: 8}, key_ids=None)))
     assert applied(values, records([None], [NINE])).batch.column("key").to_pylist() == [NINE]
 
 
 def test_a_record_whose_id_is_not_mapped_fails_alone() -> None:
-    done = applied(new_values(value_settings(mapping=mapping({7: 8}))), records([NINE, b"\0\0\0\0\5x", NINE]))
+    done = applied(Values(value_settings(mapping=mapping({7: 8}))), records([NINE, b"\0\0\0\0\5x", NINE]))
     assert done.batch.column("offset").to_pylist() == [10, 12]
     [failure] = done.failures
     assert (failure.offset, failure.stage) == (11, "VALUE_CONVERTER")
@@ -140,12 +140,12 @@ def test_a_record_whose_id_is_not_mapped_fails_alone() -> None:
 
 
 def test_an_empty_mapping_passes_no_id_on() -> None:
-    assert len(applied(new_values(value_settings(mapping=mapping({}))), records([NINE, b"plain"])).failures) == 1
+    assert len(applied(Values(value_settings(mapping=mapping({}))), records([NINE, b"plain"])).failures) == 1
 
 
 def test_values_are_decoded_with_archived_schemas_where_their_registry_is_gone() -> None:
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
-    values = new_values(value_settings(outgoing, schemas=(LONG,)))
+    values = Values(value_settings(outgoing, schemas=(LONG,)))
     done = applied(values, records([NINE, None, FIVE]))
     assert done.failures == ()
     assert done.batch.column("value").to_pylist() == [b"9", None, b"5"]
@@ -153,13 +153,13 @@ def test_values_are_decoded_with_archived_schemas_where_their_registry_is_gone()
 
 def test_a_value_that_cannot_be_decoded_fails_alone() -> None:
     outgoing = Outgoing(value=ConverterSettings(format="JSON"))
-    done = applied(new_values(value_settings(outgoing, schemas=(LONG,))), records([NINE, b"?", FIVE + b"!"]))
+    done = applied(Values(value_settings(outgoing, schemas=(LONG,))), records([NINE, b"?", FIVE + b"!"]))
     assert done.batch.column("value").to_pylist() == [b"9"]
     assert [f.offset for f in done.failures] == [11, 12]
 
 
 def test_what_a_transform_did_not_change_keeps_its_bytes() -> None:
-    values = new_values(value_settings(schemas=(LONG,)))
+    values = Values(value_settings(schemas=(LONG,)))
     decoded = values.decode(records([NINE, None]), everything=True)
     assert decoded.batch.value.objects == [9, None]
     assert values.encode(decoded.batch).batch.column("value").to_pylist() == [NINE, None]
@@ -169,7 +169,7 @@ def test_settings_travel_to_executors() -> None:
     given = value_settings(schemas=(LONG,), mapping=mapping({7: 300}))
     sent = pickle.loads(pickle.dumps(given))  # noqa: S301 - its own
     assert sent == given
-    assert applied(new_values(sent), records([NINE])).batch.column("value").to_pylist() == [b"\0\0\0\1\x2c\x12"]
+    assert applied(Values(sent), records([NINE])).batch.column("value").to_pylist() == [b"\0\0\0\1\x2c\x12"]
 
 
 def config_of(folder: Path, keys: dict[str, str], worker: Mapping[str, str] = {}) -> ConnectorConfig:
@@ -183,7 +183,7 @@ def stream_of(config: ConnectorConfig, outgoing: dict[str, str]) -> OutgoingStre
     asked = RestoreRequest(config, "t", "copy", "r", "run", outgoing=parse_outgoing(outgoing))
     if config.source is None:
         ArchiveSource(asked).complete()
-    values = new_values(ValueSettings(asked.outgoing, config.records, "t", "copy", schemas=(LONG,)))
+    values = Values(ValueSettings(asked.outgoing, config.records, "t", "copy", schemas=(LONG,)))
     return OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=values)
 
 
@@ -255,7 +255,7 @@ def test_what_a_registrys_serializer_wrote_leaves_a_doubt_where_it_is_wrapped(
     config = config_of(tmp_path, keys)
     asked = RestoreRequest(config, "t", "copy", "r", "run", outgoing=parse_outgoing(outgoing))
     settings = ValueSettings(asked.outgoing, config.records, "t", "copy", registers=False)
-    stream = OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=new_values(settings))
+    stream = OutgoingStream(asked.outgoing, "t", 3, 4, "copy", values=Values(settings))
     assert len(list(stream.apply(records([value, b"x", value])))) == 1
     doubts = [note for note in stream.notes if isinstance(note, DoubtNote)]
     assert [note.startswith("2 values begin with a 0 and a schema's id") for note in doubts] == [True] * is_doubted
@@ -382,7 +382,7 @@ def step(kind: str, **options: str) -> TransformSettings:
 
 def streamed(values: list[bytes], *, source: ConverterSettings = PROTOBUF, **outgoing: Any) -> OutgoingStream:
     how = Outgoing(**outgoing)
-    made = new_values(ValueSettings(how, RecordSettings(value=source), "t", "copy", schemas=(SEAL,), registers=False))
+    made = Values(ValueSettings(how, RecordSettings(value=source), "t", "copy", schemas=(SEAL,), registers=False))
     stream = OutgoingStream(how, "t", 3, 4, "copy", values=made)
     stream.apply(records(values))
     return stream
@@ -422,7 +422,7 @@ def test_json_that_carries_its_schema_is_counted_as_well() -> None:
 def test_keys_are_told_of_as_well_as_values() -> None:
     how = Outgoing(key=JSON_SETTINGS, value=JSON_SETTINGS)
     source = RecordSettings(key=PROTOBUF, value=PROTOBUF)
-    made = new_values(ValueSettings(how, source, "t", "copy", schemas=(SEAL,)))
+    made = Values(ValueSettings(how, source, "t", "copy", schemas=(SEAL,)))
     batch = records([MORE, KNOWN, KNOWN], [MORE, LESS, KNOWN])
     done = made.encode(made.decode(batch).batch)
     assert [(offset, *notes.kinds) for offset, notes in done.losses] == [

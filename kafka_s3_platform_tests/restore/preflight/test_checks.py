@@ -139,9 +139,9 @@ def test_what_a_restore_has_sent_itself_is_no_finding_when_it_goes_on() -> None:
     found = replace(target(), frontiers={0: log})
     [(_, text)] = told(request(), without_objects(), found)
     assert "is not empty: up to 98 records" in text
-    [(_, text)] = told(request(), without_objects(target=TargetStart("id-of-u", ((0, 7),))), found)
+    [(_, text)] = told(request(), without_objects(starts={"u": TargetStart("id-of-u", ((0, 7),))}), found)
     assert "is not empty: up to 5 records" in text
-    assert told(request(), without_objects(target=TargetStart("id-of-u", ((0, 2),))), found) == []
+    assert told(request(), without_objects(starts={"u": TargetStart("id-of-u", ((0, 2),))}), found) == []
 
 
 REGISTRY = RegistrySettings(url="http://127.0.0.1:1")

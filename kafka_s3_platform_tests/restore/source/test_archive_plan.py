@@ -277,7 +277,7 @@ def test_a_plan_of_another_format_is_refused_and_says_what_to_do(name: str, said
 
 def test_a_plan_whose_target_ended_nowhere_is_refused() -> None:
     start = {"topic_id": "id", "offsets": [[0, -1001]]}
-    document = json.loads((STORED / "archive_plan.json").read_bytes()) | {"target": start}
+    document = json.loads((STORED / "archive_plan.json").read_bytes()) | {"starts": {"u": start}}
     with pytest.raises(IntegrityError, match=r"no log ends at one of the offsets \(\(0, -1001\),\)"):
         ArchivePlan.from_json(json.dumps(document).encode(), "k")
     with pytest.raises(ValueError, match="no log ends"):
@@ -300,4 +300,10 @@ def test_what_a_listing_does_not_tell_is_not_known() -> None:
         [target] = make_foreign_targets(CONFIG.model_copy(update={"layout": layout}), plan)
         assert (target.topics, target.to_topic, target.kafka_partitions) == (("t",), "u", (0, 1))
         assert (target.record_count, target.record_bytes, target.object_bytes) == (None, None, 21)
-        assert (target.has_timestamps, target.oldest(now_ms=5), target.is_exact) == (is_told, oldest, False)
+        times = target.bound_times(now_ms=5)
+        assert times is not None
+        assert (target.has_timestamps, times[0], target.is_exact) == (
+            is_told,
+            oldest,
+            False,
+        )

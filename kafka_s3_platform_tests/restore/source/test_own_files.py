@@ -12,7 +12,7 @@ from kafka_s3_platform.formats.parts import HEADERS_SCHEMA, ObjectPart
 from kafka_s3_platform.model.connect import Schema
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.stream import OutgoingStream
-from kafka_s3_platform.restore.outgoing.values import ValueSettings, new_values
+from kafka_s3_platform.restore.outgoing.values import Values, ValueSettings
 from kafka_s3_platform.restore.request import RestoreRequest
 from kafka_s3_platform.restore.source.foreign_plan import make_foreign_plan
 from kafka_s3_platform.restore.source.foreign_stream import ForeignStreamTask, WantedRecords, type_strings
@@ -54,9 +54,9 @@ def objects_of(config: ConnectorConfig, values: list[bytes]) -> dict[str, bytes]
 
 def sent(config: ConnectorConfig, objects: dict[str, bytes], count: int) -> list[tuple[bytes | None, bytes | None]]:
     assert config.reader is not None
-    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     store = MemoryStore(objects, {name: {"record-count": str(count)} for name in objects})
-    values = new_values(ValueSettings(request.outgoing, request.config.records, "events", "copy"))
+    values = Values(ValueSettings(request.outgoing, request.config.records, "events", "copy"))
     outgoing = OutgoingStream(request.outgoing, "events", 0, 1, "copy", values=values)
     [group] = make_foreign_plan(request, (), None, store).groups
     batches = WantedRecords(ForeignStreamTask(request.config, group), store)
@@ -111,7 +111,7 @@ def header_objects(config: ConnectorConfig) -> dict[str, bytes]:
 
 def read_headers(config: ConnectorConfig, store: MemoryStore) -> list[bytes | None]:
     assert config.reader is not None
-    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     [group] = make_foreign_plan(request, (), None, store).groups
     [batch] = WantedRecords(ForeignStreamTask(request.config, group), store)
     return [header["value"] for header in batch.records.column("headers")[0].as_py()]
@@ -145,7 +145,7 @@ IN_BUCKET = {f"topics/{topic}/partition=0/{topic}+0+7.json": b"1\n" for topic in
 
 def list_topics(config: ConnectorConfig, topics: tuple[str, ...] = ()) -> list[str]:
     assert config.reader is not None
-    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete()
+    request = ForeignSource(RestoreRequest(config.reader, "", "copy", "r", "x")).complete().request
     return [group.topic for group in make_foreign_plan(request, topics, None, MemoryStore(IN_BUCKET)).groups]
 
 

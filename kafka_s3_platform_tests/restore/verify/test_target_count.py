@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.config.settings import ConnectorConfig, TransformSettings
 from kafka_s3_platform.errors import IntegrityError, PreflightError
-from kafka_s3_platform.restore.archive_source import ArchiveSource, SelectedCount, count_exactly
+from kafka_s3_platform.restore.archive_source import ArchiveSource, count_exactly
 from kafka_s3_platform.restore.filters.stage import FilteredStream
+from kafka_s3_platform.restore.preflight.goal import StreamCount
 from kafka_s3_platform.restore.request import Outgoing, RecordFilter, RestoreReport, RestoreRequest
 from kafka_s3_platform.restore.run import restore
 from kafka_s3_platform.restore.source.archive_plan import make_plan
@@ -56,7 +57,7 @@ def losing(topic: str, kept: str, others: Step) -> Between:
     """Sends what the condition is true for of one topic's records; another writer sends before they are read back."""
 
     def lose(task: Any) -> Any:
-        if task.stream.topic != topic:
+        if task.stream.facts.topic != topic:
             return task
         return replace(task, sent=replace(task.sent, records=RecordFilter(sql=kept)))
 
@@ -132,7 +133,7 @@ def requested(config: ConnectorConfig, **changes: Any) -> RestoreRequest:
     return RestoreRequest(config, config.topics[0], to_topic="u", restore_id="r", run_id="x", **changes)
 
 
-def counts(request: RestoreRequest) -> list[SelectedCount]:
+def counts(request: RestoreRequest) -> list[StreamCount]:
     return count_exactly(request, make_plan(request), InProcessRunner())
 
 
@@ -149,7 +150,8 @@ def test_what_filters_let_pass_is_counted_exactly(config: ConnectorConfig) -> No
 
     keyed = requested(config, records=RecordFilter(keys=(b"k1",)))
     assert (make_plan(keyed).is_exact, make_plan(keyed).record_count) == (False, 120)
-    assert counts(keyed)[0] == SelectedCount(0, 15, 15 * 3, 3)
+    first = counts(keyed)[0]
+    assert (first.record_count, first.record_bytes, first.largest_record_bytes) == (15, 15 * 3, 3)
 
     latest = requested(config, records=RecordFilter(latest_per_key=True))
     assert selected(latest) == [56, 57, 58, 59]
