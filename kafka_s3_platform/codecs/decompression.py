@@ -19,7 +19,7 @@ import cramjam
 import google_crc32c
 import pyarrow as pa
 from backports import zstd
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 from kafka_s3_platform.codecs.table import SNAPPY_FRAMES, XERIAL
 from kafka_s3_platform.model.limits import ReadLimits
@@ -201,7 +201,10 @@ class _Prefixed:
 
 
 class _Inflater:
-    """isal's decompressor, by the members of bz2's. isal's own with these takes twice as long for 16 KiB."""
+    """isal's decompressor, by the members of bz2's. isal's own with these takes twice as long for 16 KiB.
+
+    For objects isal's own takes a tenth less.
+    """
 
     def __init__(self, wbits: int) -> None:
         self._stream = isal_zlib.decompressobj(wbits)
@@ -221,7 +224,9 @@ class _Inflater:
         return output
 
 
-_Decompressor = _Inflater | bz2.BZ2Decompressor | lzma.LZMADecompressor | zstd.ZstdDecompressor
+_Decompressor = (
+    _Inflater | igzip_lib.IgzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor | zstd.ZstdDecompressor
+)
 
 
 def _decompress_members(
@@ -372,12 +377,13 @@ def _mask_crc(body: bytes) -> int:
 _BLOCKS: Mapping[str, _Decompress] = {
     "null": lambda data, most: data[: _require_at_most(len(data), most)],
     "deflate": _decompress_deflate,
+    "gzip": partial(_join, partial(_decompress_members, partial(_Inflater, GZIP_WBITS))),
     "snappy": _decompress_snappy,
     "lz4": _decompress_lz4_frames,
 }
 _STREAMS: Mapping[str, _Stream] = {
     "none": lambda source, room: iter(lambda: source.read(room.read_bytes), b""),
-    "gzip": partial(_decompress_members, partial(_Inflater, GZIP_WBITS)),
+    "gzip": partial(_decompress_members, partial(igzip_lib.IgzipDecompressor, igzip_lib.DECOMP_GZIP)),
     "bzip2": partial(_decompress_members, bz2.BZ2Decompressor),
     "xz": partial(_decompress_members, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=_XZ_BYTES)),
     "zstd": partial(_decompress_members, zstd.ZstdDecompressor),
