@@ -40,6 +40,7 @@ with leave_out_imports():
         make_upkeep_job,
         make_upkeep_schedule,
     )
+    from kafka_s3_platform.defs.registry import define_registries
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
     from kafka_s3_platform.defs.restore.foreign import (
         make_foreign_asset,
@@ -248,7 +249,8 @@ def _define_connector(
             make_upkeep_schedule(config, upkeep, scheduling),
         ],
     )
-    return dg.Definitions.merge(looking, sink, _define_native(topics, jobs, sensing, scheduling))
+    registries = define_registries(config, scheduling)
+    return dg.Definitions.merge(looking, sink, registries, _define_native(topics, jobs, sensing, scheduling))
 
 
 def _define_native(

@@ -105,6 +105,7 @@ TOGETHER = {
         "hostile/test_live_values",
         "hostile/test_schemas",
         "reading/test_values",
+        "registries/test_registries",
         "restore/outgoing/test_outgoing_restore",
         "restore/outgoing/test_schemas",
         "restore/source/test_foreign",

@@ -14,7 +14,7 @@ from kafka_s3_platform.model.offsets import RangeSet, make_span
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.silence import try_topics
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas, list_registries
+from kafka_s3_platform.segments.schema_ids import fetch_archived_schemas
 from kafka_s3_platform.store.index import ConnectorIndex, ConnectorSnapshot, IndexSnapshot
 from kafka_s3_platform.store.index_commit import Change, retry_commit
 from kafka_s3_platform.store.index_rows import IndexRow
@@ -100,7 +100,7 @@ class TopicSlice:
 def _fetch_named_schemas(
     slices: Mapping[str, TopicSlice], index: ConnectorIndex
 ) -> dict[str, tuple[ArchivedSchema, ...]]:
-    if not any(list_registries(topic_slice.reserved.request.config.records) for topic_slice in slices.values()):
+    if not any(topic_slice.reserved.request.config.records.registries for topic_slice in slices.values()):
         return dict.fromkeys(slices, ())
     snapshot = index.open()
     return {topic: _fetch_topic_schemas(topic_slice, snapshot.topic(topic)) for topic, topic_slice in slices.items()}

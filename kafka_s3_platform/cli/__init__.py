@@ -35,6 +35,10 @@ COMMANDS = {
     "compact": ("upkeep", "Merge the hourly objects of a day into daily ones."),
     "restore": ("restore", "Replay archived records to a topic, as they were."),
     "groups": ("groups", "Show, or commit, offsets of consumer groups for a restore."),
+    "registry": (
+        "registry",
+        "Archive and restore whole Schema Registries: also schemas that no archived record names.",
+    ),
     "verify": ("verify", "Compare the objects of CONNECTOR's topics with the index."),
     "vacuum": ("upkeep", "Remove objects that CONNECTOR's runs never committed."),
     "upkeep": ("upkeep", "Keep the index of CONNECTOR small."),

@@ -16,6 +16,7 @@ from kafka_s3_platform.config.settings import RegistrySettings
 from kafka_s3_platform.converters.base import BadRecordError, explain_bad_record
 from kafka_s3_platform.errors import AuthorizationError, ConfigError, ErrorCode, PlatformError, RegistryUnavailableError
 from kafka_s3_platform.model.connect import cut_reason
+from kafka_s3_platform.model.registry import ScopeSettings
 from kafka_s3_platform.model.schema import ArchivedSchema, SchemaReference, SubjectVersion, find_references_flaw
 from kafka_s3_platform.waits import waiting_for
 
@@ -29,7 +30,7 @@ TIMEOUT_SECONDS = "30"
 NOT_FOUND = 404
 NOT_ALLOWED = 405
 MOST_IDS = 1 << 32
-NOT_FOUND_CODES = (40401, 40402, 40403, 40408)
+NOT_FOUND_CODES = (40401, 40402, 40403, 40408, 40409)
 """The registry's codes for an unknown subject, version, schema or mode. Any other 404 is not from a registry."""
 
 CONFLICT = 409
@@ -251,17 +252,89 @@ class Registry:
         return SubjectVersion(subject, 0, None)
 
     def write_settings(self, subject: str, mode: str, other_settings: str = "{}") -> None:
-        """Set the compatibility mode of a subject, and other settings of it."""
-        with self._translate_errors(f"the compatibility mode of {subject} to be {mode}"):
-            self._rest.put(f"config/{_quote(subject)}", body={**json.loads(other_settings), "compatibility": mode})
+        """Set the compatibility mode of a subject, or of the whole registry, and other settings of it."""
+        path = f"config/{_quote(subject)}" if subject else "config"
+        with self._translate_errors(f"the compatibility mode of {subject or 'all subjects'} to be {mode}"):
+            self._rest.put(path, body={**json.loads(other_settings), "compatibility": mode})
 
-    def versions(self, subject: str) -> list[int]:
-        """Return the versions of a subject. Empty if the subject does not exist."""
+    def list_subjects(self) -> list[str]:
+        """Return the subjects of all contexts, the soft-deleted ones too."""
+        with self._translate_errors("its subjects"):
+            return [str(name) for name in self._rest.get("subjects", {"deleted": True, "subjectPrefix": ":*:"})]
+
+    def list_versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        """Return the versions of a subject, with the soft-deleted ones if `deleted`. Empty if it does not exist."""
         try:
             with self._translate_errors(f"the versions of {subject}"):
-                return [int(v) for v in self._client.get_versions(_check_subject(subject))]
+                return [int(v) for v in self._rest.get(f"subjects/{_quote(subject)}/versions", {"deleted": deleted})]
         except BadRecordError:
             return []
+
+    def read_version(self, subject: str, version: int) -> ArchivedSchema | None:
+        """Return the schema of a version, also of a soft-deleted one, without subjects and the ids of its references.
+
+        None: the registry does not give it. Apicurio's lists the versions of a deleted subject, and gives none of them.
+        """
+        try:
+            with self._translate_errors(f"version {version} of {subject}"):
+                path = f"subjects/{_quote(subject)}/versions/{version}"
+                answer = dict(self._rest.get(path, {"deleted": True}))
+                schema = _parse_schema(answer)
+                references = schema.references or []
+                return ArchivedSchema(
+                    self.url,
+                    int(answer["id"]),
+                    schema.schema_type or "AVRO",
+                    schema.schema_str or "",
+                    (),
+                    tuple(SchemaReference(str(r.name), str(r.subject), int(r.version or 1), 0) for r in references),
+                    _encode_others(answer, TYPED_FIELDS | PLACE_FIELDS),
+                    _read_guid(answer),
+                )
+        except BadRecordError:
+            return None
+
+    def read_scope(self, subject: str) -> ScopeSettings:
+        """Return the own settings of a subject, those of the whole registry if `subject` is empty."""
+        config = self._read_own("config", subject) or {}
+        mode = self._read_own("mode", subject) or {}
+        compatibility = config.get("compatibilityLevel")
+        others = _encode_others(config, {"compatibilityLevel"})
+        return ScopeSettings(subject, mode.get("mode"), compatibility, others)
+
+    def _read_own(self, kind: str, subject: str) -> dict[str, Any] | None:
+        """Return the config or the mode of a scope, None if it has none of its own."""
+        path = f"{kind}/{_quote(subject)}" if subject else kind
+        try:
+            with self._translate_errors(f"the {kind} of {subject or 'all subjects'}"):
+                return dict(self._rest.get(path, {"defaultToGlobal": False} if subject else None) or {})
+        except BadRecordError:
+            return None
+        except ConfigError as err:
+            # Registries of others have no modes.
+            if err.code is not ErrorCode.REGISTRY_URL or kind != "mode":
+                raise
+            return None
+
+    def write_mode(self, subject: str, mode: str | None) -> None:
+        """Set the mode of a subject, or of the whole registry. None: the subject has none of its own any more."""
+        path = f"mode/{_quote(subject)}" if subject else "mode"
+        with self._translate_errors(f"the mode of {subject or 'all subjects'} to be {mode}"):
+            if mode is None:
+                self._rest.delete(path)
+            else:
+                self._rest.put(f"{path}?force=true", body={"mode": mode})
+
+    def import_version(self, subject: str, version: int, schema_id: int, schema: NewSchema) -> None:
+        """Register a schema with its version and id. The mode of the subject has to be IMPORT."""
+        body = {**schema.as_request, "version": version, "id": schema_id}
+        with self._translate_errors(f"version {version} of {subject}, with id {schema_id}"):
+            self._rest.post(f"subjects/{_quote(subject)}/versions?normalize=False", body=body)
+
+    def delete_version(self, subject: str, version: int) -> None:
+        """Soft-delete a version."""
+        with self._translate_errors(f"version {version} of {subject} to be deleted"):
+            self._rest.delete(f"subjects/{_quote(subject)}/versions/{version}")
 
     def find(self, subject: str, schema: NewSchema) -> Registration | None:
         """Look the schema up in a subject. Return None if it is not there.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafka_s3_platform.avro.wire import NO_ID, parse_schema_name, read_schema_ids, read_schema_names
-from kafka_s3_platform.config.settings import RecordSettings, RegistrySettings
+from kafka_s3_platform.config.settings import RecordSettings
 from kafka_s3_platform.converters.base import BadRecordError
 from kafka_s3_platform.converters.registry import Registry, open_registry
 from kafka_s3_platform.errors import PlatformError
@@ -40,11 +40,6 @@ def collect_wire_schema_ids(column: pa.BinaryArray) -> set[int]:
     # most records have the id of the record before: comparing neighbours is cheaper than a sort
     firsts = ids[:1].tolist() + ids[1:][ids[1:] != ids[:-1]].tolist()
     return set(firsts) - {NO_ID}
-
-
-def list_registries(records: RecordSettings) -> tuple[RegistrySettings, ...]:
-    """List the registries of the ids in keys and values, usually one. Without any, ids mean nothing."""
-    return tuple({c.registry.url: c.registry for c in (records.key, records.value) if c.registry}.values())
 
 
 def find_ambiguous_ids(archived: Sequence[ArchivedSchema], source: RecordSettings) -> dict[int, tuple[str, ...]]:
@@ -97,7 +92,7 @@ def fetch_archived_schemas(state: IndexState, ids: Iterable[int | str], records:
     rows = []
     problem = None
     fetched: set[int | str] = set()
-    for settings in list_registries(records):
+    for settings in records.registries:
         registry = open_registry(settings)
         fetch = _SchemaFetch(registry, {i for url, i in archived if url == registry.url})
         problem = fetch.fetch_all(sorted(requested, key=str)) or problem

@@ -56,7 +56,11 @@ def _text(node: ast.expr) -> str:
 
 
 def options_of(command: str) -> dict[str, click.Parameter]:
-    return {option: parameter for parameter in find_command(command).params for option in parameter.opts}
+    """The options of a command, and of the commands that it is a group of."""
+    named = find_command(command)
+    commands = [named, *(named.commands.values() if isinstance(named, click.Group) else ())]
+    parameters = [parameter for each in commands for parameter in each.params]
+    return {option: parameter for parameter in parameters for option in parameter.opts}
 
 
 def find_command(name: str) -> click.Command:

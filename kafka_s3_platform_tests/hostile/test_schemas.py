@@ -132,7 +132,7 @@ def test_a_subject_that_is_a_step_of_a_path_reaches_no_other_place_of_the_regist
     asked = open_registry(registry)
     with pytest.raises(ConfigError, match="leads to another place of its API: nothing is registered in it"):
         asked.register(subject, NewSchema("JSON", STRING))
-    assert (asked.find(subject, NewSchema("JSON", STRING)), asked.versions(subject)) == (None, [])
+    assert (asked.find(subject, NewSchema("JSON", STRING)), asked.list_versions(subject)) == (None, [])
     assert asked.read_settings(subject) == replace(asked.read_settings("no such subject"), subject=subject)
     source = RecordSettings(value=ConverterSettings(format="JSON_SR", registry=RegistrySettings(url="http://old")))
     row = archived(3, titled(topic_name), "JSON", subject=subject)
@@ -195,7 +195,7 @@ def test_a_subject_of_any_other_name_is_itself(registry: RegistrySettings, topic
     assert asked.register(name, schema).subject == name
     assert listed(registry.url) - before == {name}
     asked.write_settings(name, "NONE")
-    assert (asked.read_settings(name).compatibility, asked.versions(name)) == ("NONE", [1])
+    assert (asked.read_settings(name).compatibility, asked.list_versions(name)) == ("NONE", [1])
 
 
 def listed(url: str) -> set[str]:

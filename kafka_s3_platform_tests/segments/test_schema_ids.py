@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafka_s3_platform.config.settings import ConverterSettings, RecordSettings, RegistrySettings
 from kafka_s3_platform.model.schema import ArchivedSchema
 from kafka_s3_platform.model.state import IndexState
-from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas, list_registries
+from kafka_s3_platform.segments.schema_ids import collect_wire_schema_ids, fetch_archived_schemas
 
 GONE = RegistrySettings.model_validate({"url": "http://127.0.0.1:9", "properties": {"max.retries": "0"}})
 AVRO = ConverterSettings(format="AVRO", registry=GONE)
@@ -32,8 +32,8 @@ def test_many_ids_that_take_turns_are_all_found() -> None:
 
 
 def test_only_sides_with_a_registry_have_ids() -> None:
-    assert list_registries(RecordSettings()) == ()
-    assert list_registries(RecordSettings(key=AVRO, value=AVRO)) == (GONE,)
+    assert RecordSettings().registries == ()
+    assert RecordSettings(key=AVRO, value=AVRO).registries == (GONE,)
 
 
 def test_a_schema_that_the_index_holds_is_not_asked_for_again() -> None:

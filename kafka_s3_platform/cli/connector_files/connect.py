@@ -244,6 +244,6 @@ def _find_registries(config: ConnectorConfig) -> Mapping[str, RegistrySettings]:
 def _try_registry(config: ConnectorConfig, side: str, settings: RegistrySettings) -> Iterator[Finding]:
     registry = open_registry(settings)
     subject = f"{next(iter(config.topics), 'kafka-s3')}-{side}"
-    versions = registry.versions(subject)
+    versions = registry.list_versions(subject)
     answer = f"{registry.url} answers: subject {subject} has {count_noun(len(versions), 'version')}"
     yield Finding(f"Schema Registry of {side}s", Judgement.OK, answer)

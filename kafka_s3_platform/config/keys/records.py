@@ -16,6 +16,7 @@ from kafka_s3_platform.config.keys.converters import (
     REGISTERING,
     WITH_REGISTRY,
     ConverterSettings,
+    RegistrySettings,
     is_known_option,
     read_converter,
 )
@@ -197,6 +198,11 @@ class RecordSettings(Settings):
     value: ConverterSettings = Field(default_factory=ConverterSettings)
     transforms: tuple[TransformSettings, ...] = ()
     errors: ErrorSettings = Field(default_factory=ErrorSettings)
+
+    @property
+    def registries(self) -> tuple[RegistrySettings, ...]:
+        """The registries of the ids in keys and values, usually one. Without any, ids mean nothing."""
+        return tuple({c.registry.url: c.registry for c in (self.key, self.value) if c.registry}.values())
 
 
 def read_records(

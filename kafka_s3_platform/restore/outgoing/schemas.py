@@ -21,7 +21,7 @@ ANY_SCHEMA = "NONE"
 
 
 @dataclass(frozen=True, slots=True)
-class _Mapped:
+class MappedVersion:
     """One version of a subject in the target's registry."""
 
     subject: str
@@ -69,14 +69,14 @@ def map_schemas(
     """
     registry = open_registry(target)
     sides: list[dict[int, int] | None] = []
-    registrars: dict[str, _Registrar] = {}
+    registrars: dict[str, SchemaRegistrar] = {}
     for settings in (source.key.registry, source.value.registry):
         if settings is None:
             sides.append(None)
             continue
         url = open_registry(settings).url
         if url not in registrars:
-            registrars[url] = _Registrar(registry, _index_schemas(archived, url), topic, to_topic)
+            registrars[url] = SchemaRegistrar(registry, _index_schemas(archived, url), topic, to_topic)
             registrars[url].register()
         sides.append(registrars[url].ids)
     notes = (note for registrar in registrars.values() for note in registrar.notes)
@@ -91,19 +91,19 @@ def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, Ar
 
 
 @dataclass
-class _Registrar:
-    """Registers the schemas of one source registry."""
+class SchemaRegistrar:
+    """Registers the schemas of one source registry. Subjects of `topic`, if any, get the name of `to_topic`."""
 
     registry: Registry
     schemas: Mapping[int, ArchivedSchema]
-    topic: str
-    to_topic: str
+    topic: str | None = None
+    to_topic: str = ""
     ids: dict[int, int] = field(default_factory=dict)
     guids: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._done: dict[tuple[str, int], _Mapped] = {}
+        self.versions: dict[tuple[str, int], MappedVersion] = {}
         self._under_way: list[tuple[str, int]] = []
         self._places: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
 
@@ -144,10 +144,10 @@ class _Registrar:
             )
         return self.schemas[reference.schema_id]
 
-    def _ensure(self, subject: str, version: int) -> _Mapped:
+    def _ensure(self, subject: str, version: int) -> MappedVersion:
         """Register one version of a subject, after earlier versions and after its references."""
-        if (subject, version) in self._done:
-            return self._done[subject, version]
+        if (subject, version) in self.versions:
+            return self.versions[subject, version]
         # A registry numbers the versions of a subject in the order of their registration.
         for earlier in sorted(v for v in self._places[subject] if v < version):
             self._ensure(subject, earlier)
@@ -165,7 +165,7 @@ class _Registrar:
                 f"{' and '.join(registration.differing)}: that registry did not take them as they were archived, and "
                 f"who reads by them, such as rules that decrypt, cannot"
             )
-        done = self._done[subject, version] = _Mapped(target, registration.version, registration.schema_id)
+        done = self.versions[subject, version] = MappedVersion(target, registration.version, registration.schema_id)
         self.ids.setdefault(schema.schema_id, registration.schema_id)
         if schema.schema_guid and registration.guid:
             self.guids.setdefault(schema.schema_guid, registration.guid)
@@ -208,8 +208,8 @@ class _Registrar:
     def _is_ours(self, subject: str) -> bool:
         """Return True if the subject of the target holds only schemas of this archive."""
         target = self._target(subject)
-        mine = {s.version for s in self._done.values() if s.subject == target}
-        return set(self.registry.versions(target)) <= mine
+        mine = {s.version for s in self.versions.values() if s.subject == target}
+        return set(self.registry.list_versions(target)) <= mine
 
     def _keep_mode(self, subject: str) -> None:
         """Give the subject its settings at the time of its latest archived version."""
@@ -231,15 +231,17 @@ class _Registrar:
             )
 
     def _target(self, subject: str) -> str:
-        if _is_of_topic(subject, self.topic):
+        if self.topic is not None and _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject
 
 
-def _is_of_topic(subject: str, topic: str) -> bool:
-    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic.
+def _is_of_topic(subject: str, topic: str | None) -> bool:
+    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic. None has none.
 
     `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`: `Order` is the name of a record.
     """
+    if topic is None:
+        return False
     rest = subject.removeprefix(f"{topic}-")
     return rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))

@@ -1,0 +1,1 @@
+"""Archives whole Schema Registries, and restores them."""

@@ -1,0 +1,151 @@
+"""The archive of a Schema Registry: numbered documents beside the index, a new one whenever something has changed.
+
+They are no rows of the index: those are read with the plan of each hour, and a registry has many schemas that no record
+names (docs/adr/0064).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from kafka_s3_platform.config.keys.converters import read_converter
+from kafka_s3_platform.config.keys.sheet import substitute_variables
+from kafka_s3_platform.config.parse import read_properties
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
+from kafka_s3_platform.converters.registry import open_registry
+from kafka_s3_platform.errors import ConfigError, IntegrityError
+from kafka_s3_platform.model.registry import RegistryContents, name_registry
+from kafka_s3_platform.registries.read import read_contents
+from kafka_s3_platform.store.errors import PreconditionError
+from kafka_s3_platform.store.objects import ObjectStore
+
+FORMAT = 1
+_NAME = re.compile(r"(\d{6,})\.json")
+
+
+@dataclass(frozen=True)
+class RegistryDocument:
+    """A registry as it was first seen at `observed_at`, and not otherwise until the next document."""
+
+    key: str
+    observed_at: datetime
+    contents: RegistryContents
+
+
+class RegistryArchive:
+    """The documents of one registry of a connector, in a folder beside the connector's index."""
+
+    def __init__(self, config: ConnectorConfig, url: str) -> None:
+        self._store = ObjectStore(config.store)
+        self.folder = f"{config.archive.index_dir}/registry={config.name}/{name_registry(url)}/"
+
+    def read_newest(self) -> RegistryDocument | None:
+        """Return the newest document, None if there is none.
+
+        Raises:
+            IntegrityError: somebody has changed it, or another version of the platform wrote it.
+        """
+        newest = max(self._list_numbers(), default=None)
+        return None if newest is None else self._read(self._key(newest))
+
+    def write(self, contents: RegistryContents) -> tuple[RegistryDocument, bool]:
+        """Return the document of the contents, and whether it is new: none is written of what has not changed."""
+        while True:
+            number = max(self._list_numbers(), default=0)
+            newest = self._read(self._key(number)) if number else None
+            if newest and newest.contents == contents:
+                return newest, False
+            document = RegistryDocument(self._key(number + 1), datetime.now(timezone.utc), contents)
+            try:
+                self._store.put_new(document.key, _encode(document))
+            except PreconditionError:
+                # Another run was quicker, and may have seen the same.
+                continue
+            return document, True
+
+    def _list_numbers(self) -> Iterable[int]:
+        names = (info.key.removeprefix(self.folder) for info in self._store.list(self.folder))
+        return [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
+
+    def _key(self, number: int) -> str:
+        return f"{self.folder}{number:06}.json"
+
+    def _read(self, key: str) -> RegistryDocument:
+        try:
+            values = json.loads(self._store.get(key))
+            digest = values.pop("digest")
+            if values["format"] != FORMAT or digest != _digest(values):
+                raise ValueError("its digest or its format is another one")
+            contents = msgspec.convert(values["contents"], RegistryContents)
+            return RegistryDocument(key, datetime.fromisoformat(values["observed_at"]), contents)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
+            raise IntegrityError(
+                f"{self._store.uri(key)} is no archived registry of this version: {err}. Somebody changed it, or"
+                " another version wrote it. Delete it: the one before it counts then, and archiving writes a new one"
+            ) from err
+
+
+def archive_registry(config: ConnectorConfig, settings: RegistrySettings) -> tuple[RegistryDocument, bool]:
+    """Read a registry, and archive what it holds. Raises as `read_contents` and the store do."""
+    registry = open_registry(settings)
+    return RegistryArchive(config, registry.url).write(read_contents(registry))
+
+
+def choose_registry(config: ConnectorConfig, url: str | None) -> RegistrySettings:
+    """Return the registry of a connector, that with this URL if it has several.
+
+    Raises:
+        ConfigError: it names none, or several, or none with this URL.
+    """
+    registries: dict[str, RegistrySettings] = {
+        open_registry(settings).url: settings for settings in config.records.registries
+    }
+    if not registries:
+        raise ConfigError(
+            f"connector {config.name} names no Schema Registry: its file says where one is by"
+            " value.converter.schema.registry.url"
+        )
+    if url is None and len(registries) == 1:
+        return next(iter(registries.values()))
+    if url not in registries:
+        raise ConfigError(f"connector {config.name} names {' and '.join(registries)}: choose one by --registry URL")
+    return registries[url]
+
+
+def read_registry_file(path: Path, env: Mapping[str, str]) -> RegistrySettings:
+    """Read the address of a registry, and its login and TLS, from a properties file: the keys are a converter's.
+
+    Raises:
+        ConfigError: it cannot be read, names a missing variable, has another key, or no address.
+    """
+    try:
+        properties = {
+            name: substitute_variables(value.get_secret_value(), env).strip()
+            for name, value in read_properties(path).items()
+        }
+    except ValueError as err:
+        raise ConfigError(f"{path}: {err}") from err
+    settings, outcome = read_converter("AVRO", properties, schemas_enable=False)
+    if outcome.refused or settings.registry is None:
+        problems = "; ".join(f"{name}: {reason}" for name, reason in outcome.refused.items())
+        raise ConfigError(f"{path} names no Schema Registry to restore to: {problems}")
+    return settings.registry
+
+
+def _encode(document: RegistryDocument) -> bytes:
+    values = {
+        "format": FORMAT,
+        "observed_at": document.observed_at.isoformat(),
+        "contents": json.loads(json.dumps(asdict(document.contents))),
+    }
+    return json.dumps({"digest": _digest(values), **values}, indent=1).encode()
+
+
+def _digest(values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
