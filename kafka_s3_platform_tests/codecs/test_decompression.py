@@ -72,7 +72,7 @@ def test_a_stream_with_bytes_after_it_is_refused(door: str) -> None:
         read(door, lambda compress: compress(TEXT) + b"garbage!")
 
 
-@pytest.mark.parametrize("door", set(DOORS) - NO_CHECKSUM)
+@pytest.mark.parametrize("door", sorted(set(DOORS) - NO_CHECKSUM))
 @pytest.mark.parametrize("place", [0.5, 0.99])
 def test_a_damaged_stream_is_refused(door: str, place: float) -> None:
     def damage(compress: Callable[[bytes], bytes]) -> bytes:
@@ -107,14 +107,14 @@ def test_a_bomb_in_an_object_comes_in_small_pieces(door: str) -> None:
     assert max(map(len, pieces)) <= CHUNK_BYTES
 
 
-@pytest.mark.parametrize("door", set(DOORS) - ONE_STREAM - UNCOUNTED)
+@pytest.mark.parametrize("door", sorted(set(DOORS) - ONE_STREAM - UNCOUNTED))
 def test_very_many_empty_streams_are_refused(door: str) -> None:
     with pytest.raises((ValueError, IntegrityError), match="more than 10,000 of its parts"):
         read(door, lambda compress: compress(b"") * 10_001 + compress(TEXT))
     assert read(door, lambda compress: compress(b"") * 9_000 + compress(TEXT)) == TEXT
 
 
-@pytest.mark.parametrize("door", set(BLOCKS) - ONE_STREAM - UNCOUNTED)
+@pytest.mark.parametrize("door", sorted(set(BLOCKS) - ONE_STREAM - UNCOUNTED))
 def test_a_block_of_very_many_small_streams_is_refused(door: str) -> None:
     with pytest.raises(ValueError, match="more than 10,000 of its parts have fewer than 1,024 bytes"):
         read(door, lambda compress: compress(b"{") * 10_001 + compress(TEXT))
