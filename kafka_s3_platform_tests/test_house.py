@@ -29,7 +29,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "formats": (5_550, 29),
     "instance": (1_490, 12),
     "java": (980, 7),
-    "kafka": (5_390, 20),
+    "kafka": (5_400, 20),
     "layouts": (820, 5),
     "local": (1_150, 8),
     "model": (2_900, 19),
@@ -37,7 +37,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),
     "registries": (540, 4),
-    "restore": (10_890, 52),
+    "restore": (10_900, 52),
     "segments": (830, 4),
     "sources": (2_710, 10),
     "spark": (1_470, 8),
@@ -52,7 +52,7 @@ HABITS: Mapping[str, int] = {
     "# noqa: ARG": 19,
     "a comprehension in another": 165,
     "a private module of Dagster": 15,
-    "a vague name": 336,
+    "a vague name": 334,
     "a, b = x, y": 47,
 }
 """How often the package may do what is hard to read. The aim is 0."""

@@ -1,4 +1,4 @@
-"""`kafka-s3 resolve`."""
+"""`kafka-s3 resolve`: lists offsets that could not be archived, and records what somebody decides about them."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -120,6 +120,10 @@ def _format_unresolved(connector: str, topic: str, rows: Sequence[Unresolved]) -
 
 
 def _format_report(report: ResolveReport) -> Iterator[str]:
+    """Format what a decision does: the offsets that the archive leaves out from now on.
+
+    `later_count` of them are offsets that the log does not have yet: what is written there later is left out as well.
+    """
     verb = "would be recorded" if report.dry_run else "recorded"
     count = f"{count_noun(report.offset_count, 'offset')} of the log left out of the archive"
     if report.later_count:

@@ -166,9 +166,10 @@ class Readers(threading.local):
         return read
 
     def _compile_union(self, kind: ConnectType, place: str) -> ReadConnectJson:
-        """Compile a reader by the first fitting type.
+        """Return a reader that tries each type of the union in turn, and returns the branch's name with the value.
 
-        As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present.
+        As in Confluent's JsonSchemaData, structs come last, and first among them the one with most fields present. What
+        a type that does not fit has noted of the value does not count.
         """
         simple_types: list[tuple[ConnectType, ReadConnectJson]] = []
         structs: list[tuple[ConnectType, ReadConnectJson]] = []

@@ -124,26 +124,34 @@ class DeadLetterQueue:
         """Deliver a letter for each failed record, found by its offset in `records` (RECORD_SCHEMA, as read).
 
         A record gets one letter, also if several things made of it failed. The topic is created with the first letter.
-        Return the failures, with the reason, of records with a letter refused or not kept by the topic, or which were
-        letters of this connector too often.
 
-        Raises ConfigError if the cluster has too few brokers for the topic, and the errors of delivering letters.
+        Returns:
+            The failures of records that got no letter that lasts, ascending by offset, each with the reason: the topic
+            refuses or does not keep the letter, or the record was a letter of this connector too often. Empty if all
+            have one, and without a dead letter topic, where none is to have one.
+
+        Raises:
+            ConfigError: the cluster has too few brokers for the topic.
+            PlatformError: a letter could not be delivered.
         """
         if not failures:
             return ()
-        once = {failure.offset: failure for failure in reversed(failures)}
-        picked = [once[offset] for offset in sorted(once)]
+        # The first failure of a record is the one that its letter tells.
+        first_failures = {failure.offset: failure for failure in reversed(failures)}
+        picked = [first_failures[offset] for offset in sorted(first_failures)]
         failed = records.take(pa.array(self._positions(records, picked)))
         if self._errors.log_enable:
             self._log(failed, picked)
         if self._errors.dead_letter_topic is None:
             return ()
-        returned = self._find_returned(failed)
-        again = [self._add_return(failure) for failure, is_again in zip(picked, returned, strict=True) if is_again]
-        first = [failure for failure, is_again in zip(picked, returned, strict=True) if not is_again]
-        if first:
-            again += self._send_letters(failed.filter(pa.array(~returned)), first)
-        return sorted(again, key=lambda failure: failure.offset)
+        is_looping = self._find_looping(failed)
+        without_letter = [
+            self._explain_loop(failure) for failure, loops in zip(picked, is_looping, strict=True) if loops
+        ]
+        new_failures = [failure for failure, loops in zip(picked, is_looping, strict=True) if not loops]
+        if new_failures:
+            without_letter += self._send_letters(failed.filter(pa.array(~is_looping)), new_failures)
+        return sorted(without_letter, key=lambda failure: failure.offset)
 
     def _send_letters(self, failed: pa.RecordBatch, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
         try:
@@ -154,13 +162,13 @@ class DeadLetterQueue:
             raise self._explained(err) from err
         return [self._add_refusal(failures[row], reason) for row, reason in sorted(refused.items())]
 
-    def _find_returned(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    def _find_looping(self, failed: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return the mask of records that have been letters of this connector as often as allowed."""
         mark = {"key": LETTER_HEADER, "value": self._connector.encode()}
         headers_of_records = failed.column("headers").to_pylist()
         return np.array([(headers or []).count(mark) >= MAX_LETTERS for headers in headers_of_records], bool)
 
-    def _add_return(self, failure: RecordFailure) -> RecordFailure:
+    def _explain_loop(self, failure: RecordFailure) -> RecordFailure:
         message = (
             f"the record was a dead letter of connector {self._connector} {MAX_LETTERS} times, so no other letter is "
             f"made of it. The record failed because {failure.message}"

@@ -165,14 +165,19 @@ def _read_members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _have_more_brackets(
     data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int32], most: int
 ) -> npt.NDArray[np.bool_]:  # pragma: no cover - compiled
-    """Return for each text whether it has more than `most` opening brackets. In valid JSON, each has a closing one."""
+    """Return the mask of texts whose JSON may be nested too deep: those with more than `most` bytes `[` or `{`.
+
+    `data` has the bytes of all texts, and text i is `data[bounds[i]:bounds[i + 1]]`. A text of at most `2 * most` bytes
+    is not counted: brackets that nest have closing ones, so no more than `most` have room. Brackets within strings are
+    counted, too, so the texts in the mask still have to be measured (`is_deeper`).
+    """
     has_more = np.zeros(len(bounds) - 1, np.bool_)
     for at in range(len(has_more)):
         start = bounds[at]
         end = bounds[at + 1]
         if end - start > 2 * most:
             count = np.int32(0)
-            # The loop runs over a slice: with an index it would not be vectorised.
+            # In ASCII, `[` | 0x20 is `{`. The loop runs over a slice: with an index it would not be vectorised.
             for byte in data[start:end]:
                 count += np.int32(byte | np.uint8(_CASE) == np.uint8(_OPENING))
             has_more[at] = count > most

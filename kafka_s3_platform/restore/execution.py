@@ -164,7 +164,7 @@ class Execution:
         Raises:
             PlatformError: any failure. If sending failed, the message ends with the progress of each stream.
         """
-        tasks = _choose_early(self._limited())
+        tasks = _mark_early_tasks(self._limited())
         started = time.monotonic()
         replayed = self._replay(tasks)
         sent = [stream.result for stream in replayed]
@@ -248,11 +248,12 @@ def _add_verified(planned: RestoreReport, verified: Verified) -> RestoreReport:
     )
 
 
-def _choose_early(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
-    """Mark the tasks that can be read back while others are sent.
+def _mark_early_tasks(tasks: Sequence[ReplayTask]) -> list[ReplayTask]:
+    """Return all tasks, with `is_read_back_early` set where a task can be read back while others are still sent.
 
-    They are alone in their kafka partitions of the target. No user's class makes or chooses their records: it need not
-    bear two threads. And no filter of theirs keeps records in memory or in a process, which would exist twice.
+    Then its records keep their kafka partition's number, and no other task sends to that kafka partition of the target.
+    No class of a user makes or chooses its records, because such a class need not be thread-safe. And no filter of it
+    keeps records in memory or in a process of its own, because both would be needed twice at the same time.
     """
     shared = {t.place for t in group_by_target(tasks) if len(t.replays) > 1}
     return [

@@ -69,9 +69,13 @@ class Pass:
 
 
 def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
-    """Make the sensor of one connector. It requests runs of the compact job."""
+    """Make the sensor of one connector, which does three things in each tick.
+
+    It requests runs of the compact job for days that are due, shows past days without records as filled, and compares
+    the folders in the bucket with the index, topic by topic, as far as the time of the tick allows.
+    """
     connector = topics[0].config
-    empty = EmptyWindows("daily")
+    empty_days = EmptyWindows("daily")
 
     @dg.sensor(
         name=make_op_name("folders", connector.name),
@@ -88,11 +92,11 @@ def make_folder_sensor(topics: Sequence[TopicAssets], job: Job, status: dg.Defau
         reached_topics: list[TopicAssets] = []
 
         def evaluate_topic(topic: TopicAssets) -> None:
-            shown = context.instance.get_materialized_partitions(topic.key("daily"))
-            request_days(shown, topic, index, requests, tick)
+            materialized_days = context.instance.get_materialized_partitions(topic.key("daily"))
+            request_days(materialized_days, topic, index, requests, tick)
             newest = _find_newest_day(topic, datetime.now(timezone.utc))
             start = find_day_start(newest, ZoneInfo(topic.config.layout.timezone))
-            empty.report(topic, start, lambda: list_idle_days(topic, newest, shown), index, tick)
+            empty_days.report(topic, start, lambda: list_idle_days(topic, newest, materialized_days), index, tick)
             reached_topics.append(topic)
 
         with closing(index):

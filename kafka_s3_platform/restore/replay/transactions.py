@@ -87,7 +87,12 @@ class Piece:
 
 
 def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
-    """Split a batch into pieces of at most `room()` bytes, or of one source offset. Each asks for the room anew."""
+    """Split a batch into pieces of about `room()` bytes, as the target's log has them.
+
+    `room()` is a part of what the producer may have on its way to the target, so that one piece is queued while another
+    is acknowledged. That changes with the target's speed, so it is asked again for each piece. A piece has the records
+    of one source offset at least, also if these are more bytes.
+    """
     # Compute sizes once for the batch: pieces get slices of them.
     sized = tuple(SizedPart(number, part, count_record_bytes(part)) for number, part in batch.parts)
     all_records = Piece(batch.next_source_offset, sized)
@@ -104,7 +109,7 @@ def split_to_room(batch: SentBatch, room: Callable[[], int]) -> Iterator[Piece]:
         # The first record that does not fit any more begins the next piece.
         end = int(np.searchsorted(before, before[start] + room(), side="right")) - 1
         is_last = end == len(offsets)
-        # Several records may have one source offset. They go together, because a marker counts whole offsets.
+        # Several records may have one source offset. They go together, because progress is kept by source offset.
         bound = batch.next_source_offset if is_last else max(int(offsets[end]), int(offsets[start]) + 1)
         parts = (part.between(int(offsets[start]), bound) for part in sized)
         yield Piece(bound, tuple(part for part in parts if part.records.num_rows))

@@ -212,7 +212,15 @@ class ArchivedStream:
             )
 
     def _choose_reading(self, reader: RecordObject, item: PlannedObject, start_offset: int) -> "_Reading":
-        """Read an object completely if all of it is wanted, or if it has no row groups. Else read a part."""
+        """Open the batches of an object: all of them, or only its row groups with the selected records.
+
+        Only Parquet has row groups (an `EnvelopeReader`). Objects of other formats are read completely, and the caller
+        drops what lies outside of `windows`. Of an object that is read completely, the caller compares the digest.
+        `start_offset` is where a resumed stream goes on.
+
+        Raises:
+            IntegrityError: the object has another number of records than planned.
+        """
         selection = self._task.selection
         start, end = selection.bounds(item)
         start = max(start, start_offset)
@@ -220,13 +228,13 @@ class ArchivedStream:
         if not isinstance(reader, EnvelopeReader):
             windows = {"offset": (start, end)} | ({} if times is None else {"timestamp": times})
             return _Reading(reader.batches(), is_complete=True, windows=windows)
-        # Before the first record is sent: the digest is known only after the last one.
+        # Checked before the first record is sent. The digest would tell as well, but only after the last one.
         if reader.num_records != item.record_count:
             what = f"holds {reader.num_records} records, planned were {item.record_count}"
             raise _make_damage_error(self._task, item, what)
         if selection.holds(item) and item.start_offset >= start_offset:
             return _Reading(reader.batches(), is_complete=True)
-        # An object wanted to its end is read without an end: so records beyond its planned range are found.
+        # Where the selection reaches the object's end, no end is set: records beyond the planned range are found then.
         offsets = OffsetRange(start if start > item.start_offset else 0, end if end < item.end_offset else MAX_OFFSET)
         return _Reading(reader.batches(offsets, times) if start < end else iter(()))
 
