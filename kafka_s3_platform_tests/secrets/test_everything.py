@@ -85,6 +85,7 @@ GOOD: Mapping[str, list[list[str]]] = {
         ["restore", "source", "--to-topic", "{topic}-foreign", "--create-topic", "--restore-id", "s"],
     ],
     "groups": [["groups", "r"], ["groups", "r", "--apply", "--dry-run"]],
+    "registry": [["registry", "archive", "native"]],
     "verify": [["verify", "native", "--deep"], ["verify", "native", "--topic", "{topic}", "--against", "{topic}-copy"]],
     "vacuum": [["vacuum", "native", "--dry-run"]],
     "upkeep": [["upkeep", "native", "--dry-run"], ["upkeep", "native"]],
@@ -110,7 +111,10 @@ WRONG: Mapping[str, list[list[str]]] = {
     "proxy down": AT_THE_STORE,
     "role refused": AT_THE_STORE,
     "provider fails": AT_THE_STORE,
-    "registry refuses": [["archive", "avro"], ["archive", "bearer"], ["check", "url.json", "--connect"]],
+    "registry refuses": [
+        *([*command, name] for command in (["archive"], ["registry", "archive"]) for name in ("avro", "bearer")),
+        ["check", "url.json", "--connect"],
+    ],
     "customer key": [["check", "native.json"], ["show", "native"]],
     "unknown keys": OF_FILES,
 }
@@ -378,8 +382,13 @@ DAGSTER_TAGS = ("--tags", json.dumps({RETRIES_TAG: "0"}))
 BROKER_DOWN = ("kafka_s3_platform.cli", "archive", "native")
 
 
-FAIL = frozenset({"take-over native", "up", "groups r", "groups r --apply --dry-run", "test-alert"})
-"""Also where nothing is wrong: there are no groups, another stack has the ports, and nobody takes alerts."""
+FAIL = frozenset(
+    {
+        *("take-over native", "up", "groups r", "groups r --apply --dry-run", "test-alert"),
+        "registry archive native",
+    }
+)
+"""Also where nothing is wrong: no groups, no registry, no receiver of alerts is there; another stack has the ports."""
 
 
 def test_every_command_sensor_and_schedule_was_tried_and_did_what_it_was_to_do(written: Written) -> None:
