@@ -31,8 +31,8 @@ Version = tuple[str, int]
 class RegistryReport:
     """The outcome of a restore, compared by reading the target back.
 
-    `registered` versions were missing. `new_ids` maps, for each context, ids that are others in the target.
-    `differences` are sentences: what the target does not hold as it was archived.
+    `registered` versions were missing; on a dry run, they would be registered. `new_ids` maps, for each context, ids
+    that are others in the target. `differences` are sentences: what the target does not hold as it was archived.
     """
 
     subjects: int
@@ -89,9 +89,11 @@ def restore_registry(archived: RegistryContents, target: Registry, *, dry_run: b
         place = places.get((subject, version))
         if place is not None and place not in present.deleted:
             target.delete_version(*place)
-    is_whole = not present.subjects and any(not scope.subject for scope in archived.settings)
-    _write_settings(archived, read_contents(target), target, is_whole=is_whole)
-    return _compare(archived, read_contents(target), places, len(missing), is_whole=is_whole)
+    # Told by the subjects, not by emptiness: a restore that was killed has registered some.
+    is_alone = {*present.subjects} <= {*archived.subjects}
+    _write_settings(archived, read_contents(target), target, is_alone=is_alone)
+    registered = {*places.values()} - present.versions.keys()
+    return _compare(archived, read_contents(target), places, len(registered))
 
 
 def _list_conflicts(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
@@ -191,11 +193,12 @@ def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator
         yield from visit(place, ())
 
 
-def _write_settings(archived: RegistryContents, now: RegistryContents, target: Registry, *, is_whole: bool) -> None:
-    """Give each subject its settings, and the registry and its contexts theirs if it was empty."""
+def _write_settings(archived: RegistryContents, now: RegistryContents, target: Registry, *, is_alone: bool) -> None:
+    """Give each subject its settings, and the registry and its contexts theirs if it has no other subjects."""
     there = {scope.subject: scope for scope in now.settings}
     has_modes = _find_scope(there, "").mode is not None
-    for scope in sorted(_list_scopes(archived, is_whole=is_whole), key=lambda scope: not scope.subject):
+    wider = _list_wider_scopes(archived) if is_alone else []
+    for scope in [*_list_subject_scopes(archived), *wider]:
         scope_there = _find_scope(there, scope.subject)
         if scope.compatibility is not None and (scope_there.compatibility, scope_there.others) != (
             scope.compatibility,
@@ -206,12 +209,16 @@ def _write_settings(archived: RegistryContents, now: RegistryContents, target: R
             target.write_mode(scope.subject, scope.mode)
 
 
-def _list_scopes(archived: RegistryContents, *, is_whole: bool) -> list[ScopeSettings]:
-    """Return the settings of all subjects, also of those that have none of their own, and wider ones if whole."""
+def _list_subject_scopes(archived: RegistryContents) -> list[ScopeSettings]:
+    """Return the settings of all subjects, also of those that have none of their own."""
     scopes = {scope.subject: scope for scope in archived.settings}
+    return [_find_scope(scopes, subject) for subject in archived.subjects]
+
+
+def _list_wider_scopes(archived: RegistryContents) -> list[ScopeSettings]:
+    """Return the settings of the contexts, and last those of the registry. None of them, of chosen subjects."""
     wider = [scope for scope in archived.settings if not scope.subject or scope.subject.endswith(":")]
-    subjects = [_find_scope(scopes, subject) for subject in archived.subjects]
-    return [*(wider if is_whole else ()), *subjects]
+    return sorted(wider, key=lambda scope: not scope.subject)
 
 
 def _compare(
@@ -219,8 +226,6 @@ def _compare(
     target: RegistryContents,
     places: Mapping[Version, Version],
     registered: int,
-    *,
-    is_whole: bool,
 ) -> RegistryReport:
     """Compare each archived version and scope with what the target holds now."""
     new_ids: dict[str, dict[int, int]] = defaultdict(dict)
@@ -231,7 +236,7 @@ def _compare(
     differences = (
         *(f"version {version} of {subject} is archived by its name alone" for subject, version in archived.unreadable),
         *_compare_versions(archived, target, places),
-        *_compare_settings(archived, target, is_whole=is_whole),
+        *_compare_settings(archived, target),
     )
     return RegistryReport(len(archived.subjects), len(archived.versions), registered, dict(new_ids), differences)
 
@@ -255,10 +260,10 @@ def _compare_versions(
             yield f"{name} is {'not ' if place in archived.deleted else ''}deleted there"
 
 
-def _compare_settings(archived: RegistryContents, target: RegistryContents, *, is_whole: bool) -> Iterator[str]:
+def _compare_settings(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
     there = {scope.subject: scope for scope in target.settings}
     has_modes = _find_scope(there, "").mode is not None
-    for was in _list_scopes(archived, is_whole=is_whole):
+    for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:
         now = _find_scope(there, was.subject)
         name = was.subject or "the registry as a whole"
         if was.compatibility is not None and (was.compatibility, was.others) != (now.compatibility, now.others):

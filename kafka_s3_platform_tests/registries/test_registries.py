@@ -42,6 +42,7 @@ def source() -> Iterator[ImportingRegistry]:
         server.register("gone", OTHER_A)
         server.deleted |= {("a", 1), ("gone", 1)}
         server.configs |= {
+            "": {"compatibilityLevel": "NONE"},
             "a": {"compatibilityLevel": "FULL", "normalize": True},
             ":.fleet:": {"compatibilityLevel": "NONE"},
         }
@@ -130,6 +131,7 @@ def test_a_restore_that_was_killed_goes_on_and_then_has_nothing_to_do(
         assert len(target.versions) == 3
         assert "4 versions registered" in command("restore", url=source.endpoint, to=target.endpoint).output
         assert (target.versions, target.deleted, target.modes) == (source.versions, source.deleted, source.modes)
+        assert target.configs == source.configs
         target.writes.clear()
         again = command("restore", url=source.endpoint, to=target.endpoint).output
         assert "0 versions registered" in again
