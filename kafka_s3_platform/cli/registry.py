@@ -1,6 +1,7 @@
 """The commands of whole Schema Registries: `kafka-s3 registry archive`, `show` and `restore`."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import click
 from kafka_s3_platform.cli.connector_files.names import connector_argument
 from kafka_s3_platform.cli.messages import Verdict, align_columns, json_option, print_result
 from kafka_s3_platform.config.files import find_connector
-from kafka_s3_platform.config.settings import ConnectorConfig
+from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.converters.registry import open_registry
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.registry import RegistryContents
@@ -32,6 +33,20 @@ MOST_LINES = 20
 registry_option = click.option(
     "--registry", "url", metavar="URL", help="The registry, where CONNECTOR names several: its URL in the file."
 )
+archived_option = click.option(
+    "--registry",
+    "url",
+    metavar="URL",
+    help="The registry, where CONNECTOR names several, or named another one before: its URL, or its name in the"
+    " archive.",
+)
+document_option = click.option(
+    "--document",
+    "number",
+    type=click.IntRange(1),
+    metavar="N",
+    help="This document of the archive. Default: the newest.",
+)
 
 
 @click.group
@@ -48,25 +63,34 @@ def archive(*, connector: str, url: str | None, as_json: bool) -> None:
     config = find_connector(connector, os.environ)
     document, is_new = archive_registry(config, choose_registry(config, url))
     change = "archived" if is_new else f"unchanged since {document.observed_at:%Y-%m-%d %H:%M:%S} UTC"
-    _print(config, document, as_json, f"{change}: {_describe(document.contents)}")
+    lines: list[str | Verdict] = [f"{change}: {_describe(document.contents)}"]
+    if document.gone:
+        lines.append(Verdict(_describe_gone(document.gone), is_good=False))
+    _print(config, document, as_json, *lines)
 
 
 @registry.command
 @connector_argument
-@registry_option
+@archived_option
+@document_option
 @click.option("--subjects", "with_subjects", is_flag=True, help="List the subjects, with their versions and ids.")
 @json_option
-def show(*, connector: str, url: str | None, with_subjects: bool, as_json: bool) -> None:
+def show(*, connector: str, url: str | None, number: int | None, with_subjects: bool, as_json: bool) -> None:
     """Show what is archived of the Schema Registry that CONNECTOR names."""
     config = find_connector(connector, os.environ)
-    document = _read(config, url)
-    headline = f"as of {document.observed_at:%Y-%m-%d %H:%M:%S} UTC: {_describe(document.contents)}"
+    archive = _find_archive(config, url)
+    document = _read(archive, number)
+    headline = (
+        f"document {document.number} of {max(archive.list_numbers())}, as of"
+        f" {document.observed_at:%Y-%m-%d %H:%M:%S} UTC: {_describe(document.contents)}"
+    )
     _print(config, document, as_json, headline, *(_list_subjects(document.contents) if with_subjects else ()))
 
 
 @registry.command
 @connector_argument
-@registry_option
+@archived_option
+@document_option
 @click.option(
     "--to",
     "target_file",
@@ -84,6 +108,7 @@ def restore(
     *,
     connector: str,
     url: str | None,
+    number: int | None,
     target_file: Path | None,
     subjects: tuple[str, ...],
     dry_run: bool,
@@ -91,31 +116,70 @@ def restore(
 ) -> None:
     """Register what is archived of a Schema Registry, with its ids where the target can, and compare."""
     config = find_connector(connector, os.environ)
-    contents = _read(config, url).contents
+    archive = _find_archive(config, url)
+    document = _read(archive, number)
+    gone = [place for place in document.gone if not subjects or place[0] in subjects]
+    if number is None and gone:
+        raise ConfigError(
+            f"{_describe_gone(gone)}. Nothing was registered: name the document by --document, {document.number} for"
+            " the newest one"
+        )
+    contents = document.contents
     if unknown := set(subjects) - {*contents.subjects}:
         raise ConfigError(
             f"no subject {' and no subject '.join(sorted(unknown))} is archived: `kafka-s3 registry show"
             f" {connector} --subjects` lists them"
         )
     chosen_contents = choose_subjects(contents, subjects) if subjects else contents
-    target = open_registry(read_registry_file(target_file, os.environ) if target_file else choose_registry(config, url))
+    settings = read_registry_file(target_file, os.environ) if target_file else _choose_target(config, url)
+    target = open_registry(settings)
     report = restore_registry(chosen_contents, target, dry_run=dry_run)
     print_result({"registry": target.url, "dry_run": dry_run, **asdict(report)}, as_json, _format(report, dry_run))
     if report.differences:
         ctx.exit(INCOMPLETE)
 
 
-def _read(config: ConnectorConfig, url: str | None) -> RegistryDocument:
-    where = open_registry(choose_registry(config, url)).url
-    document = RegistryArchive(config, where).read_newest()
-    if document is None:
+def _find_archive(config: ConnectorConfig, url: str | None) -> RegistryArchive:
+    """Return the documents of the registry that is named, or else of the one in the connector's file.
+
+    Raises:
+        ConfigError: there are none, or nobody can know which registry is meant.
+    """
+    where = url or open_registry(choose_registry(config, None)).url
+    archive = RegistryArchive(config, where)
+    if not archive.list_numbers():
+        names = archive.list_names()
+        others = f"; archived are {', '.join(names)}: name one by --registry" if names else ""
         raise ConfigError(
             f"nothing is archived of the Schema Registry at {where}: run `kafka-s3 registry archive {config.name}`"
+            f"{others}"
         )
-    return document
+    return archive
 
 
-def _print(config: ConnectorConfig, document: RegistryDocument, as_json: bool, *lines: str) -> None:
+def _read(archive: RegistryArchive, number: int | None) -> RegistryDocument:
+    numbers = archive.list_numbers()
+    if number is not None and number not in numbers:
+        raise ConfigError(f"no document {number} is in {archive.folder}: there are {numbers[0]} to {numbers[-1]}")
+    return archive.read(number or numbers[-1])
+
+
+def _choose_target(config: ConnectorConfig, url: str | None) -> RegistrySettings:
+    """Return the registry of the connector's file, also where `url` names the one that was there before."""
+    urls = {open_registry(settings).url for settings in config.records.registries}
+    return choose_registry(config, url if url in urls else None)
+
+
+def _describe_gone(gone: Sequence[tuple[str, int, int]]) -> str:
+    named = ", ".join(f"version {version} of {subject} (document {number})" for subject, version, number in gone[:3])
+    more = f" and {len(gone) - 3:,} more" if len(gone) > 3 else ""
+    return (
+        f"{count_noun(len(gone), 'version')} of earlier documents are in the newest one no more: {named}{more}."
+        " Somebody deleted them permanently, the login sees fewer subjects, or the registry has lost them"
+    )
+
+
+def _print(config: ConnectorConfig, document: RegistryDocument, as_json: bool, *lines: str | Verdict) -> None:
     facts: dict[str, Any] = {"connector": config.name, "key": document.key, "observed_at": document.observed_at}
     where = f"{config.store.bucket}/{document.key}"
     print_result({**facts, **asdict(document.contents)}, as_json, [*lines, where])

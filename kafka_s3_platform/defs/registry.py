@@ -43,8 +43,7 @@ def _make_asset(config: ConnectorConfig, settings: RegistrySettings) -> dg.Asset
         tags={ASSET_TAG: "registry"},
         pool=make_op_name("registry", config.name),
         description=f"All subjects, versions and settings of the Schema Registry at {settings.url}, also those that no"
-        f" archived"
-        f" record names. `kafka-s3 registry restore {config.name}` registers them again.",
+        f" archived record names. `kafka-s3 registry restore {config.name}` registers them again.",
     )
     def archived(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         # the client of registries is not needed to load definitions
@@ -59,6 +58,7 @@ def _make_asset(config: ConnectorConfig, settings: RegistrySettings) -> dg.Asset
                 "versions": len(contents.versions),
                 "deleted_versions": len(contents.deleted),
                 "unreadable_versions": len(contents.unreadable),
+                "gone_versions": len(document.gone),
                 "changed": is_new,
                 "unchanged_since": dg.MetadataValue.timestamp(document.observed_at),
                 "object": f"s3://{config.store.bucket}/{document.key}",

@@ -7,7 +7,7 @@ names (docs/adr/0064).
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,37 +31,49 @@ _NAME = re.compile(r"(\d{6,})\.json")
 
 @dataclass(frozen=True)
 class RegistryDocument:
-    """A registry as it was first seen at `observed_at`, and not otherwise until the next document."""
+    """A registry as it was first seen at `observed_at`, and not otherwise until the next document.
+
+    `gone` are versions that earlier documents have and this one has not, also not as deleted ones, each with the number
+    of the last document that has it. Somebody deleted them permanently, the login sees fewer subjects, or the registry
+    has lost them: nobody can tell which.
+    """
 
     key: str
+    number: int
     observed_at: datetime
     contents: RegistryContents
+    gone: tuple[tuple[str, int, int], ...] = ()
 
 
 class RegistryArchive:
-    """The documents of one registry of a connector, in a folder beside the connector's index."""
+    """The documents of one registry of a connector, in a folder beside the connector's index.
+
+    `url` is where the registry is, or was when its documents were written; or its name in their keys.
+    """
 
     def __init__(self, config: ConnectorConfig, url: str) -> None:
         self._store = ObjectStore(config.store)
-        self.folder = f"{config.archive.index_dir}/registry={config.name}/{name_registry(url)}/"
+        self._parent = f"{config.archive.index_dir}/registry={config.name}/"
+        self.folder = f"{self._parent}{name_registry(url)}/"
 
-    def read_newest(self) -> RegistryDocument | None:
-        """Return the newest document, None if there is none.
+    def list_names(self) -> list[str]:
+        """List the names of all registries of which the connector has documents."""
+        return [prefix.removeprefix(self._parent).rstrip("/") for prefix in self._store.list_prefixes(self._parent)]
 
-        Raises:
-            IntegrityError: somebody has changed it, or another version of the platform wrote it.
-        """
-        newest = max(self._list_numbers(), default=None)
-        return None if newest is None else self._read(self._key(newest))
+    def list_numbers(self) -> list[int]:
+        """List the numbers of the documents, ascending."""
+        names = (info.key.removeprefix(self.folder) for info in self._store.list(self.folder))
+        return sorted(int(match[1]) for match in map(_NAME.fullmatch, names) if match)
 
     def write(self, contents: RegistryContents) -> tuple[RegistryDocument, bool]:
         """Return the document of the contents, and whether it is new: none is written of what has not changed."""
         while True:
-            number = max(self._list_numbers(), default=0)
-            newest = self._read(self._key(number)) if number else None
+            number = max(self.list_numbers(), default=0)
+            newest = self.read(number) if number else None
             if newest and newest.contents == contents:
                 return newest, False
-            document = RegistryDocument(self._key(number + 1), datetime.now(timezone.utc), contents)
+            gone = _find_gone(newest, contents) if newest else ()
+            document = RegistryDocument(self._key(number + 1), number + 1, datetime.now(timezone.utc), contents, gone)
             try:
                 self._store.put_new(document.key, _encode(document))
             except PreconditionError:
@@ -69,26 +81,30 @@ class RegistryArchive:
                 continue
             return document, True
 
-    def _list_numbers(self) -> Iterable[int]:
-        names = (info.key.removeprefix(self.folder) for info in self._store.list(self.folder))
-        return [int(match[1]) for match in map(_NAME.fullmatch, names) if match]
+    def read(self, number: int) -> RegistryDocument:
+        """Return the document of this number.
 
-    def _key(self, number: int) -> str:
-        return f"{self.folder}{number:06}.json"
-
-    def _read(self, key: str) -> RegistryDocument:
+        Raises:
+            NotFoundError: there is none.
+            IntegrityError: somebody has changed it, or another version of the platform wrote it.
+        """
+        key = self._key(number)
         try:
             values = json.loads(self._store.get(key))
             digest = values.pop("digest")
             if values["format"] != FORMAT or digest != _digest(values):
                 raise ValueError("its digest or its format is another one")
             contents = msgspec.convert(values["contents"], RegistryContents)
-            return RegistryDocument(key, datetime.fromisoformat(values["observed_at"]), contents)
+            gone = msgspec.convert(values["gone"], tuple[tuple[str, int, int], ...])
+            return RegistryDocument(key, number, datetime.fromisoformat(values["observed_at"]), contents, gone)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as err:
             raise IntegrityError(
                 f"{self._store.uri(key)} is no archived registry of this version: {err}. Somebody changed it, or"
                 " another version wrote it. Delete it: the one before it counts then, and archiving writes a new one"
             ) from err
+
+    def _key(self, number: int) -> str:
+        return f"{self.folder}{number:06}.json"
 
 
 def archive_registry(config: ConnectorConfig, settings: RegistrySettings) -> tuple[RegistryDocument, bool]:
@@ -138,11 +154,20 @@ def read_registry_file(path: Path, env: Mapping[str, str]) -> RegistrySettings:
     return settings.registry
 
 
+def _find_gone(newest: RegistryDocument, contents: RegistryContents) -> tuple[tuple[str, int, int], ...]:
+    """Return what the contents lack of the newest document, and of those before it."""
+    numbers = {(subject, version): number for subject, version, number in newest.gone}
+    numbers |= dict.fromkeys(newest.contents.versions, newest.number)
+    present = contents.versions.keys() | {*contents.unreadable}
+    return tuple((*place, numbers[place]) for place in sorted(numbers.keys() - present))
+
+
 def _encode(document: RegistryDocument) -> bytes:
     values = {
         "format": FORMAT,
         "observed_at": document.observed_at.isoformat(),
-        "contents": json.loads(json.dumps(asdict(document.contents))),
+        "gone": document.gone,
+        "contents": asdict(document.contents),
     }
     return json.dumps({"digest": _digest(values), **values}, indent=1).encode()
 

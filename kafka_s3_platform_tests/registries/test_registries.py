@@ -202,6 +202,33 @@ def test_a_document_is_written_when_something_has_changed(
     assert ":.fleet:c" in shown
 
 
+def test_a_registry_that_has_lost_versions_is_not_restored_from_what_is_left(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    command("archive", url=source.endpoint)
+    lost = {place: source.versions.pop(place) for place in [*source.versions] if place != ("b", 1)}
+    told = command("archive", url=source.endpoint).output
+    assert "6 versions of earlier documents are in the newest one no more" in told
+    source.register("new", A)
+    command("archive", url=source.endpoint)
+    told = command("restore", url=source.endpoint, to=target.endpoint, status=1).output
+    assert "name the document by --document, 3 for the newest one" in told
+    assert target.writes == []
+    command("restore", "--document", "1", url=source.endpoint, to=target.endpoint)
+    assert target.versions.keys() == lost.keys() | {("b", 1)}
+    assert "there are 1 to 3" in command("show", "--document", "4", url=source.endpoint, status=1).output
+
+
+def test_a_registry_that_is_elsewhere_now_is_restored_from_what_was_archived_before(
+    command: Command, source: ImportingRegistry, target: ImportingRegistry
+) -> None:
+    command("archive", url=source.endpoint)
+    name = source.endpoint.removeprefix("http://").replace(":", "_")
+    assert f"archived are {name}: name one by --registry" in command("restore", url=target.endpoint, status=1).output
+    assert ALL_THERE in command("restore", "--registry", name, url=target.endpoint).output
+    assert target.versions == source.versions
+
+
 def test_a_document_that_somebody_has_changed_is_refused(
     command: Command, source: ImportingRegistry, lab: Lab, s3_client: Any
 ) -> None:
