@@ -33,12 +33,13 @@ with leave_out_imports():
     from kafka_s3_platform.defs.file_checks import make_file_checks
     from kafka_s3_platform.defs.foreign_objects import make_objects_sensor, make_objects_specs, make_readable_checks
     from kafka_s3_platform.defs.jobs import (
+        UPKEEP_TIME,
         ConnectorJobs,
         make_connector_jobs,
         make_foreign_job,
+        make_nightly_schedule,
         make_readable_job,
         make_upkeep_job,
-        make_upkeep_schedule,
     )
     from kafka_s3_platform.defs.registry import define_registries
     from kafka_s3_platform.defs.resources import NoValues, SparkResource
@@ -246,7 +247,7 @@ def _define_connector(
         schedules=[
             make_hourly_schedule(topics, jobs.archive, scheduling),
             make_verify_schedule(topics, jobs.verify, scheduling),
-            make_upkeep_schedule(config, upkeep, scheduling),
+            make_nightly_schedule(config, upkeep, UPKEEP_TIME, scheduling),
         ],
     )
     registries = define_registries(config, scheduling)

@@ -36,7 +36,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),
-    "registries": (570, 4),
+    "registries": (590, 4),
     "restore": (10_900, 52),
     "segments": (830, 4),
     "sources": (2_710, 10),

@@ -14,7 +14,7 @@ from kafka_s3_platform.instance.names import make_op_name
 from kafka_s3_platform.instance.work import REPLAY_JOBS
 from kafka_s3_platform.upkeep.index import UpkeepReport, keep_up_index
 
-NIGHTLY = "0 4 * * *"
+UPKEEP_TIME = "0 4 * * *"
 """After the night's compaction, and before the check of the objects."""
 
 DESCRIPTION = (
@@ -45,14 +45,14 @@ def make_upkeep_job(config: ConnectorConfig) -> dg.JobDefinition:
     return upkeep_job
 
 
-def make_upkeep_schedule(
-    config: ConnectorConfig, job: dg.JobDefinition, status: dg.DefaultScheduleStatus
+def make_nightly_schedule(
+    config: ConnectorConfig, job: "dg.JobDefinition | Job", cron_schedule: str, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
-    """Make the schedule: the upkeep runs once a night."""
+    """Make the schedule of a job that runs once a night, whatever has happened."""
     return dg.ScheduleDefinition(
         name=job.name,
         job=job,
-        cron_schedule=NIGHTLY,
+        cron_schedule=cron_schedule,
         execution_timezone=config.layout.timezone,
         default_status=status,
         description=job.description,

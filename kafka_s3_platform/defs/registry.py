@@ -4,11 +4,12 @@ import dagster as dg
 
 from kafka_s3_platform.config.settings import ConnectorConfig, RegistrySettings
 from kafka_s3_platform.defs.failures import raise_dagster_failures
+from kafka_s3_platform.defs.jobs import make_nightly_schedule
 from kafka_s3_platform.defs.topic import ASSET_TAG
 from kafka_s3_platform.instance.names import make_name, make_op_name
 from kafka_s3_platform.model.registry import name_registry
 
-NIGHTLY = "30 0 * * *"
+REGISTRY_TIME = "30 0 * * *"
 
 
 def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus) -> dg.Definitions:
@@ -22,14 +23,7 @@ def define_registries(config: ConnectorConfig, status: dg.DefaultScheduleStatus)
         dg.AssetSelection.assets(*assets),
         description=f"Archive the Schema Registries that connector {config.name} names: all subjects and versions.",
     )
-    schedule = dg.ScheduleDefinition(
-        name=job.name,
-        job=job,
-        cron_schedule=NIGHTLY,
-        execution_timezone=config.layout.timezone,
-        default_status=status,
-        description=job.description,
-    )
+    schedule = make_nightly_schedule(config, job, REGISTRY_TIME, status)
     return dg.Definitions(assets=assets, jobs=[job], schedules=[schedule])
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_s3_platform.converters.registry import NewSchema, Registry
-from kafka_s3_platform.errors import IntegrityError, PreflightError
+from kafka_s3_platform.errors import ConfigError, ErrorCode, IntegrityError, PreflightError
 from kafka_s3_platform.model.registry import RegistryContents, ScopeSettings, find_context
 from kafka_s3_platform.model.schema import ArchivedSchema, find_references_flaw
 from kafka_s3_platform.registries.read import read_contents
@@ -132,15 +132,24 @@ def _register(
         _import(archived, target, set(missing))
         return {place: place for place in archived.versions}
     logger.info("the registry at %s gives its own ids and versions: %s", target.url, obstacle)
-    by_context: dict[str, dict[int, ArchivedSchema]] = defaultdict(dict)
-    for schema in archived.schemas:
-        by_context[schema.registry_url][schema.schema_id] = schema
-    places: dict[Version, Version] = {}
-    for schemas in by_context.values():
-        registrar = SchemaRegistrar(target, schemas)
-        registrar.register()
-        places |= {place: (mapped.subject, mapped.version) for place, mapped in registrar.versions.items()}
-    return places
+    registrar = SchemaRegistrar(target, _number_schemas(archived))
+    registrar.register()
+    return {place: (mapped.subject, mapped.version) for place, mapped in registrar.versions.items()}
+
+
+def _number_schemas(archived: RegistryContents) -> dict[int, ArchivedSchema]:
+    """Return the schemas by numbers of all contexts together, also in references: ids are of one context each."""
+    numbers: dict[Version, int] = {}
+    for number, schema in enumerate(archived.schemas, 1):
+        numbers |= dict.fromkeys(((place.subject, place.version) for place in schema.subjects), number)
+    numbered: dict[int, ArchivedSchema] = {}
+    for number, schema in enumerate(archived.schemas, 1):
+        references = (
+            replace(reference, schema_id=numbers.get((reference.subject, reference.version), 0))
+            for reference in schema.schema_references
+        )
+        numbered[number] = replace(schema, schema_references=tuple(references))
+    return numbered
 
 
 def _find_obstacle(archived: RegistryContents, present: RegistryContents, target: Registry, subject: str) -> str | None:
@@ -150,11 +159,15 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
         other = schemas_by_id.get(_name_id(schema), schema)
         if _describe(other) != _describe(schema):
             return f"there, id {schema.schema_id} is of another schema, such as in {other.subjects[0].subject}"
-    if target.read_scope("").mode is not None:
+    if target.read_scope("").mode is None:
+        return "it knows no modes"
+    try:
         target.write_mode(subject, IMPORT)
-        if target.read_scope(subject).mode == IMPORT:
-            return None
-    return f"it knows no mode {IMPORT}"
+    except ConfigError as err:
+        # Some registries tell their mode, and let nobody change it.
+        if err.code is not ErrorCode.REGISTRY_URL:
+            raise
+    return None if target.read_scope(subject).mode == IMPORT else f"it knows no mode {IMPORT}"
 
 
 def _import(archived: RegistryContents, target: Registry, missing: Collection[Version]) -> None:

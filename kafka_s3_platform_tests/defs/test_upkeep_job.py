@@ -7,7 +7,7 @@ import pytest
 
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.defs import jobs as module
-from kafka_s3_platform.defs.jobs import make_upkeep_job, make_upkeep_schedule
+from kafka_s3_platform.defs.jobs import UPKEEP_TIME, make_nightly_schedule, make_upkeep_job
 from kafka_s3_platform.defs.resources import NoValues
 from kafka_s3_platform.instance.work import FAILURE_TAG
 from kafka_s3_platform.upkeep.index import keep_up_index
@@ -64,6 +64,6 @@ def test_one_upkeep_of_a_connector_at_a_time_waits_for_no_other_run(config: Conn
     [node] = job.graph.node_defs
     assert isinstance(node, dg.OpDefinition)
     assert node.pool == "upkeep__c"
-    schedule = make_upkeep_schedule(config, job, dg.DefaultScheduleStatus.RUNNING)
+    schedule = make_nightly_schedule(config, job, UPKEEP_TIME, dg.DefaultScheduleStatus.RUNNING)
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("0 4 * * *", config.layout.timezone)
     assert schedule.job_name == "upkeep__c"

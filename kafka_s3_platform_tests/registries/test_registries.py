@@ -39,6 +39,7 @@ def source() -> Iterator[ImportingRegistry]:
         server.register("a-again", A)
         server.register("ruled", A, metadata={"properties": {"owner": "me"}})
         server.register(":.fleet:c", OTHER_A)
+        server.register(":.fleet:d", B, references=[{"name": "A", "subject": "a", "version": 1}])
         server.register("gone", OTHER_A)
         server.deleted |= {("a", 1), ("gone", 1)}
         server.configs |= {
@@ -107,16 +108,16 @@ def test_an_empty_registry_gets_everything_as_it_was(
     command: Command, source: ImportingRegistry, target: ImportingRegistry
 ) -> None:
     told = command("archive", url=source.endpoint).output
-    assert "6 subjects, 7 versions, 6 schemas" in told
+    assert "7 subjects, 8 versions, 7 schemas" in told
     assert "2 of the versions soft-deleted" in told
     assert source.writes == []
     assert (
-        "7 versions would be registered"
+        "8 versions would be registered"
         in command("restore", "--dry-run", url=source.endpoint, to=target.endpoint).output
     )
     assert target.writes == []
     told = command("restore", url=source.endpoint, to=target.endpoint).output
-    assert "7 versions registered, of 6 subjects with 7 versions; all ids are as archived" in told
+    assert "8 versions registered, of 7 subjects with 8 versions; all ids are as archived" in told
     assert ALL_THERE in told
     assert (target.versions, target.deleted) == (source.versions, source.deleted)
     assert (target.configs, target.modes) == (source.configs, source.modes)
@@ -129,7 +130,7 @@ def test_a_restore_that_was_killed_goes_on_and_then_has_nothing_to_do(
     with running(ImportingRegistry(most_imports=3)) as target:
         command("restore", url=source.endpoint, to=target.endpoint, status=1)
         assert len(target.versions) == 3
-        assert "4 versions registered" in command("restore", url=source.endpoint, to=target.endpoint).output
+        assert "5 versions registered" in command("restore", url=source.endpoint, to=target.endpoint).output
         assert (target.versions, target.deleted, target.modes) == (source.versions, source.deleted, source.modes)
         assert target.configs == source.configs
         target.writes.clear()
@@ -150,6 +151,7 @@ def test_a_registry_without_import_gives_its_own_ids_and_what_differs_is_said(
         assert "version 3 of a is version 2 there" in told
         assert "ruled has the mode None, not READONLY" in told
         assert target.versions["b", 1]["references"][0]["version"] == 2
+        assert target.versions["a", 1]["schema"] == A
 
 
 def test_where_an_id_is_of_another_schema_all_get_new_ones(
@@ -208,7 +210,7 @@ def test_a_registry_that_has_lost_versions_is_not_restored_from_what_is_left(
     command("archive", url=source.endpoint)
     lost = {place: source.versions.pop(place) for place in [*source.versions] if place != ("b", 1)}
     told = command("archive", url=source.endpoint).output
-    assert "6 versions of earlier documents are in the newest one no more" in told
+    assert "7 versions of earlier documents are in the newest one no more" in told
     source.register("new", A)
     command("archive", url=source.endpoint)
     told = command("restore", url=source.endpoint, to=target.endpoint, status=1).output
@@ -261,7 +263,7 @@ def test_dagster_archives_it_each_night(source: ImportingRegistry, lab: Lab, fol
     done = repository.get_job("registry__c").execute_in_process(instance=dg.DagsterInstance.ephemeral())
     [shown] = done.asset_materializations_for_node(done.get_step_success_events()[0].node_name)
     assert shown.asset_key.path[:2] == ["c", "registry"]
-    assert shown.metadata["versions"].value == 7
+    assert shown.metadata["versions"].value == 8
     assert len(list_documents(lab, s3_client)) == 1
 
 

@@ -92,11 +92,11 @@ def _index_schemas(archived: Sequence[ArchivedSchema], url: str) -> dict[int, Ar
 
 @dataclass
 class SchemaRegistrar:
-    """Registers the schemas of one source registry. Subjects of `topic`, if any, get the name of `to_topic`."""
+    """Registers the schemas of one source registry. Subjects of `topic`, unless it is empty, get `to_topic`'s name."""
 
     registry: Registry
     schemas: Mapping[int, ArchivedSchema]
-    topic: str | None = None
+    topic: str = ""
     to_topic: str = ""
     ids: dict[int, int] = field(default_factory=dict)
     guids: dict[str, str] = field(default_factory=dict)
@@ -231,17 +231,15 @@ class SchemaRegistrar:
             )
 
     def _target(self, subject: str) -> str:
-        if self.topic is not None and _is_of_topic(subject, self.topic):
+        if _is_of_topic(subject, self.topic):
             return self.to_topic + subject[len(self.topic) :]
         return subject
 
 
-def _is_of_topic(subject: str, topic: str | None) -> bool:
-    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic. None has none.
+def _is_of_topic(subject: str, topic: str) -> bool:
+    """Return True if TopicNameStrategy or TopicRecordNameStrategy made the subject for the topic. No topic has none.
 
     `a-b-value` belongs to the topic `a-b`, never to `a`. `a-Order` belongs to `a`: `Order` is the name of a record.
     """
-    if topic is None:
-        return False
     rest = subject.removeprefix(f"{topic}-")
-    return rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))
+    return bool(topic) and rest != subject and (rest in {"key", "value"} or not rest.endswith(("-key", "-value")))
