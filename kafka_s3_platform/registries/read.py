@@ -91,7 +91,9 @@ def _join_versions(
     for (subject, version), schema in answers.items():
         if schema is not None:
             context = find_context(subject)
-            url = registry.url if context == DEFAULT_CONTEXT else f"{registry.url}/contexts/{context}"
+            # The registry's URL may name the context already.
+            suffix = "" if context == DEFAULT_CONTEXT else f"/contexts/{context}"
+            url = f"{registry.url.removesuffix(suffix)}{suffix}"
             references = tuple(_find_id(reference, answers) for reference in schema.schema_references)
             scope = settings[subject]
             place = SubjectVersion(subject, version, scope.compatibility, scope.others)

@@ -159,12 +159,10 @@ def _find_obstacle(archived: RegistryContents, present: RegistryContents, target
         other = schemas_by_id.get(_name_id(schema), schema)
         if _describe(other) != _describe(schema):
             return f"there, id {schema.schema_id} is of another schema, such as in {other.subjects[0].subject}"
-    if target.read_scope("").mode is None:
-        return "it knows no modes"
     try:
         target.write_mode(subject, IMPORT)
     except ConfigError as err:
-        # Some registries tell their mode, and let nobody change it.
+        # Some registries have no modes, or let nobody change theirs.
         if err.code is not ErrorCode.REGISTRY_URL:
             raise
     return None if target.read_scope(subject).mode == IMPORT else f"it knows no mode {IMPORT}"
@@ -209,7 +207,7 @@ def _order(archived: RegistryContents, missing: Collection[Version]) -> Iterator
 def _write_settings(archived: RegistryContents, now: RegistryContents, target: Registry, *, is_alone: bool) -> None:
     """Give each subject its settings, and the registry and its contexts theirs if it has no other subjects."""
     there = {scope.subject: scope for scope in now.settings}
-    has_modes = _find_scope(there, "").mode is not None
+    has_modes = any(scope.mode for scope in now.settings)
     wider = _list_wider_scopes(archived) if is_alone else []
     for scope in [*_list_subject_scopes(archived), *wider]:
         scope_there = _find_scope(there, scope.subject)
@@ -275,7 +273,7 @@ def _compare_versions(
 
 def _compare_settings(archived: RegistryContents, target: RegistryContents) -> Iterator[str]:
     there = {scope.subject: scope for scope in target.settings}
-    has_modes = _find_scope(there, "").mode is not None
+    has_modes = any(scope.mode for scope in target.settings)
     for was in [*_list_subject_scopes(archived), *_list_wider_scopes(archived)]:
         now = _find_scope(there, was.subject)
         name = was.subject or "the registry as a whole"
