@@ -1,4 +1,4 @@
-"""What needs attention, the nearest loss first: one list for the page, `kafka-s3 health`, `/health`, mails and alerts.
+"""Lists what needs attention, the nearest loss first, for the page, `kafka-s3 health`, `/health`, mails and alerts.
 
 Topics of which the same is said are one concern, with their number.
 """
@@ -61,9 +61,9 @@ _ORDER = [*CONDITIONS]
 
 @dataclass(frozen=True)
 class Concern:
-    """What is said of `topics` of a connector, and of `others` of other connectors. No topics: of the connector.
+    """A sentence about `topics` of a connector, and `others` of other connectors. Without topics, about the connector.
 
-    `own_check` is the name of the health check of a user's own that says so, of no connector.
+    `own_check` is the name of the user's health check that says so, about no connector.
     """
 
     kind: ConcernKind
@@ -81,12 +81,12 @@ class Concern:
 
     @property
     def words(self) -> str:
-        """What is said of the place."""
+        """The sentence about the place."""
         return f"{'not known: ' if self.kind == 'unknown' else ''}{self.sentence}"
 
     @property
     def text(self) -> str:
-        """The place, and what is said of it."""
+        """The place and the sentence."""
         return f"{self.place}: {self.words}" if self.place else self.words
 
     @property
@@ -100,7 +100,7 @@ class Concern:
 
     @property
     def section(self) -> str:
-        """What the documentation has about it."""
+        """The section of the documentation about it."""
         return (
             (find_code(self.sentence) or ErrorCode.OTHER).section if self.kind == "unknown" else self.condition.section
         )
