@@ -42,7 +42,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "sources": (2_710, 10),
     "spark": (1_470, 8),
     "status": (1_720, 10),
-    "store": (4_660, 17),
+    "store": (4_670, 17),
     "transforms": (1_930, 8),
     "upkeep": (2_800, 12),
 }

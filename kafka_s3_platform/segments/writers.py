@@ -8,7 +8,6 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import partial
 from threading import Condition
 from typing import Protocol, Self
@@ -29,7 +28,7 @@ from kafka_s3_platform.segments.schema_ids import collect_schema_ids
 from kafka_s3_platform.segments.target import Bucket, BucketPart, RecordId, SegmentTarget
 from kafka_s3_platform.store.objects import ObjectStore
 from kafka_s3_platform.store.promises import WRITE_CHECK
-from kafka_s3_platform.store.upload import SegmentUpload, UploadedObject
+from kafka_s3_platform.store.upload import SegmentUpload, UploadedObject, abort_on_error
 
 
 class ObjectWriter:
@@ -215,14 +214,14 @@ class SegmentWriter:
             "record-count": str(self.record_count),
             "record-digest": self._digest.hexdigest(),
         }
-        with self._abort_on_error():
+        with abort_on_error(self.abort):
             for item in self._objects:
                 item.encode_rest(self._facts)
 
     def upload(self) -> Segment:
         """Make the objects visible, one after the other. Return the segment's row."""
         first, *others = self._objects
-        with self._abort_on_error():
+        with abort_on_error(self.abort):
             offsets = None if self._offsets is None else self._offsets.text()
             # Several objects hold the same records. Only the first one, which names the segment, has the offsets.
             uploaded = [*first.upload(self._facts, offsets)]
@@ -252,14 +251,6 @@ class SegmentWriter:
             schema_ids=tuple(sorted(self._schema_ids, key=str)),
             start_hour=self._target.start_hour if self._bucket.hour_ms is None else None,
         )
-
-    @contextmanager
-    def _abort_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abort()
-            raise
 
 
 UPLOAD_THREADS = 16

@@ -119,6 +119,16 @@ def _explain_writer(writer: Provenance | None, own_writer: Provenance, is_in_pla
     return f"This connector wrote it with an index that is gone: it was deleted, or made anew. {move}"
 
 
+@contextmanager
+def abort_on_error(abort: Callable[[], None]) -> Iterator[None]:
+    """Call `abort` if anything raises in the block, and raise that."""
+    try:
+        yield
+    except BaseException:
+        abort()
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class UploadedObject:
     """A finished object. `sha256` is in hex, `etag` as the store returns it."""
@@ -174,7 +184,7 @@ class SegmentUpload:
             self._size += len(view)
             self._buffer += view
             if len(self._buffer) > self._part_size:
-                with self._abort_on_error():
+                with abort_on_error(self.abort):
                     while len(self._buffer) > self._part_size:
                         self._send_part(self._part_size)
         return len(view)
@@ -201,7 +211,7 @@ class SegmentUpload:
         """
         if self._aborted:
             raise ValueError(f"{self._store.uri(self._key)}: the upload was aborted and cannot be finished")
-        with self._abort_on_error():
+        with abort_on_error(self.abort):
             etag = self._create_or_replace(
                 self._prepare_completion() if self._upload_id else self._prepare_put(metadata or {})
             )
@@ -220,14 +230,6 @@ class SegmentUpload:
                 self._store.abort_upload(self._key, upload_id)
             except PlatformError as err:
                 logger.warning("multipart upload %s is left for the vacuum: %s", upload_id, err)
-
-    @contextmanager
-    def _abort_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abort()
-            raise
 
     def _send_part(self, size: int) -> None:
         self._await_part()
