@@ -18,11 +18,12 @@ MIN_LINES = 180
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_090, 13),
+    ".": (1_110, 14),
     "archive": (3_470, 14),
     "avro": (2_550, 12),
     "cli": (4_070, 33),
     "codecs": (680, 4),
+    "connect": (20, 1),
     "config": (8_310, 31),
     "converters": (4_190, 17),
     "defs": (6_770, 42),
