@@ -22,7 +22,7 @@ from kafka_s3_platform.archive.failures import BadRecords
 from kafka_s3_platform.archive.task import ScanTask
 from kafka_s3_platform.avro.projection import ProjectionError, list_lacking_fields, project_values
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.config.keys.layout import Compatibility
+from kafka_s3_platform.config.settings import Compatibility
 from kafka_s3_platform.converters.framed import RecordConverter
 from kafka_s3_platform.formats.format_io import find_unsafe_keys, find_unsafe_values
 from kafka_s3_platform.kafka.dead_letters import DeadLetterQueue, build_record_error, check_tolerance

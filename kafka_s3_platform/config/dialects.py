@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kafka_s3_platform.config.keys import values
-
-KeyLayout = Literal["connect", "block_gzip", "zooz", "template", "lenses"]
+from kafka_s3_platform.config.settings import KeyLayout
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from kafka_s3_platform.archive.pipeline import SchemaTargets
-from kafka_s3_platform.config.keys.layout import Compatibility
-from kafka_s3_platform.config.settings import ConverterSettings, LayoutSettings, RegistrySettings
+from kafka_s3_platform.config.settings import Compatibility, ConverterSettings, LayoutSettings, RegistrySettings
 from kafka_s3_platform.converters.encoding import new_encoder
 from kafka_s3_platform.model.connect import NO_SCHEMA, ConnectBatch, Payload, Schema
 from kafka_s3_platform.model.notes import Notes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kafka_s3_platform.archive.pipeline import SchemaTargets
 from kafka_s3_platform.avro.schema import strip_logical_types
-from kafka_s3_platform.config.keys.layout import Compatibility
+from kafka_s3_platform.config.settings import Compatibility
 from kafka_s3_platform.model.connect import NO_SCHEMA, Payload, Schema
 from kafka_s3_platform.model.notes import Notes
 from kafka_s3_platform.model.schema import SubjectVersion

@@ -181,6 +181,7 @@ IMPORTS = {"import_module", "__import__", "exec_module", "load_module", "run_mod
 EXPECTED = {
     "config/plugins.py": "decides",
     "cli/__init__.py": "imports our own commands, by a table",
+    "extensions.py": "imports what our own part `connect` adds, by its table",
     "formats/format_io.py": "imports our own formats, by their table; a name in a file chooses none",
     "python_daemon.py": "imports what our own tasks import, by a table",
 }

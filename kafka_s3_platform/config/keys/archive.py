@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
-
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
-from kafka_s3_platform.config.keys.table import Settings, TypedKey, declare_key, keys_by_field
-from kafka_s3_platform.model import limits
+from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_key, declare_setting
+from kafka_s3_platform.config.settings import ArchiveSettings, KafkaSettings
 from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
 
 _MEGABYTE, _GIGABYTE = 2**20, 2**30
-_NO_NAMES: tuple[str, ...] = ()
 
 _LIMITS: Mapping[str, TypedKey[int]] = {
     "depth": declare_key(
@@ -78,12 +75,13 @@ _LIMITS: Mapping[str, TypedKey[int]] = {
 }
 """The key of each field of `ReadLimits`."""
 
-BATCH_BYTES = declare_key(
+BATCH_BYTES = declare_setting(
+    KafkaSettings,
+    "batch_bytes",
     "archive.read.max.batch.bytes",
     values.expect_integer(_MEGABYTE, 2**31 - 1),
     "Largest compressed record batch of Kafka's log, in bytes of memory once it is uncompressed. A larger one is"
     " not archived: its offsets are unresolved.",
-    default=limits.BATCH_BYTES,
 )
 
 LIMIT_KEYS = (*_LIMITS.values(), BATCH_BYTES)
@@ -120,133 +118,148 @@ def _parse_index_folder(text: str) -> str:
     return folder
 
 
-class ArchiveSettings(Settings):
-    """The settings of archiving a topic, and the folders of its documents."""
-
-    start_hour: datetime
-    allowed_lateness_ms: NonNegativeInt = declare_key(
+_FIELD_KEYS: tuple[Key, ...] = (
+    declare_setting(
+        ArchiveSettings,
+        "allowed_lateness_ms",
         "archive.allowed.lateness.ms",
         values.expect_integer(0),
         "How long an hour waits for late records after its end, in ms.",
-        default=300_000,
         for_sinks=True,
-    ).field
-    index_dir: str = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "index_dir",
         "archive.index.dir",
         _parse_index_folder,
         "Folder of the index, in the bucket of the archive: letters, digits and any of `!$&'()+,-./:;=@_`.",
-        default="_index",
-    ).field
-    restore_dir: str = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "restore_dir",
         "archive.restore.dir",
         values.parse_folder,
         "Folder for the plans, progress and reports of restores.",
-        default="_restore",
-    ).field
-    restore_bucket: str | None = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "restore_bucket",
         "archive.restore.bucket",
         values.parse_bucket,
         "Bucket of `archive.restore.dir`, for credentials that may only read the archive. It must be in the same"
         " store and region.",
-        default=None,
         shown="the archive's",
-    ).field
-    task_size: PositiveInt = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "task_size",
         "archive.task.size",
         values.expect_integer(1),
         "How many offsets one Spark task scans, at most.",
-        default=1_000_000,
         for_sinks=True,
-    ).field
-    daily_segment_bytes: PositiveInt = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "daily_segment_bytes",
         "archive.daily.segment.bytes",
         values.expect_integer(1),
         "Target size of each object of a compacted day, in bytes.",
-        default=1_073_741_824,
         for_sinks=True,
-    ).field
-    allow_gaps: bool = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "allow_gaps",
         "archive.allow.gaps",
         values.parse_boolean,
         "`true`: record offsets that retention deleted before they were archived as a gap. `false`: fail.",
-        default=False,
         for_sinks=True,
-    ).field
-    clock_tolerance_ms: NonNegativeInt = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "clock_tolerance_ms",
         "archive.clock.tolerance.ms",
         values.expect_integer(0),
         "How far this machine's clock may differ from the store's or a broker's clock, in ms. Beyond that, nothing is"
         " archived.",
-        default=60_000,
         for_sinks=True,
-    ).field
-    publish_offsets: bool = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "publish_offsets",
         "archive.publish.offsets",
         values.parse_boolean,
         "`true`: after each commit to the index, commit what is archived as offsets of the consumer group"
         " `connect-<name>`, for tools that show lag.",
-        default=False,
         for_sinks=True,
-    ).field
-    consumer_groups: tuple[str, ...] = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "consumer_groups",
         "archive.consumer.groups",
         values.parse_groups,
         "Names of consumer groups, or patterns that match a whole name, separated by commas. Each run archives the"
         " offsets that they have committed for the topic, so that `kafka-s3 groups` can set them on a restored topic.",
-        default=_NO_NAMES,
-    ).field
-    owners: tuple[str, ...] = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "owners",
         "archive.owners",
         values.parse_owners,
         "Who owns the connector's assets in Dagster: email addresses and `team:<name>`, separated by commas.",
-        default=_NO_NAMES,
-    ).field
-    risk_retention_warn: float = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "risk_retention_warn",
         "archive.risk.retention.warn",
         values.parse_share,
         "The check `at_risk` of a topic warns if no more than this share of its `retention.ms` is left to the oldest"
         " record that is not archived. `0` warns when Kafka may delete it.",
-        default=0.5,
         for_sinks=True,
-    ).field
-    risk_retention_fail: float = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "risk_retention_fail",
         "archive.risk.retention.fail",
         values.parse_share,
         "The same, for the check to fail.",
-        default=0.25,
         for_sinks=True,
-    ).field
-    risk_age_warn_ms: PositiveInt = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "risk_age_warn_ms",
         "archive.risk.age.warn.ms",
         values.expect_integer(1),
         "The check `at_risk` warns if an hour that ended so long ago, in ms, is not complete.",
-        default=10_800_000,
         for_sinks=True,
-    ).field
-    risk_age_fail_ms: PositiveInt = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "risk_age_fail_ms",
         "archive.risk.age.fail.ms",
         values.expect_integer(1),
         "The same, for the check to fail.",
-        default=43_200_000,
         for_sinks=True,
-    ).field
-    records_per_second: PositiveFloat | None = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "records_per_second",
         "archive.records.per.second",
         values.parse_rate,
         "A run reads at most this many records per second.",
-        default=None,
         shown="unlimited",
-    ).field
-    bytes_per_second: PositiveFloat | None = declare_key(
+    ),
+    declare_setting(
+        ArchiveSettings,
+        "bytes_per_second",
         "archive.bytes.per.second",
         values.parse_rate,
         "A run reads at most this many bytes per second.",
-        default=None,
         shown="unlimited",
-    ).field
+    ),
+)
 
 
-ARCHIVE_KEYS = (START_HOUR, *keys_by_field(ArchiveSettings).values())
+ARCHIVE_KEYS = (START_HOUR, *_FIELD_KEYS)
 
 
 def read_archive(sheet: Sheet, zone: ZoneInfo, folders: Mapping[str, str]) -> ArchiveSettings:

@@ -5,23 +5,21 @@ confluent-kafka's `SchemaRegistryClient`.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys.clients import CLIENT_KEYS, ClientOutcome, translate_properties
 from kafka_s3_platform.config.keys.table import (
     Key,
     KeyTable,
-    Settings,
     Support,
     declare_honoured,
     declare_refused,
     declare_without_meaning,
 )
 from kafka_s3_platform.config.keys.values import expect_one_of, parse_boolean
-from kafka_s3_platform.model.schema import ArchivedSchema
+from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 
 PROTOBUF_OPTIONS = ("generate.index.for.unions", "flatten.unions", "wrapper.for.nullables")
 PRESERVE_OTHERS = "preserve.additional.properties"
@@ -135,31 +133,6 @@ OPTION_KEYS: tuple[Key, ...] = (
 )
 
 _KEYS = KeyTable(OPTION_KEYS)
-
-
-class RegistrySettings(Settings):
-    """A Schema Registry with Confluent's API. `properties` are confluent-kafka's client properties; any may be secret.
-
-    The registry is not asked for `archived` schemas: these can be used even if it no longer exists.
-    """
-
-    url: str
-    properties: Mapping[str, SecretStr] = Field(default_factory=dict)
-    archived: tuple[ArchivedSchema, ...] = Field(default=(), repr=False)
-
-
-class ConverterSettings(Settings):
-    """The settings to decode keys or values. `schemas_enable`: JSON has Connect's envelope of schema and payload.
-
-    `options` are the other options of the converter, without their prefix. `unread` are the keys that make the
-    converter unusable, if archiving does without it. Empty: it can.
-    """
-
-    format: Literal["BYTES", "STRING", "JSON", "JSON_SR", "AVRO", "PROTOBUF"] = "BYTES"
-    schemas_enable: bool = False
-    registry: RegistrySettings | None = None
-    options: Mapping[str, str] = Field(default_factory=dict)
-    unread: str = ""
 
 
 def read_converter(

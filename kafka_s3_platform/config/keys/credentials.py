@@ -2,22 +2,22 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     Key,
-    Settings,
     declare_aliases,
     declare_honoured,
     declare_key,
     declare_refused,
+    declare_setting,
     keys_by_field,
 )
 from kafka_s3_platform.config.plugins import CREDENTIALS_PROVIDER, load_class
+from kafka_s3_platform.config.settings import ProviderSettings, RoleSettings, StoreSettings
 from kafka_s3_platform.errors import ConfigError
 
 PROVIDER_PREFIX = "s3.credentials.provider."
@@ -67,11 +67,21 @@ def parse_endpoint(text: str) -> str:
     return values.parse_endpoint_url(text if "://" in text else f"https://{text}")
 
 
-ACCESS_KEY_ID = declare_key(
-    "aws.access.key.id", SecretStr, "Access key ID. Needs `aws.secret.access.key`.", default=None, shown=_CHAIN
+ACCESS_KEY_ID = declare_setting(
+    StoreSettings,
+    "access_key_id",
+    "aws.access.key.id",
+    SecretStr,
+    "Access key ID. Needs `aws.secret.access.key`.",
+    shown=_CHAIN,
 )
-SECRET_ACCESS_KEY = declare_key(
-    "aws.secret.access.key", SecretStr, "Secret access key. Needs `aws.access.key.id`.", default=None, shown=_CHAIN
+SECRET_ACCESS_KEY = declare_setting(
+    StoreSettings,
+    "secret_access_key",
+    "aws.secret.access.key",
+    SecretStr,
+    "Secret access key. Needs `aws.access.key.id`.",
+    shown=_CHAIN,
 )
 ROLE_ARN = declare_key(
     "sts.role.arn",
@@ -85,41 +95,29 @@ SESSION_NAME = declare_key(
     "Name of the role's session. Required with `sts.role.arn`.",
     default="",
 )
-EXTERNAL_ID = declare_key(
-    "sts.role.external.id", SecretStr, "External ID that the role's trust policy requires.", default=None
+EXTERNAL_ID = declare_setting(
+    RoleSettings, "external_id", "sts.role.external.id", SecretStr, "External ID that the role's trust policy requires."
 )
-ROLE_REGION = declare_key(
-    "sts.region", str, "Region of the Security Token Service.", default="us-east-1", shown="`s3.region`"
+ROLE_REGION = declare_setting(
+    RoleSettings, "region", "sts.region", str, "Region of the Security Token Service.", shown="`s3.region`"
 )
 
 
-class RoleSettings(Settings):
-    """A role to assume with AWS's Security Token Service. `endpoint_url` None: the endpoint of the region."""
-
-    arn: str
-    session_name: str
-    external_id: SecretStr | None = EXTERNAL_ID.field
-    duration_s: Annotated[int, Field(ge=900, le=43_200)] = declare_key(
-        "aws.sts.role.session.duration",
-        values.expect_integer(900, 43_200),
-        "How long a role's credentials last, in seconds: 900 to 43200.",
-        default=3600,
-    ).field
-    region: str = ROLE_REGION.field
-    endpoint_url: str | None = declare_key(
-        "aws.sts.config.endpoint",
-        parse_endpoint,
-        "Endpoint of the Security Token Service.",
-        default=None,
-        shown="the region's own",
-    ).field
-
-
-class ProviderSettings(Settings):
-    """A user's credentials provider: the dotted name of its class, and the options for its call."""
-
-    class_name: str
-    options: tuple[tuple[str, SecretStr], ...] = ()
+SESSION_DURATION = declare_setting(
+    RoleSettings,
+    "duration_s",
+    "aws.sts.role.session.duration",
+    values.expect_integer(900, 43_200),
+    "How long a role's credentials last, in seconds: 900 to 43200.",
+)
+ROLE_ENDPOINT = declare_setting(
+    RoleSettings,
+    "endpoint_url",
+    "aws.sts.config.endpoint",
+    parse_endpoint,
+    "Endpoint of the Security Token Service.",
+    shown="the region's own",
+)
 
 
 CREDENTIALS_KEYS: tuple[Key, ...] = (

@@ -4,9 +4,8 @@ Its own connections override those of worker.properties.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.dialects import CONNECT, CONNECTOR_CLASS, Dialect
 from kafka_s3_platform.config.keys import values
@@ -16,13 +15,14 @@ from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     REQUIRED,
     Key,
-    Settings,
     TypedKey,
     declare_honoured,
     declare_key,
     declare_refused,
+    declare_setting,
     declare_without_meaning,
 )
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.config.worker import NO_LICENCE, Worker, read_scope
 from kafka_s3_platform.java.regex import compile_java_regex
 
@@ -49,26 +49,6 @@ KAFKA_KEYS: tuple[Key, ...] = (
         "admin.override.*", "An admin client property of this connector. Overrides `admin.*` of the worker."
     ),
 )
-
-
-class KafkaSettings(Settings):
-    """A cluster: librdkafka properties by kind of client. Any value may be secret.
-
-    `batch_bytes` is how large a compressed record batch of its log may become.
-    """
-
-    bootstrap_servers: str
-    batch_bytes: int = BATCH_BYTES.field
-    common: Mapping[str, SecretStr] = Field(default_factory=dict)
-    consumer: Mapping[str, SecretStr] = Field(default_factory=dict)
-    producer: Mapping[str, SecretStr] = Field(default_factory=dict)
-    admin: Mapping[str, SecretStr] = Field(default_factory=dict)
-
-    def properties(self, client: Literal["admin", "consumer", "producer"]) -> dict[str, str]:
-        """Return the librdkafka properties for one kind of client as plain text. Never log them."""
-        of_client = {"admin": self.admin, "consumer": self.consumer, "producer": self.producer}[client]
-        secret = {**self.common, **of_client}
-        return {"bootstrap.servers": self.bootstrap_servers} | {k: v.get_secret_value() for k, v in secret.items()}
 
 
 def find_cluster(worker: Worker) -> KafkaSettings:
@@ -138,11 +118,12 @@ CLASS = declare_key(
     default=CONNECT,
     shown=CONNECT.short_name,
 )
-TASKS_MAX = declare_key(
+TASKS_MAX = declare_setting(
+    ConnectorConfig,
+    "tasks_max",
     "tasks.max",
     values.expect_integer(1, 100_000),
     "How many Spark tasks one run executes at the same time, at most. Changes nothing else.",
-    default=1,
 )
 TOPICS: TypedKey[tuple[str, ...]] = declare_key(
     "topics",

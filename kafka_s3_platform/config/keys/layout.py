@@ -3,56 +3,36 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from pydantic import NonNegativeInt, PositiveInt
-
-from kafka_s3_platform.config.dialects import Dialect, KeyLayout
-from kafka_s3_platform.config.formats import FORMATS, NATIVE_FORMAT, find_format
+from kafka_s3_platform.config.dialects import Dialect
+from kafka_s3_platform.config.formats import find_format
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.converters import OWN_SCHEMAS, TEXT_KEYS
 from kafka_s3_platform.config.keys.names import (
-    DIRECTORY_DELIM,
-    EXTENSION,
-    FILE_DELIM,
-    KEY_LAYOUT,
     NAME_KEYS,
-    PAD_WIDTH,
-    TOPICS_DIR,
     read_names,
 )
 from kafka_s3_platform.config.keys.output import (
-    BLOCK_SIZE,
-    BYTES_EXTENSION,
-    BYTES_SEPARATOR,
-    DECIMAL_FORMAT,
-    FORMAT,
     FORMAT_KEYS,
-    NULL_VALUES,
-    TOMBSTONE_FOLDER,
-    Decimals,
-    Nulls,
     read_output,
 )
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     Key,
-    Settings,
     TypedKey,
     declare_aliases,
     declare_key,
     declare_not_yet,
     declare_refused,
+    declare_setting,
     declare_without_meaning,
 )
 from kafka_s3_platform.config.keys.values import PARTITIONER_CLASS, TIMESTAMP_EXTRACTOR
+from kafka_s3_platform.config.settings import DAY_PATH, HOUR_PATH, Compatibility, LayoutSettings
 from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.model.times import DAY_MS, HOUR_MS, TIME_BASED
 
-Compatibility = Literal["NONE", "BACKWARD", "FORWARD", "FULL"]
-
-DAY_PATH = "'year'=YYYY/'month'=MM/'day'=dd"
-HOUR_PATH = DAY_PATH + "/'hour'=HH"
 BLOCK_GZIP_PATH = "YYYY-MM-dd"
 ZOOZ_PATH = "'date'=YYYY-MM-dd/'hour'=HH"
 
@@ -72,13 +52,14 @@ def _expect_rotation(lowest_ms: int) -> values.Parser[int | None]:
     return parse
 
 
-PARTITIONER = declare_key(
+PARTITIONER = declare_setting(
+    LayoutSettings,
+    "partitioner",
     "partitioner.class",
     PARTITIONER_CLASS,
     "How to group records into folders: `DefaultPartitioner`, `FieldPartitioner`, `HourlyPartitioner`,"
     " `DailyPartitioner` or `TimeBasedPartitioner`, by full or short name; or the dotted name of an allowed"
     " Python class, which runs as code. Objects end with their hour in any case.",
-    default="Hourly",
     shown="HourlyPartitioner for the envelope, else DefaultPartitioner",
 )
 TIME_INTERVAL = declare_key(
@@ -87,47 +68,53 @@ TIME_INTERVAL = declare_key(
     "Confluent Cloud's key for the partitioner: `HOURLY` or `DAILY`.",
     default="",
 )
-PARTITION_FIELDS: TypedKey[tuple[str, ...]] = declare_key(
+PARTITION_FIELDS: TypedKey[tuple[str, ...]] = declare_setting(
+    LayoutSettings,
+    "partition_fields",
     "partition.field.name",
     values.parse_fields,
     "Fields of the value that `FieldPartitioner` groups by, separated by commas; `a.b` is a nested field."
     " Required for this partitioner.",
-    default=(),
 )
-PATH_FORMAT = declare_key(
+PATH_FORMAT = declare_setting(
+    LayoutSettings,
+    "path_format",
     "path.format",
     values.expect_path_format(),
     "Joda pattern of the time folders. It applies to every time-based partitioner, as in Confluent Cloud;"
     " Connect's own Hourly and Daily partitioners overwrite it. `YYYY` is the year of era, never the week year.",
-    default=HOUR_PATH,
     shown=f"`{HOUR_PATH}`; Daily: without the hour; TimeBased: required",
 )
-PARTITION_DURATION = declare_key(
+PARTITION_DURATION = declare_setting(
+    LayoutSettings,
+    "partition_duration_ms",
     "partition.duration.ms",
     values.expect_integer(1),
     "Time span of a folder of `TimeBasedPartitioner`, in ms. It has no meaning for the other partitioners, whose"
     " span is fixed.",
-    default=HOUR_MS,
     shown="an hour; Daily: a day; TimeBased: required",
 )
-LOCALE = declare_key(
+LOCALE = declare_setting(
+    LayoutSettings,
+    "locale",
     "locale",
     values.parse_locale,
     "Locale for the names of months and days in `path.format`, such as `en` or `fr-FR`.",
-    default="en",
 )
-TIMEZONE = declare_key(
+TIMEZONE = declare_setting(
+    LayoutSettings,
+    "timezone",
     "timezone",
     values.parse_timezone,
     "Timezone of hours, days and folders, such as `Europe/Paris`, or a Java ID such as `PST`.",
-    default="UTC",
 )
-EXTRACTOR = declare_key(
+EXTRACTOR = declare_setting(
+    LayoutSettings,
+    "timestamp_extractor",
     "timestamp.extractor",
     TIMESTAMP_EXTRACTOR,
     "Which time decides the folder: `Record` (the record's timestamp), `Wallclock` (Connect's default) or"
     " `RecordField`, by full or short name; or the dotted name of an allowed Python class, which runs as code.",
-    default="Record",
 )
 TIMESTAMP_SOURCE = declare_key(
     "file.name.timestamp.source",
@@ -143,51 +130,57 @@ TIMESTAMP_FIELD = declare_key(
     " 8601 time or a date. `S3_SINK` needs no extractor with it.",
     default="timestamp",
 )
-OUT_OF_RANGE_FOLDER = declare_key(
+OUT_OF_RANGE_FOLDER = declare_setting(
+    LayoutSettings,
+    "out_of_range_folder",
     "archive.out.of.range.folder",
     str,
     "Folder of records that are [out of range](layouts.md#out-of-range). Spark, Hive and pyarrow leave out the default"
     " when they read a topic's folder; they see a name such as `out-of-range`.",
-    default="__out_of_range__",
 )
-FLUSH_SIZE = declare_key(
+FLUSH_SIZE = declare_setting(
+    LayoutSettings,
+    "flush_size",
     "flush.size",
     values.expect_integer(1, 2**31 - 1),
     "An object ends after this many records. None: any number of records.",
-    default=None,
     shown="none; 1000 for `S3_SINK`",
     for_sinks=True,
 )
-ROTATION = declare_key(
+ROTATION = declare_setting(
+    LayoutSettings,
+    "rotate_interval_ms",
     "rotate.interval.ms",
     _expect_rotation(1),
     "An object ends before a record whose time is this many ms away from the time of its first record. At least"
     " 600000 for `S3_SINK`. `-1`: off.",
-    default=None,
     shown="none; `S3_SINK`: the span of `time.interval`",
     for_sinks=True,
 )
-SCHEDULE = declare_key(
+SCHEDULE = declare_setting(
+    LayoutSettings,
+    "rotate_schedule_interval_ms",
     "rotate.schedule.interval.ms",
     _expect_rotation(1),
     "How often to archive the open hour, in ms. Objects end with each such slot of their hour. At least 600000"
     " for `S3_SINK`. `-1`: off.",
-    default=None,
     shown="-1",
     for_sinks=True,
 )
-SEGMENT_BYTES = declare_key(
+SEGMENT_BYTES = declare_setting(
+    LayoutSettings,
+    "segment_bytes",
     "archive.segment.bytes",
     values.expect_integer(1),
     "An object ends after this many bytes of records, uncompressed.",
-    default=268_435_456,
     for_sinks=True,
 )
-COMPATIBILITY: TypedKey[Compatibility] = declare_key(
+COMPATIBILITY: TypedKey[Compatibility] = declare_setting(
+    LayoutSettings,
+    "schema_compatibility",
     "schema.compatibility",
     values.expect_one_of(get_args(Compatibility)),
     "When another schema begins a new object: `NONE`, `BACKWARD`, `FORWARD` or `FULL`.",
-    default="NONE",
     for_sinks=True,
 )
 
@@ -246,72 +239,6 @@ LAYOUT_KEYS: tuple[Key, ...] = (
     ),
     declare_refused("hive.integration", "no Hive metastore is written to", "false"),
 )
-
-
-class LayoutSettings(Settings):
-    """The settings of the keys, the bounds and the bytes of objects. The row of each segment holds its own layout.
-
-    `format`, `partitioner` and `timestamp_extractor` are one of our names or the dotted name of a user's Python class.
-    """
-
-    # Documents of the index hold these fields in this order: never change it.
-    topics_dir: str = TOPICS_DIR.field
-    format: str = FORMAT.field
-    codec: str = FORMATS[NATIVE_FORMAT].default_codec
-    codec_level: int | None = None
-    keys_format: str | None = None
-    headers_format: str | None = None
-    keys_codec: str | None = None
-    headers_codec: str | None = None
-    bytes_extension: str = BYTES_EXTENSION.field
-    bytes_separator: str = BYTES_SEPARATOR.field
-    decimal_format: Decimals = DECIMAL_FORMAT.field
-    block_size: PositiveInt = BLOCK_SIZE.field
-    partitioner: str = PARTITIONER.field
-    partition_fields: tuple[str, ...] = PARTITION_FIELDS.field
-    path_format: str = PATH_FORMAT.field
-    partition_duration_ms: PositiveInt = PARTITION_DURATION.field
-    timezone: str = TIMEZONE.field
-    locale: str = LOCALE.field
-    timestamp_extractor: str = EXTRACTOR.field
-    timestamp_field: str | None = None
-    key_layout: KeyLayout = KEY_LAYOUT.field
-    directory_delim: str = DIRECTORY_DELIM.field
-    file_delim: str = FILE_DELIM.field
-    offset_pad_width: NonNegativeInt = PAD_WIDTH.field
-    file_name_template: str | None = None
-    extension: str | None = EXTENSION.field
-    flush_size: PositiveInt | None = FLUSH_SIZE.field
-    rotate_interval_ms: PositiveInt | None = ROTATION.field
-    rotate_schedule_interval_ms: PositiveInt | None = SCHEDULE.field
-    segment_bytes: PositiveInt = SEGMENT_BYTES.field
-    schema_compatibility: Compatibility = COMPATIBILITY.field
-    null_values: Nulls = NULL_VALUES.field
-    tombstone_partition: str = TOMBSTONE_FOLDER.field
-    out_of_range_folder: str = OUT_OF_RANGE_FOLDER.field
-
-    @property
-    def out_of_range_folders(self) -> frozenset[str]:
-        """The folders of records out of range: the current one, and the default, perhaps used before."""
-        return frozenset({self.out_of_range_folder, OUT_OF_RANGE_FOLDER.unset})
-
-    @property
-    def has_out_of_range_folder(self) -> bool:
-        """True if keys tell records out of range by a folder of their own."""
-        has_times = self.partitioner not in {"Default", "Field"} and self.timestamp_extractor != "Wallclock"
-        return has_times and self.key_layout not in {"template", "lenses"}
-
-    @property
-    def daily_dir(self) -> str:
-        """The folder of merged days. It is beside the folder of hours: a reader of one of them gets no record twice."""
-        if self.topics_dir:
-            return f"{self.topics_dir}_daily"
-        return "daily"
-
-    @property
-    def is_envelope(self) -> bool:
-        """True if objects hold whole records unchanged, with any converters."""
-        return find_format(self.format).is_envelope
 
 
 def read_layout(sheet: Sheet, dialect: Dialect) -> LayoutSettings:

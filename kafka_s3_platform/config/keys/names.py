@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any, TypeGuard, get_args
 
 from kafka_s3_platform.codecs.table import CODECS
-from kafka_s3_platform.config.dialects import Dialect, KeyLayout
+from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
-from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_aliases, declare_key
+from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_aliases, declare_key, declare_setting
+from kafka_s3_platform.config.settings import KeyLayout, LayoutSettings
 from kafka_s3_platform.model.object_key import explain_bad_folders
 
 TOPIC = r"[a-zA-Z0-9._-]+"
@@ -340,11 +341,12 @@ def _parse_prefix(text: str) -> str:
     return text
 
 
-TOPICS_DIR = declare_key(
+TOPICS_DIR = declare_setting(
+    LayoutSettings,
+    "topics_dir",
     "topics.dir",
     values.parse_folder_or_root,
     "Folder of all objects. Slashes at both ends are removed. For a source connector, `/` is the root of the bucket.",
-    default="topics",
 )
 PREFIX = declare_key(
     "aws.s3.prefix",
@@ -352,15 +354,20 @@ PREFIX = declare_key(
     "Aiven's key: the beginning of every object key. The part up to its last slash is the folder.",
     default="",
 )
-PAD_WIDTH = declare_key(
+PAD_WIDTH = declare_setting(
+    LayoutSettings,
+    "offset_pad_width",
     "filename.offset.zero.pad.width",
     values.expect_integer(0, 64),
     "How many digits the offset in an object's key is padded to.",
-    default=10,
     for_sinks=True,
 )
-DIRECTORY_DELIM = declare_key("directory.delim", str, "Separator between folders.", default="/")
-FILE_DELIM = declare_key("file.delim", str, "Separator between the parts of a file name.", default="+")
+DIRECTORY_DELIM = declare_setting(
+    LayoutSettings, "directory_delim", "directory.delim", str, "Separator between folders."
+)
+FILE_DELIM = declare_setting(
+    LayoutSettings, "file_delim", "file.delim", str, "Separator between the parts of a file name."
+)
 TEMPLATE = declare_key(
     "file.name.template",
     str,
@@ -368,18 +375,20 @@ TEMPLATE = declare_key(
     default="{{topic}}-{{partition}}-{{start_offset}}",
     shown="`{{topic}}-{{partition}}-{{start_offset}}`",
 )
-KEY_LAYOUT: TypedKey[KeyLayout] = declare_key(
+KEY_LAYOUT: TypedKey[KeyLayout] = declare_setting(
+    LayoutSettings,
+    "key_layout",
     "archive.key.layout",
     values.expect_one_of(get_args(KeyLayout)),
     "How to name objects: `connect` as Connect's sink; `block_gzip` as DeviantArt's; `zooz` as Zooz's; `template`"
     " by `file.name.template`; or `lenses`, for source connectors only, as Lenses' sink.",
-    default="connect",
 )
-EXTENSION: TypedKey[str | None] = declare_key(
+EXTENSION: TypedKey[str | None] = declare_setting(
+    LayoutSettings,
+    "extension",
     "archive.key.extension",
     values.parse_extension,
     "Extension of objects, without its leading dot. `.`: no extension.",
-    default=None,
     shown="the format's own",
 )
 SOURCE_TEMPLATE = declare_key(

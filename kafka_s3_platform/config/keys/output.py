@@ -4,7 +4,7 @@ Each kind of format has a key of its own for its codec, as in Connect.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from kafka_s3_platform.codecs.table import AVRO_CODECS, LINE_CODECS, PARQUET_CODECS, READ_CODECS
 from kafka_s3_platform.config.dialects import Dialect
@@ -23,8 +23,16 @@ from kafka_s3_platform.config.formats import (
 )
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
-from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_aliases, declare_honoured, declare_key
+from kafka_s3_platform.config.keys.table import (
+    Key,
+    TypedKey,
+    declare_aliases,
+    declare_honoured,
+    declare_key,
+    declare_setting,
+)
 from kafka_s3_platform.config.keys.values import FORMAT_CLASS, PART_FORMAT_CLASS
+from kafka_s3_platform.config.settings import AivenType, Decimals, Encoding, LayoutSettings, Nulls, SourceSettings
 from kafka_s3_platform.errors import ConfigError
 
 LEVEL = declare_key(
@@ -154,21 +162,17 @@ def _read_level(sheet: Sheet, row: Format, codec: str) -> int | None:
     return level
 
 
-AivenType = Literal["csv", "jsonl", "json", "avro", "parquet"]
-Encoding = Literal["none", "base64"]
-Decimals = Literal["BASE64", "NUMERIC"]
-Nulls = Literal["ignore", "fail", "write"]
-
 _AIVEN_RECORD = ("key", "value", "offset", "timestamp", "headers")
 
-FORMAT = declare_key(
+FORMAT = declare_setting(
+    LayoutSettings,
+    "format",
     "format.class",
     FORMAT_CLASS,
     "Format of the objects. Connect's `AvroFormat`, `JsonFormat`, `ByteArrayFormat` and `ParquetFormat`, by full"
     " or short name. This platform's `EnvelopeParquetFormat`, `EnvelopeAvroFormat` and `EnvelopeJsonFormat`,"
     " which hold whole records with unchanged bytes, in the columns of Spark's Kafka source; and"
     " `BlockGzipFormat`. Or the dotted name of an allowed Python class, which runs as code.",
-    default=NATIVE_FORMAT,
     shown="EnvelopeParquetFormat",
 )
 CLOUD_FORMAT = declare_key(
@@ -195,40 +199,45 @@ AIVEN_ENVELOPE = declare_key(
     "Aiven's key: `jsonl`, `avro` and `parquet` need `false` here.",
     default=True,
 )
-AIVEN_ENCODING: TypedKey[Encoding] = declare_key(
+AIVEN_ENCODING: TypedKey[Encoding] = declare_setting(
+    SourceSettings,
+    "value_encoding",
     "format.output.fields.value.encoding",
     values.expect_one_of(get_args(Encoding)),
     "Aiven's key: `csv` needs `none` here.",
-    default="base64",
 )
-BYTES_EXTENSION = declare_key(
+BYTES_EXTENSION = declare_setting(
+    LayoutSettings,
+    "bytes_extension",
     "format.bytearray.extension",
     values.parse_extension,
     "Extension of `ByteArrayFormat`'s objects.",
-    default="bin",
     shown=".bin",
 )
-BYTES_SEPARATOR = declare_key(
+BYTES_SEPARATOR = declare_setting(
+    LayoutSettings,
+    "bytes_separator",
     "format.bytearray.separator",
     values.unescape_java,
     "Separator after each record of `ByteArrayFormat`. It may contain `\\n`, `\\r`, `\\t`, `\\\\` and `\\uXXXX`."
     " A record that contains the separator fails, because it would read back as two. `length`: four bytes before"
     " each record hold its length, instead of a separator. In a source's file, the key also allows raw bytes to"
     " be split at the separator.",
-    default="\n",
     shown="`\\n`",
 )
-DECIMAL_FORMAT: TypedKey[Decimals] = declare_key(
+DECIMAL_FORMAT: TypedKey[Decimals] = declare_setting(
+    LayoutSettings,
+    "decimal_format",
     "json.decimal.format",
     values.expect_one_of(get_args(Decimals)),
     "How JSON objects hold decimals: `BASE64` or `NUMERIC`.",
-    default="BASE64",
 )
-BLOCK_SIZE = declare_key(
+BLOCK_SIZE = declare_setting(
+    LayoutSettings,
+    "block_size",
     "compressed_block_size",
     values.expect_integer(1),
     "Size of one gzip member of `BlockGzipFormat`, in uncompressed bytes.",
-    default=67_108_864,
     for_sinks=True,
 )
 STORE_KEYS = declare_key(
@@ -269,17 +278,22 @@ CLOUD_HEADERS_FORMAT = declare_key(
     "Confluent Cloud's key for `headers.format.class`: `AVRO`, `JSON` or `PARQUET`.",
     default="",
 )
-NULL_VALUES: TypedKey[Nulls] = declare_key(
+NULL_VALUES: TypedKey[Nulls] = declare_setting(
+    LayoutSettings,
+    "null_values",
     "behavior.on.null.values",
     values.expect_one_of(get_args(Nulls)),
     "What to do with a record without a value: `ignore` leaves it out, `fail` fails, `write` writes its key to a"
     " folder of its own and needs `store.kafka.keys`. The envelope always writes such a record, to the folder of"
     " its timestamp.",
-    default="write",
     shown="fail; write for the envelope",
 )
-TOMBSTONE_FOLDER = declare_key(
-    "tombstone.encoded.partition", values.parse_folder, "Folder for records without a value.", default="tombstone"
+TOMBSTONE_FOLDER = declare_setting(
+    LayoutSettings,
+    "tombstone_partition",
+    "tombstone.encoded.partition",
+    values.parse_folder,
+    "Folder for records without a value.",
 )
 INPUT_FORMAT = declare_key(
     "input.format",

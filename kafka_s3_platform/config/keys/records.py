@@ -5,43 +5,36 @@ Inputs are matched with outputs, as in Connect, when a file is loaded.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, get_args
-
-from pydantic import Field, PositiveInt
+from typing import TYPE_CHECKING, get_args
 
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import INPUTS, JSON_WITH_SCHEMA, find_format
 from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.keys.converters import (
-    REGISTERING,
-    WITH_REGISTRY,
-    ConverterSettings,
-    RegistrySettings,
-    is_known_option,
-    read_converter,
-)
+from kafka_s3_platform.config.keys.converters import REGISTERING, WITH_REGISTRY, is_known_option, read_converter
 from kafka_s3_platform.config.keys.general import TOPICS
-from kafka_s3_platform.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD, LayoutSettings
+from kafka_s3_platform.config.keys.layout import PARTITION_FIELDS, TIMESTAMP_FIELD
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.source import CLOUD_FORMATS, judge_converters
 from kafka_s3_platform.config.keys.table import (
     Key,
-    Settings,
     TypedKey,
     declare_honoured,
     declare_key,
     declare_not_yet,
     declare_refused,
+    declare_setting,
     declare_without_meaning,
 )
-from kafka_s3_platform.config.keys.transforms import (
-    TransformSettings,
-    find_public_keys,
-    keeps_content,
-    parse_transforms,
-    route_topic,
-)
+from kafka_s3_platform.config.keys.transforms import find_public_keys, keeps_content, parse_transforms, route_topic
 from kafka_s3_platform.config.keys.values import CONVERTER_CLASS
+from kafka_s3_platform.config.settings import (
+    ConverterSettings,
+    ErrorSettings,
+    ErrorsTolerance,
+    LayoutSettings,
+    RecordSettings,
+    TransformSettings,
+)
 from kafka_s3_platform.config.worker import Worker
 
 if TYPE_CHECKING:
@@ -66,46 +59,56 @@ def explain_refusal(converter: ConverterSettings, output: str) -> str | None:
     return reason and f"{row} cannot be written as {output}: {reason}"
 
 
-ErrorsTolerance = Literal["none", "all"]
-
 _WORDS = tuple(word for word in INPUTS if word != JSON_WITH_SCHEMA)
 _UNREAD = "No object holds keys, and nothing reads keys."
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRANSFORM_KEY = re.compile(r"((?:transforms|predicates)(?:\.[^\s:]+)?)(?:: )?(.*)", re.DOTALL)
 
 
-TOLERANCE: TypedKey[ErrorsTolerance] = declare_key(
+TOLERANCE: TypedKey[ErrorsTolerance] = declare_setting(
+    ErrorSettings,
+    "tolerance",
     "errors.tolerance",
     values.expect_one_of(get_args(ErrorsTolerance)),
     "`none`: a record that cannot be converted or written fails the run, and the error names the record. `all`:"
     " the record is left out and counted.",
-    default="none",
     shown="none; all for `S3_SINK`",
 )
-LOG = declare_key(
-    "errors.log.enable", values.parse_boolean, "Log each record that is left out, with the reason.", default=False
+LOG = declare_setting(
+    ErrorSettings,
+    "log_enable",
+    "errors.log.enable",
+    values.parse_boolean,
+    "Log each record that is left out, with the reason.",
 )
-LOG_MESSAGES = declare_key(
-    "errors.log.include.messages", values.parse_boolean, "Include the key and the value in that log.", default=False
+LOG_MESSAGES = declare_setting(
+    ErrorSettings,
+    "log_include_messages",
+    "errors.log.include.messages",
+    values.parse_boolean,
+    "Include the key and the value in that log.",
 )
-DEAD_LETTERS = declare_key(
+DEAD_LETTERS = declare_setting(
+    ErrorSettings,
+    "dead_letter_topic",
     "errors.deadletterqueue.topic.name",
     values.parse_topic,
     "Dead letter topic: a record is written to it before it is left out. The topic is created if it does not exist.",
-    default=None,
     shown="none; `dlq-<name>` for `S3_SINK` with `errors.tolerance=all`",
 )
-REPLICAS = declare_key(
+REPLICAS = declare_setting(
+    ErrorSettings,
+    "dead_letter_replication_factor",
     "errors.deadletterqueue.topic.replication.factor",
     values.expect_integer(1, 32_767),
     "Replication factor of a dead letter topic that is created.",
-    default=3,
 )
-DEAD_LETTER_HEADERS = declare_key(
+DEAD_LETTER_HEADERS = declare_setting(
+    ErrorSettings,
+    "dead_letter_headers",
     "errors.deadletterqueue.context.headers.enable",
     values.parse_boolean,
     "Add `__connect.errors.*` headers to dead letters.",
-    default=False,
     shown="false; true for `S3_SINK` with `errors.tolerance=all`",
 )
 NULLS_TO_DEAD_LETTERS = declare_key(
@@ -178,31 +181,6 @@ RECORD_KEYS: tuple[Key, ...] = (
     ),
     declare_not_yet("csfle.*", "values are archived as they are, encrypted fields included"),
 )
-
-
-class ErrorSettings(Settings):
-    """The handling of failed records."""
-
-    tolerance: ErrorsTolerance = TOLERANCE.field
-    log_enable: bool = LOG.field
-    log_include_messages: bool = LOG_MESSAGES.field
-    dead_letter_topic: str | None = DEAD_LETTERS.field
-    dead_letter_replication_factor: PositiveInt = REPLICAS.field
-    dead_letter_headers: bool = DEAD_LETTER_HEADERS.field
-
-
-class RecordSettings(Settings):
-    """The settings of the way from Kafka to objects."""
-
-    key: ConverterSettings = Field(default_factory=ConverterSettings)
-    value: ConverterSettings = Field(default_factory=ConverterSettings)
-    transforms: tuple[TransformSettings, ...] = ()
-    errors: ErrorSettings = Field(default_factory=ErrorSettings)
-
-    @property
-    def registries(self) -> tuple[RegistrySettings, ...]:
-        """The registries of the ids in keys and values, usually one. Without any, ids mean nothing."""
-        return tuple({c.registry.url: c.registry for c in (self.key, self.value) if c.registry}.values())
 
 
 def read_records(

@@ -9,8 +9,9 @@ from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys.clients import ClientOutcome
 from kafka_s3_platform.config.keys.environment import find_local_default
-from kafka_s3_platform.config.keys.table import NOT_YET, Key, KeyTable, Settings, Support, TypedKey, keys_by_field
+from kafka_s3_platform.config.keys.table import NOT_YET, Key, KeyTable, Support, TypedKey, keys_by_field
 from kafka_s3_platform.config.keys.values import Parser
+from kafka_s3_platform.config.settings import Settings
 from kafka_s3_platform.text import MASK, mask_value
 
 T = TypeVar("T")

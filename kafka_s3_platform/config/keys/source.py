@@ -7,12 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
-from pydantic import NonNegativeInt, PositiveInt
-
 from kafka_s3_platform.config.dialects import Dialect
 from kafka_s3_platform.config.formats import AIVEN_WRITTEN, LINES_KEY, find_format
 from kafka_s3_platform.config.keys import values
-from kafka_s3_platform.config.keys.converters import ConverterSettings
 from kafka_s3_platform.config.keys.general import SOURCE_TOPIC
 from kafka_s3_platform.config.keys.layout import (
     PARTITION_DURATION,
@@ -20,11 +17,9 @@ from kafka_s3_platform.config.keys.layout import (
     PARTITIONER,
     PATH_FORMAT,
     TIME_INTERVAL,
-    LayoutSettings,
 )
 from kafka_s3_platform.config.keys.names import SOURCE_TEMPLATE, TEMPLATE, compile_read_template
 from kafka_s3_platform.config.keys.output import (
-    AIVEN_ENCODING,
     AIVEN_ENVELOPE,
     AIVEN_FIELDS,
     AIVEN_TYPE,
@@ -34,30 +29,32 @@ from kafka_s3_platform.config.keys.output import (
     INPUT_FORMAT,
     STORE_HEADERS,
     STORE_KEYS,
-    AivenType,
-    Encoding,
     read_aiven_fields,
 )
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     Key,
-    Settings,
     Support,
     TypedKey,
     declare_aliases,
-    declare_key,
     declare_not_yet,
     declare_refused,
+    declare_setting,
     declare_without_meaning,
 )
-from kafka_s3_platform.config.keys.transforms import TransformSettings, keeps_content
+from kafka_s3_platform.config.keys.transforms import keeps_content
+from kafka_s3_platform.config.settings import (
+    THAW_TIERS,
+    AivenType,
+    Behavior,
+    ConverterSettings,
+    CsvEmpty,
+    LayoutSettings,
+    SourceSettings,
+    ThawTier,
+    TransformSettings,
+)
 from kafka_s3_platform.config.worker import Worker
-
-Behavior = Literal["fail", "ignore", "log"]
-CsvEmpty = Literal["refuse", "null", "empty"]
-ThawTier = Literal["Standard", "Bulk", "Expedited"]
-THAW_TIERS: tuple[ThawTier, ...] = get_args(ThawTier)
-"""How fast S3 copies objects out of cold storage. A faster tier costs more."""
 
 _CLUSTER_ID = re.compile(r"[\w-]{1,255}", re.ASCII)
 _NEEDING_SCHEMA = ("AVRO", "JSON_SR", "PROTOBUF")
@@ -84,69 +81,78 @@ def _parse_cluster(text: str) -> str:
     return text
 
 
-BEHAVIOR: TypedKey[Behavior] = declare_key(
+BEHAVIOR: TypedKey[Behavior] = declare_setting(
+    SourceSettings,
+    "behavior_on_error",
     "behavior.on.error",
     values.expect_one_of(get_args(Behavior)),
     "What to do with objects and records that cannot be read, names that do not parse, and objects in the wrong"
     " folder: `fail`, `ignore` or `log`. An Avro or Parquet object is sent as a whole or not at all.",
-    default="fail",
 )
-POLL_INTERVAL = declare_key(
+POLL_INTERVAL = declare_setting(
+    SourceSettings,
+    "poll_interval_ms",
     "s3.poll.interval.ms",
     values.expect_integer(1),
     "How often the connector's sensor looks for new objects, in ms, once it is turned on; see"
     " [restore](restore-foreign.md#going-on-with-what-appears).",
-    default=60_000,
 )
-LOOK_BACK = declare_key(
+LOOK_BACK = declare_setting(
+    SourceSettings,
+    "look_back_ms",
     "archive.source.look.back.ms",
     values.expect_integer(0),
     "How long after its time an object may come to a time folder, in ms, and be found by the folder sensor at once."
     " The daily count finds later ones; see [restore](restore-foreign.md#objects-of-others).",
-    default=172_800_000,
 )
-THAW_DAYS = declare_key(
+THAW_DAYS = declare_setting(
+    SourceSettings,
+    "thaw_days",
     "archive.source.thaw.days",
     values.expect_integer(1, 365),
     "Ask S3 to copy objects out of the storage classes `GLACIER` and `DEEP_ARCHIVE`, and to keep the copies for"
     " this many days. None: report these objects, and ask for none.",
-    default=None,
     shown="none",
 )
-CSV_EMPTY: TypedKey[CsvEmpty | None] = declare_key(
+CSV_EMPTY: TypedKey[CsvEmpty | None] = declare_setting(
+    SourceSettings,
+    "csv_empty",
     "archive.source.csv.empty",
     values.expect_one_of(get_args(CsvEmpty)),
     "How to read an empty key or value in Aiven's csv, where null and empty look the same: `null`, `empty`, or a"
     " bad record (`refuse`). Unset: an empty key is null, and an empty value is a bad record, because a null"
     " value deletes its key.",
-    default=None,
     shown="refuse",
 )
-OFFSET_FIELD = declare_key(
+OFFSET_FIELD = declare_setting(
+    SourceSettings,
+    "offset_field",
     "archive.source.offset.field",
     _parse_path,
     "Field that holds the source offset, in records of JSON, Avro or Parquet. Dots separate nested names:"
     " `metadata.offset` in Lenses' envelope.",
-    default=None,
 )
-TIMESTAMP_FIELD = declare_key(
+TIMESTAMP_FIELD = declare_setting(
+    SourceSettings,
+    "timestamp_field",
     "archive.source.timestamp.field",
     _parse_path,
     "Field that holds the timestamp, as epoch ms or ISO 8601: `metadata.timestamp` in Lenses' envelope.",
-    default=None,
 )
-THAW_TIER: TypedKey[ThawTier] = declare_key(
+THAW_TIER: TypedKey[ThawTier] = declare_setting(
+    SourceSettings,
+    "thaw_tier",
     "archive.source.thaw.tier",
     values.expect_one_of(THAW_TIERS),
     "Retrieval tier of S3 for these copies, which decides how soon they are there: `Standard`, `Bulk` or `Expedited`.",
-    default="Standard",
 )
-CLUSTER = declare_key(
+CLUSTER = declare_setting(
+    SourceSettings,
+    "cluster",
     "archive.source.cluster",
     _parse_cluster,
     "Cluster that the records come from: its ID (safer) or its bootstrap servers. Then the records may go to"
     " topics of the same name on another cluster, unless a connector here archives those topics.",
-    default=None,
 )
 
 SOURCE_KEYS: tuple[Key, ...] = (
@@ -178,47 +184,6 @@ SOURCE_KEYS: tuple[Key, ...] = (
 )
 
 _OF_FOLDERS = (PARTITIONER.name, TIME_INTERVAL.name, PARTITION_FIELDS.name, PATH_FORMAT.name, PARTITION_DURATION.name)
-
-
-class SourceSettings(Settings):
-    """The settings to read other tools' objects, besides their layout.
-
-    Attributes:
-        behavior_on_error: the handling of unreadable objects and records.
-        poll_interval_ms: how often the sensor looks for new objects.
-        look_back_ms: how long after its time an object may come to a time folder and be counted at once.
-        fields: the fields of Aiven's envelope in their order. Empty: objects hold values alone.
-        value_encoding: how values are encoded in Aiven's csv.
-        csv_empty: the meaning of an empty key or value there. None: a key is null, a value is bad.
-        bare: Aiven's output type, if it wrote values alone.
-        base64: the parts written with ByteArrayConverter. In JSON their bytes are base64. Headers are base64 in every
-            text format.
-        header_converter: the sink's class for headers.
-        offset_field: the path of the field with a record's offset.
-        timestamp_field: the path of the field with a record's timestamp.
-        thaw_days: None: objects in cold storage are reported, and no copies are asked for.
-        thaw_tier: how fast S3 makes the copies.
-        cluster: the id, or the bootstrap servers, of the records' cluster. None: the file names none.
-        separator_is_named: the file names the separator, so it is no default.
-        codec_is_named: the file names the codec, so it is no default.
-    """
-
-    behavior_on_error: Behavior = BEHAVIOR.field
-    poll_interval_ms: PositiveInt = POLL_INTERVAL.field
-    look_back_ms: NonNegativeInt = LOOK_BACK.field
-    fields: tuple[str, ...] = ()
-    value_encoding: Encoding = AIVEN_ENCODING.field
-    csv_empty: CsvEmpty | None = CSV_EMPTY.field
-    bare: AivenType | None = None
-    base64: tuple[Literal["key", "value", "headers"], ...] = ()
-    header_converter: str = "SimpleHeaderConverter"
-    offset_field: str | None = OFFSET_FIELD.field
-    timestamp_field: str | None = TIMESTAMP_FIELD.field
-    thaw_days: PositiveInt | None = THAW_DAYS.field
-    thaw_tier: ThawTier = THAW_TIER.field
-    cluster: str | None = CLUSTER.field
-    separator_is_named: bool = False
-    codec_is_named: bool = False
 
 
 def leave_unused(sheet: Sheet, dialect: Dialect) -> None:

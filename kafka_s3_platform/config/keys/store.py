@@ -2,10 +2,10 @@
 
 import base64
 import re
-from typing import Annotated, Literal, get_args
+from typing import get_args
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, NonNegativeInt, SecretStr
+from pydantic import SecretStr
 
 from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.archive import read_limits
@@ -13,8 +13,6 @@ from kafka_s3_platform.config.keys.credentials import (
     ACCESS_KEY_ID,
     CREDENTIALS_KEYS,
     SECRET_ACCESS_KEY,
-    ProviderSettings,
-    RoleSettings,
     parse_endpoint,
     read_chain,
     read_provider,
@@ -25,16 +23,14 @@ from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import (
     REQUIRED,
     Key,
-    Settings,
     TypedKey,
     declare_aliases,
     declare_key,
+    declare_setting,
     declare_without_meaning,
     keys_by_field,
 )
-from kafka_s3_platform.model.limits import NO_KEYS, ReadLimits
-
-Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse"]
+from kafka_s3_platform.config.settings import Encryption, StoreSettings
 
 _ACLS = (
     "private",
@@ -90,130 +86,119 @@ def _parse_ignored(text: str) -> bool:
 
 BUCKET = declare_key("s3.bucket.name", values.parse_bucket, "Name of the bucket.", default="", shown=REQUIRED)
 _REGION = values.expect_match(r"[a-z0-9-]+", "region such as eu-central-1")
-REGION = declare_key("s3.region", _REGION, "AWS region of the bucket.", default="us-west-2")
-ENDPOINT = declare_key(
+REGION = declare_setting(StoreSettings, "region", "s3.region", _REGION, "AWS region of the bucket.")
+ENDPOINT = declare_setting(
+    StoreSettings,
+    "endpoint_url",
     "store.url",
     parse_endpoint,
     "Endpoint of an S3-compatible store, `http://` or [`https://`](#tls). It must"
     " [keep what an archive relies on](#what-the-store-must-keep).",
-    default=None,
     shown="AWS's endpoint",
 )
-PATH_STYLE = declare_key(
+PATH_STYLE = declare_setting(
+    StoreSettings,
+    "path_style",
     "s3.path.style.access.enabled",
     values.parse_boolean,
     "Name the bucket in the path of a URL instead of in its host name.",
-    default=True,
 )
-ACCELERATE = declare_key(
+ACCELERATE = declare_setting(
+    StoreSettings,
+    "accelerate",
     "s3.wan.mode",
     values.parse_boolean,
     "`true`: use AWS's accelerated endpoint, with the bucket in the host name. Not allowed with `store.url`.",
-    default=False,
 )
 PROXY_URL = declare_key(
     "s3.proxy.url", _parse_proxy_url, "HTTP proxy on the way to S3, `http://host:port`.", default=None, shown="none"
 )
 PROXY_USER = declare_key("s3.proxy.user", str, "User of the proxy.", default="", shown="none")
 PROXY_PASSWORD = declare_key("s3.proxy.password", str, "Password of the proxy's user.", default="", shown="none")
-ENCRYPTION = declare_key(
+ENCRYPTION = declare_setting(
+    StoreSettings,
+    "encryption",
     "s3.ssea.name",
     values.expect_one_of(get_args(Encryption)),
     "Server-side encryption of every object, the index included: `AES256`, `aws:kms` or `aws:kms:dsse`.",
-    default=None,
     shown="the bucket's",
 )
-KMS_KEY_ID = declare_key(
+KMS_KEY_ID = declare_setting(
+    StoreSettings,
+    "kms_key_id",
     "s3.sse.kms.key.id",
     str,
     "ID or ARN of the KMS key. Needs `s3.ssea.name` with KMS.",
-    default=None,
     shown="AWS's own key",
 )
-CUSTOMER_KEY = declare_key(
+CUSTOMER_KEY = declare_setting(
+    StoreSettings,
+    "customer_key",
     "s3.sse.customer.key",
     _parse_customer_key,
     "Your own encryption key (SSE-C) for every object, the index included: 32 bytes in base64. Needs"
     " `s3.ssea.name` `AES256` and an endpoint with https. Without this key no tool can read the objects.",
-    default=None,
 )
-TAGGING = declare_key(
+TAGGING = declare_setting(
+    StoreSettings,
+    "tagging",
     "s3.object.tagging",
     values.parse_boolean,
     "`true`: give objects of records the tags `startOffset`, `endOffset` (of the last record) and `recordCount`.",
-    default=False,
     for_sinks=True,
 )
-TAGS: TypedKey[tuple[tuple[str, str], ...]] = declare_key(
+TAGS: TypedKey[tuple[tuple[str, str], ...]] = declare_setting(
+    StoreSettings,
+    "tags",
     "s3.object.tagging.key.value.pairs",
     _parse_tags,
     "More tags, as `name:value`, separated by commas, seven at most. Needs `s3.object.tagging`.",
-    default=(),
     shown="none",
     for_sinks=True,
 )
 
 
-class StoreSettings(Settings):
-    """A bucket, how to reach it, how to put objects there, and the limits for objects that are read.
-
-    Credentials come from `provider`, else from `role` (assumed with the access key, or with the default chain), else
-    they are the access key, else they come from AWS's default chain. `chain` names the requested members of it.
-    `proxy_url` may hold a user and a password. `customer_key` is 32 bytes in base64 (SSE-C). If `tagging` is set,
-    objects get `tags` besides those of the offsets and the count.
-    """
-
-    bucket: str
-    region: str = REGION.field
-    endpoint_url: str | None = ENDPOINT.field
-    path_style: bool = PATH_STYLE.field
-    part_size: Annotated[int, Field(ge=5_242_880)] = declare_key(
-        "s3.part.size",
-        values.expect_integer(5_242_880, 2**31 - 1),
-        "Size of one part of a multipart upload, in bytes: 5242880 or more.",
-        default=26_214_400,
-        for_sinks=True,
-    ).field
-    max_retries: NonNegativeInt = declare_key(
-        "s3.part.retries", values.expect_integer(0, 1000), "How often to try a failed S3 request again.", default=3
-    ).field
-    retry_backoff_ms: NonNegativeInt = declare_key(
-        "s3.retry.backoff.ms",
-        values.expect_integer(0),
-        "Longest wait before a failed S3 request is tried again, in ms. It doubles before each further try, up to 20"
-        " seconds. Each wait is at least half of it.",
-        default=200,
-    ).field
-    accelerate: bool = ACCELERATE.field
-    proxy_url: SecretStr | None = None
-    canned_acl: str | None = declare_key(
-        "s3.acl.canned",
-        values.expect_one_of(_ACLS),
-        f"Canned ACL of every object except those of the index, whose library cannot set one: {', '.join(_ACLS)}.",
-        default=None,
-        shown="the bucket's",
-        for_sinks=True,
-    ).field
-    encryption: Encryption | None = ENCRYPTION.field
-    kms_key_id: str | None = KMS_KEY_ID.field
-    customer_key: SecretStr | None = CUSTOMER_KEY.field
-    tagging: bool = TAGGING.field
-    tags: tuple[tuple[str, str], ...] = TAGS.field
-    ignore_tagging_errors: bool = declare_key(
-        "s3.object.behavior.on.tagging.error",
-        _parse_ignored,
-        "`ignore`: an object that cannot be tagged stays without tags, and is logged. `fail`: the run fails.",
-        default=True,
-        shown="ignore",
-        for_sinks=True,
-    ).field
-    access_key_id: SecretStr | None = ACCESS_KEY_ID.field
-    secret_access_key: SecretStr | None = SECRET_ACCESS_KEY.field
-    session_token: SecretStr | None = None
-    role: RoleSettings | None = None
-    provider: ProviderSettings | None = None
-    chain: tuple[str, ...] = ()
-    limits: ReadLimits = NO_KEYS
+PART_SIZE = declare_setting(
+    StoreSettings,
+    "part_size",
+    "s3.part.size",
+    values.expect_integer(5_242_880, 2**31 - 1),
+    "Size of one part of a multipart upload, in bytes: 5242880 or more.",
+    for_sinks=True,
+)
+MAX_RETRIES = declare_setting(
+    StoreSettings,
+    "max_retries",
+    "s3.part.retries",
+    values.expect_integer(0, 1000),
+    "How often to try a failed S3 request again.",
+)
+RETRY_BACKOFF = declare_setting(
+    StoreSettings,
+    "retry_backoff_ms",
+    "s3.retry.backoff.ms",
+    values.expect_integer(0),
+    "Longest wait before a failed S3 request is tried again, in ms. It doubles before each further try, up to 20"
+    " seconds. Each wait is at least half of it.",
+)
+CANNED_ACL = declare_setting(
+    StoreSettings,
+    "canned_acl",
+    "s3.acl.canned",
+    values.expect_one_of(_ACLS),
+    f"Canned ACL of every object except those of the index, whose library cannot set one: {', '.join(_ACLS)}.",
+    shown="the bucket's",
+    for_sinks=True,
+)
+TAGGING_ERRORS = declare_setting(
+    StoreSettings,
+    "ignore_tagging_errors",
+    "s3.object.behavior.on.tagging.error",
+    _parse_ignored,
+    "`ignore`: an object that cannot be tagged stays without tags, and is logged. `fail`: the run fails.",
+    shown="ignore",
+    for_sinks=True,
+)
 
 
 STORE_KEYS: tuple[Key, ...] = (

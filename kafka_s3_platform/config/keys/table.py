@@ -1,6 +1,6 @@
-"""Declares keys: the effect of each, its parser, and its field of the settings.
+"""Declares keys: the effect of each, its parser, and the field of the settings that it fills.
 
-A key is declared once, with its parser, its default and its meaning. The settings, the check report,
+A key is declared once, with its parser and its meaning. Its default is that of its field. The check report,
 `kafka-s3 describe` and `docs/connector-files.md` take them from there.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from kafka_s3_platform.config.settings import Settings
 
 T = TypeVar("T")
 
@@ -60,29 +60,15 @@ class TypedKey(Key, Generic[T]):
     parse: Callable[[str], T]
     unset: T
 
-    @property
-    def field(self) -> T:
-        """The key as a field of `Settings`. `Sheet.fill` reads the key, and `unset` is the default of the field."""
-        # pydantic accepts a `Field` in place of a default. As for `Field`, the declared type is that of the value.
-        declared: Any = Field(default=self.unset)
-        declared.metadata.append(self)
-        return declared  # type: ignore[no-any-return]
 
-
-class Settings(BaseModel):
-    """Base of all settings. They are immutable, and an unknown field is a defect of ours."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_KEYS_OF: dict[type[Settings], dict[str, TypedKey[Any]]] = {}
+"""The key of each field of settings, as `declare_setting` declares it."""
 
 
 def keys_by_field(settings: type[Settings]) -> Mapping[str, TypedKey[Any]]:
     """Return the keys of these settings' fields, in the order of the fields."""
-    keys: dict[str, TypedKey[Any]] = {}
-    for name, field in settings.model_fields.items():
-        for key in field.metadata:
-            if isinstance(key, TypedKey):
-                keys[name] = key
-    return keys
+    declared = _KEYS_OF.get(settings, {})
+    return {name: declared[name] for name in settings.model_fields if name in declared}
 
 
 class KeyTable:
@@ -123,6 +109,23 @@ def declare_key(
     """Declare a key and its parser. `shown` describes the default in the docs, in place of its value."""
     text = _render_default(default) if shown is None else shown
     return TypedKey(name, Support.HONOURED, doc, text, for_sinks=for_sinks, parse=parse, unset=default)
+
+
+def declare_setting(
+    settings: type[Settings],
+    field: str,
+    name: str,
+    parse: Callable[[str], T],
+    doc: str,
+    *,
+    shown: str | None = None,
+    for_sinks: bool = False,
+) -> TypedKey[T]:
+    """Declare the key of a field of settings, whose default is the key's. `Sheet.fill` reads it."""
+    default = settings.model_fields[field].default
+    key = declare_key(name, parse, doc, default=default, shown=shown, for_sinks=for_sinks)
+    _KEYS_OF.setdefault(settings, {})[field] = key
+    return key
 
 
 def _render_default(default: object) -> str | None:

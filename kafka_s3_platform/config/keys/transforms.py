@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.table import Settings, find_nearest
+from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transform_catalogue import (
     CONFLUENT_PACKAGE,
     PACKAGE,
@@ -18,29 +18,9 @@ from kafka_s3_platform.config.keys.transform_catalogue import (
 )
 from kafka_s3_platform.config.keys.values import parse_boolean
 from kafka_s3_platform.config.plugins import MAPPER, load_class
+from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import replace_whole_match
-
-
-class PredicateSettings(Settings):
-    """Selects the records of a transform. `type` is a short class name."""
-
-    alias: str
-    type: str
-    options: Mapping[str, SecretStr] = Field(default_factory=dict)
-
-
-class TransformSettings(Settings):
-    """A step of `transforms`. `type` is a short class name (`InsertField$Value`), or a user's dotted Python name.
-
-    `find_public_options` returns its options without secrets.
-    """
-
-    alias: str
-    type: str
-    options: Mapping[str, SecretStr] = Field(default_factory=dict)
-    predicate: PredicateSettings | None = None
-    negate: bool = False
 
 
 def parse_transforms(entries: Mapping[str, str]) -> tuple[TransformSettings, ...]:
