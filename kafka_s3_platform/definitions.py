@@ -19,7 +19,8 @@ with leave_out_imports():
     import dagster as dg
     from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
-    from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files, load_connectors
+    from kafka_s3_platform.config.files import load_connectors
+    from kafka_s3_platform.config.folder import find_connectors_folder, hash_connector_files
     from kafka_s3_platform.config.keys import environment
     from kafka_s3_platform.config.settings import ConnectorConfig
     from kafka_s3_platform.defs.alerts.sensor import choose_alert_status, make_alert_sensor

@@ -1,11 +1,15 @@
 """Makes foreign text safe for terminals and logs: no key, name or message can move a cursor or add a line.
 
+It also finds the name that somebody may have meant.
+
 All errors, log records and lines of commands pass through here: `errors.PlatformError`, the import of the package and
 `cli.output` see to that.
 """
 
+import difflib
 import logging
 import re
+from collections.abc import Iterable
 from typing import Any
 
 PACKAGE = "kafka_s3_platform"
@@ -77,3 +81,10 @@ def guard_logs() -> None:
 def _escape_match(match: "re.Match[str]") -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def find_nearest(word: str, names: Iterable[str]) -> str | None:
+    """Return the name closest to `word`, None if none is close."""
+    by_fold = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(word.casefold(), by_fold, 1)
+    return by_fold[close[0]] if close else None

@@ -18,13 +18,13 @@ MIN_LINES = 180
 """Files have so many lines on average: many small ones are as hard to oversee as a few large ones."""
 
 ROOMS: Mapping[str, tuple[int, int]] = {
-    ".": (1_110, 14),
+    ".": (1_120, 14),
     "archive": (3_470, 14),
     "avro": (2_550, 12),
-    "cli": (4_070, 33),
+    "cli": (4_080, 33),
     "codecs": (680, 4),
     "connect": (20, 1),
-    "config": (8_400, 31),
+    "config": (8_400, 32),
     "converters": (4_190, 17),
     "defs": (6_770, 42),
     "formats": (5_550, 29),
@@ -33,7 +33,7 @@ ROOMS: Mapping[str, tuple[int, int]] = {
     "kafka": (5_400, 20),
     "layouts": (820, 5),
     "local": (1_150, 8),
-    "model": (2_900, 19),
+    "model": (2_960, 19),
     "monitoring": (1_360, 12),
     "partitioners": (1_010, 4),
     "reading": (1_320, 5),

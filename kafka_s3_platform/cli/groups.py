@@ -10,7 +10,8 @@ import click
 
 from kafka_s3_platform.cli.messages import align_columns, json_option, print_result
 from kafka_s3_platform.cli.windows import read_target_kafka, target_worker_option
-from kafka_s3_platform.config.files import FOLDER_VARIABLE, find_connectors_folder, load_connectors
+from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.config.folder import FOLDER_VARIABLE, find_connectors_folder
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.kafka.admin import ClusterAdmin

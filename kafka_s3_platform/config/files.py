@@ -1,6 +1,5 @@
 """Loads connector files, one or a folder of them, as `ConnectorConfig`s."""
 
-import hashlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,25 +10,20 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from kafka_s3_platform.config.dialects import CONNECT_SOURCE, CONNECTOR_CLASS, DIALECTS
-from kafka_s3_platform.config.keys import environment
-from kafka_s3_platform.config.keys.general import CLASS
+from kafka_s3_platform.config.folder import FOLDER_VARIABLE, WORKER_FILE, find_connectors_folder, list_connector_files
+from kafka_s3_platform.config.keys.general import CLASS, find_cluster
 from kafka_s3_platform.config.keys.sheet import KeyFinding
-from kafka_s3_platform.config.keys.table import Support, find_nearest
+from kafka_s3_platform.config.keys.table import Support
 from kafka_s3_platform.config.keys.transforms import route_topic
 from kafka_s3_platform.config.keys.values import is_nested
 from kafka_s3_platform.config.mapping import resolve_connector
 from kafka_s3_platform.config.parse import ConnectorFile, find_property_lines, read_connector_file
-from kafka_s3_platform.config.settings import ConnectorConfig, StoreSettings
+from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings, StoreSettings
 from kafka_s3_platform.config.worker import Worker, load_worker
 from kafka_s3_platform.errors import ConfigError
-from kafka_s3_platform.text import escape_unprintable
+from kafka_s3_platform.text import escape_unprintable, find_nearest
 
 logger = logging.getLogger(__name__)
-
-FOLDER_VARIABLE = environment.CONNECTORS
-WORKER_FILE = "worker.properties"
-FOLDER_OF_RUNS = "restore"
-"""A folder inside that of connector files. It holds properties files that the config of a run may name."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +63,6 @@ class Conflict:
     message: str
 
 
-def find_connectors_folder(env: Mapping[str, str]) -> Path:
-    """Return the folder of connector files: `./connectors`, or the value of `KAFKA_S3_CONNECTORS`."""
-    return Path(env.get(FOLDER_VARIABLE) or "connectors")
-
-
 def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
     """Load every connector file of a folder, each by itself: a fault in one file does not stop the others.
 
@@ -103,35 +92,6 @@ def load_connectors(folder: Path, env: Mapping[str, str]) -> ConnectorFiles:
         {path: _add_dead_letters(config, loaded.values()) for path, config in loaded.items() if path not in broken},
         {path: escape_unprintable("\n".join(problems)) for path, problems in sorted(broken.items())},
     )
-
-
-def list_connector_files(folder: Path) -> tuple[Path, ...]:
-    """Return the connector files of a folder: `*.json` and `*.properties`, not worker.properties or hidden files."""
-    return tuple(
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix in {".json", ".properties"} and path.name != WORKER_FILE and not path.name.startswith(".")
-    )
-
-
-def hash_connector_files(folder: Path) -> str:
-    """Return a digest of the names and contents of the connector files and of worker.properties, as far as they are."""
-    digest = hashlib.sha256()
-    try:
-        files = list_connector_files(folder)
-    except OSError:
-        # a mount that comes and goes; the code location says that the folder is missing
-        files = ()
-    for path in [*files, folder / WORKER_FILE]:
-        try:
-            content = path.read_bytes()
-        except OSError:
-            # gone since it was listed, or not there at all
-            continue
-        # a name need not be UTF-8
-        digest.update(b"%b\0%d\0" % (os.fsencode(path.name), len(content)))
-        digest.update(content)
-    return digest.hexdigest()
 
 
 def find_connector(name: str, env: Mapping[str, str]) -> ConnectorConfig:
@@ -193,28 +153,12 @@ def read_worker(path: Path, env: Mapping[str, str]) -> Worker:
     return worker
 
 
-def find_run_file(name: str, key: str, env: Mapping[str, str]) -> Path:
-    """Return the properties file named by `key` of a run's config, from the folder `restore` of connector files.
-
-    Users of the UI may choose a file of that folder, and cannot read any other file.
-
-    Raises:
-        ConfigError: the name is a path, or there is no such file, or it is a link out of the folder.
-    """
-    folder = find_connectors_folder(env) / FOLDER_OF_RUNS
-    names = sorted(path.name for path in folder.glob("*.properties") if _is_run_file(path, folder))
-    if name not in names:
-        raise ConfigError(
-            f"{key} {name!r} is no file of {folder}: a run may name one of its *.properties files, without a path "
-            f"(there are: {', '.join(names) or 'none'}). Put the file there, or run `kafka-s3 restore` on the machine, "
-            f"which takes paths"
-        )
-    return folder / name
-
-
-def _is_run_file(path: Path, folder: Path) -> bool:
-    """Check if a run may name the file. It may be a link, as in a mounted ConfigMap, but not one out of the folder."""
-    return path.is_file() and not path.name.startswith(".") and path.resolve().is_relative_to(folder.resolve())
+def read_target_cluster(worker: Path) -> KafkaSettings:
+    """Return the cluster that a worker.properties file declares. ConfigError if it declares none."""
+    cluster = find_cluster(read_worker(worker, os.environ))
+    if not cluster.bootstrap_servers:
+        raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
+    return cluster
 
 
 def find_conflicts(loaded: Mapping[Path, ConnectorConfig]) -> list[Conflict]:

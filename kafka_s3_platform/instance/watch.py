@@ -18,7 +18,7 @@ import dagster as dg
 import grpc
 from dagster._grpc.client import DagsterGrpcClient
 
-from kafka_s3_platform.config.files import find_connectors_folder, hash_connector_files
+from kafka_s3_platform.config.folder import find_connectors_folder, hash_connector_files
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import BrokerUnavailableError, MissingTopicError, PlatformError
 from kafka_s3_platform.kafka.answers import (
@@ -32,6 +31,7 @@ from kafka_s3_platform.kafka.answers import (
 from kafka_s3_platform.kafka.client import TIMEOUT_SECONDS, AdminCalls
 from kafka_s3_platform.kafka.failures import NO_LEADER
 from kafka_s3_platform.model.frontier import Frontier
+from kafka_s3_platform.text import find_nearest
 
 TimeOffsets = Mapping[int, RecordOffset | None]
 """Timestamp in epoch ms -> the first record at or after it, as one answer of a broker says."""

@@ -3,9 +3,9 @@
 import re
 
 from kafka_s3_platform.config.formats import find_format, find_lenses_endings
-from kafka_s3_platform.config.keys.names import TOPIC
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.layouts.segment_key import KeyReader, ReadKey, Refusal, build_segment_key, refuse_ending
+from kafka_s3_platform.model.object_key import TOPIC
 
 _NUMBERS = r"(?:partition=)?(?P<partition>\d+)/(?P<end_offset>\d+)(?:_(?P<earliest>-?\d+)_(?P<latest>-?\d+))?"
 _SUFFIX = r"(?:[^0-9/][^/]*)?"

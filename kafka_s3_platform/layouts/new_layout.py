@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from kafka_s3_platform.config.keys.names import TOPIC, check_delimiters
 from kafka_s3_platform.config.settings import ConnectorConfig, LayoutSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.formats.parts import ObjectPart
@@ -26,6 +25,7 @@ from kafka_s3_platform.layouts.segment_key import (
     refuse_index,
 )
 from kafka_s3_platform.layouts.template import TemplateLayout
+from kafka_s3_platform.model.object_key import TOPIC, check_delimiters
 from kafka_s3_platform.partitioners.folders import Window
 
 _OTHER_PART = re.compile(rf"\.({'|'.join(PART_NAMES)})\Z")

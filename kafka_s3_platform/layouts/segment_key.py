@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.config.keys.names import REWRITTEN
 from kafka_s3_platform.config.plugins import FORMAT, load_class
 from kafka_s3_platform.config.settings import LayoutSettings
 from kafka_s3_platform.formats.parts import ObjectPart
+from kafka_s3_platform.model.object_key import REWRITTEN
 from kafka_s3_platform.partitioners.folders import Folders, TimeSpans, Window, new_folders
 
 OFFSET = rf"(?P<start_offset>\d+){REWRITTEN}"

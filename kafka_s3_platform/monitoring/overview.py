@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from kafka_s3_platform.config.files import find_connector, find_connectors_folder, guess_name, load_connectors
+from kafka_s3_platform.config.files import find_connector, guess_name, load_connectors
+from kafka_s3_platform.config.folder import find_connectors_folder
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.instance.history import NoInstanceError, RunHistories

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: TID253
 from pyspark.sql.types import StructType  # noqa: TID253
 
-from kafka_s3_platform.config.files import FOLDER_VARIABLE
+from kafka_s3_platform.config.folder import FOLDER_VARIABLE
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.model.batches import RECORD_SCHEMA
 from kafka_s3_platform.reading.dataset import FIRST_NUMBER, LAST_NUMBER, ArchivedObjects, find_objects

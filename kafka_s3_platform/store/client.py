@@ -11,12 +11,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import ProxyConfiguration
 from botocore.utils import determine_content_length, get_environ_proxies
 
-from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.settings import StoreSettings
 from kafka_s3_platform.errors import ConfigError, MissingBucketError
 from kafka_s3_platform.store.clock import record_answer_times
 from kafka_s3_platform.store.credentials import new_client
 from kafka_s3_platform.store.errors import BAD_BODY, UNREACHABLE, is_untrusted
+from kafka_s3_platform.text import find_nearest
 
 MAX_BACKOFF_SECONDS = 20.0
 _CONNECT_SECONDS = 5

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.files import ConnectorFiles, find_connectors_folder, load_connectors
+from kafka_s3_platform.config.files import ConnectorFiles, load_connectors
+from kafka_s3_platform.config.folder import find_connectors_folder
 from kafka_s3_platform.config.settings import list_letter_topics, match_topics
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform_tests.config.conftest import MINIMAL

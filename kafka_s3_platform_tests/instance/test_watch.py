@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_s3_platform.config.files import hash_connector_files
+from kafka_s3_platform.config.folder import hash_connector_files
 from kafka_s3_platform.instance.watch import Watch, reload_server
 
 

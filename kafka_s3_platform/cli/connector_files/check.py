@@ -20,7 +20,7 @@ from kafka_s3_platform.cli.connector_files.findings import (
 from kafka_s3_platform.cli.messages import Verdict, json_option, print_result, strip_links
 from kafka_s3_platform.cli.windows import parse_time
 from kafka_s3_platform.config.describe import CheckReport, check_report
-from kafka_s3_platform.config.files import WORKER_FILE
+from kafka_s3_platform.config.folder import WORKER_FILE
 from kafka_s3_platform.config.formats import NATIVE_FORMAT, find_format
 from kafka_s3_platform.config.keys.sheet import KeyFinding
 from kafka_s3_platform.config.keys.table import Support

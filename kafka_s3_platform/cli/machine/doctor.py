@@ -27,7 +27,8 @@ from kafka_s3_platform.cli.connector_files.findings import (
 )
 from kafka_s3_platform.cli.machine.prepare import TRAINING
 from kafka_s3_platform.cli.messages import json_option, print_result
-from kafka_s3_platform.config.files import find_connectors_folder, load_connectors
+from kafka_s3_platform.config.files import load_connectors
+from kafka_s3_platform.config.folder import find_connectors_folder
 from kafka_s3_platform.config.settings import ConnectorConfig
 from kafka_s3_platform.errors import PlatformError
 from kafka_s3_platform.java.runtime import find_java, read_version

@@ -18,15 +18,9 @@ from kafka_s3_platform.config.keys import values
 from kafka_s3_platform.config.keys.sheet import Sheet
 from kafka_s3_platform.config.keys.table import Key, TypedKey, declare_aliases, declare_key, declare_setting
 from kafka_s3_platform.config.settings import KeyLayout, LayoutSettings
-from kafka_s3_platform.model.object_key import explain_bad_folders
-
-TOPIC = r"[a-zA-Z0-9._-]+"
-REWRITTEN = r"(?:@(?P<ordinal>\d+))?(?:\+(?P<epoch>\d+))?"
-"""Follows the first offset if an object begins inside the outputs of a record, or if it replaces other objects."""
+from kafka_s3_platform.model.object_key import REWRITTEN, TOPIC, check_delimiters, explain_bad_folders
 
 _VARIABLE = re.compile(r"\{\{\s*(\w*)\s*(?::\s*(\w*)(?:=(\w*))?)?\s*\}\}", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_TOPIC_CHARACTER = re.compile(r"[a-zA-Z0-9._-]")
 _PADDING = {"false": "", "true": "padded"}
 _UNITS = {"yyyy": "yyyy", "YYYY": "yyyy", "MM": "MM", "dd": "dd", "HH": "HH"}
 _NUMBERS = frozenset({"partition", "start_offset", "end_offset"})
@@ -234,27 +228,6 @@ def compile_read_template(text: str) -> NameTemplate:
         ValueError: a variable is not known.
     """
     return NameTemplate(tuple(_parse(text, _READ, _READ_ARE)))
-
-
-def check_delimiters(directory_delim: str, file_delim: str) -> None:
-    """Refuse delimiters that let two different objects get the same key.
-
-    A directory delimiter must show the end of the topic's name and the start of the file's. The parts of a file's
-    name are joined by the file delimiter and, if the object is rewritten, by `+` and `@`.
-
-    Raises:
-        ValueError: holds the reason.
-    """
-    if not directory_delim or not file_delim:
-        raise ValueError("directory.delim and file.delim cannot be empty")
-    if _CONTROL.search(directory_delim + file_delim):
-        raise ValueError("directory.delim and file.delim cannot hold control characters")
-    if _TOPIC_CHARACTER.search(directory_delim):
-        raise ValueError(f"directory.delim {directory_delim!r} can be a part of a topic's name; use '/'")
-    if set(directory_delim) & {"+", "@", *file_delim}:
-        raise ValueError(f"directory.delim {directory_delim!r} can be a part of a file's name; use '/'")
-    if re.search(r"[0-9/]", file_delim):
-        raise ValueError(f"file.delim {file_delim!r} cannot hold digits or '/'; use '+'")
 
 
 def _parse(text: str, names: frozenset[str], listed: str) -> Iterator[TemplatePart]:

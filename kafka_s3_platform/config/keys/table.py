@@ -4,13 +4,13 @@ A key is declared once, with its parser and its meaning. Its default is that of 
 `kafka-s3 describe` and `docs/connector-files.md` take them from there.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from kafka_s3_platform.config.settings import Settings
+from kafka_s3_platform.text import find_nearest
 
 T = TypeVar("T")
 
@@ -94,13 +94,6 @@ class KeyTable:
         """Return the reason to refuse a name that is not known, with the one that may be meant."""
         near = self.nearest(name)
         return f"unknown {what}" + (f"; did you mean {near}?" if near else "")
-
-
-def find_nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name closest to `word`, None if none is close."""
-    by_fold = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(word.casefold(), by_fold, 1)
-    return by_fold[close[0]] if close else None
 
 
 def declare_key(

@@ -5,7 +5,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transform_catalogue import (
     CONFLUENT_PACKAGE,
     PACKAGE,
@@ -21,6 +20,7 @@ from kafka_s3_platform.config.plugins import MAPPER, load_class
 from kafka_s3_platform.config.settings import PredicateSettings, TransformSettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.regex import replace_whole_match
+from kafka_s3_platform.text import find_nearest
 
 
 def parse_transforms(entries: Mapping[str, str]) -> tuple[TransformSettings, ...]:

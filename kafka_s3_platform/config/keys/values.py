@@ -13,12 +13,13 @@ from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config import plugins
 from kafka_s3_platform.config.formats import WRITTEN_FORMATS
-from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.plugins import Kind, load_class
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.java.joda_format import compile_path_format
 from kafka_s3_platform.java.regex import compile_java_regex
 from kafka_s3_platform.model.object_key import explain_bad_folders
+from kafka_s3_platform.model.times import move_to_zone
+from kafka_s3_platform.text import find_nearest
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
@@ -351,34 +352,6 @@ def expect_hour(zone: ZoneInfo) -> Parser[datetime]:
         return moment
 
     return parse
-
-
-def move_to_zone(time: datetime, zone: ZoneInfo) -> datetime:
-    """Return the moment in `zone`. Without a UTC offset, it is the moment when the clocks of `zone` show `time`.
-
-    Raises:
-        ValueError: the clocks never show it, or do so twice, or the calendar has no such moment in `zone` or in UTC.
-    """
-    try:
-        moment = time.astimezone(zone) if time.tzinfo else _resolve_local_time(time, zone)
-        # Moments are compared and stored in UTC.
-        moment.astimezone(timezone.utc)
-    except OverflowError:
-        raise ValueError(f"'{time.isoformat()}' is outside of the years 1 to 9999, in {zone.key} or in UTC") from None
-    return moment
-
-
-def _resolve_local_time(local: datetime, zone: ZoneInfo) -> datetime:
-    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
-    if first.utcoffset() == second.utcoffset():
-        return first
-    # A time that a clock change skips becomes another one on the way to UTC and back.
-    if first.astimezone(timezone.utc).astimezone(zone).replace(tzinfo=None) != local:
-        raise ValueError(f"'{local.isoformat()}' does not exist in {zone.key}: the clocks go forward then")
-    raise ValueError(
-        f"'{local.isoformat()}' is twice in {zone.key}, where the clocks go back: write which one is meant, "
-        f"{first.isoformat()} or {second.isoformat()}"
-    )
 
 
 _PARTITIONERS = "io.confluent.connect.storage.partitioner."

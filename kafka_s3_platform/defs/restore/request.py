@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.config.files import find_connectors_folder, find_run_file, load_connectors
+from kafka_s3_platform.config.folder import find_connectors_folder, find_run_file
 from kafka_s3_platform.config.keys.converters import is_registry_option
 from kafka_s3_platform.config.settings import ConnectorConfig, KafkaSettings
 from kafka_s3_platform.defs.restore.config import (
@@ -20,9 +20,10 @@ from kafka_s3_platform.defs.restore.config import (
     WhatConfig,
     find_options,
 )
-from kafka_s3_platform.defs.restore.values import read_target_cluster, read_time, takes_paths
+from kafka_s3_platform.defs.restore.values import read_time, takes_paths
 from kafka_s3_platform.defs.topic import TopicAssets
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.extensions import load_extensions
 from kafka_s3_platform.instance.windows import Windows, find_restorable_windows
 from kafka_s3_platform.restore.foreign_source import ForeignSource
 from kafka_s3_platform.restore.outgoing.keys import find_step, parse_outgoing, read_outgoing_file
@@ -139,10 +140,11 @@ def _load_known_connectors(folder: Path) -> tuple[ConnectorConfig, ...]:
     """Load the connectors whose files load: a broken file of another connector does not stop a restore."""
     if not folder.is_dir():
         return ()
+    [load_connectors] = load_extensions("load_connectors")
     files = load_connectors(folder, os.environ)
     for path, problem in files.broken.items():
         logger.warning("whether %s archives the target is not known: %s", path, problem)
-    return files.connectors
+    return cast("tuple[ConnectorConfig, ...]", files.connectors)
 
 
 def _find_selected_windows(topic: TopicAssets, selection: WhatConfig) -> Iterator[tuple[datetime, datetime]]:
@@ -230,7 +232,8 @@ def read_rename(to: ForeignTargetConfig) -> Rename | None:
 def _read_target(worker: str | None) -> KafkaSettings | None:
     if worker is None:
         return None
-    return read_target_cluster(_find_file("to.worker", worker))
+    [read_target_cluster] = load_extensions("read_target_cluster")
+    return cast("KafkaSettings", read_target_cluster(_find_file("to.worker", worker)))
 
 
 def _find_file(key: str, name: str) -> Path:

@@ -1,19 +1,14 @@
 """Reads values of a restore's config as its request has them, and says which files the config may name."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from kafka_s3_platform.config.files import read_worker
-from kafka_s3_platform.config.keys.general import find_cluster
-from kafka_s3_platform.config.keys.values import move_to_zone
-from kafka_s3_platform.config.settings import KafkaSettings
 from kafka_s3_platform.errors import ConfigError
+from kafka_s3_platform.model.times import move_to_zone
 
 if TYPE_CHECKING:
     from kafka_s3_platform.restore.request import Offsets
@@ -95,11 +90,3 @@ def read_time(name: str, text: str, zone: ZoneInfo) -> datetime:
         return move_to_zone(moment, zone).astimezone(timezone.utc)
     except ValueError as err:
         raise ConfigError(f"{name} {text!r}: {err}") from err
-
-
-def read_target_cluster(worker: Path) -> KafkaSettings:
-    """Return the cluster that a worker.properties file declares. ConfigError if it declares none."""
-    cluster = find_cluster(read_worker(worker, os.environ))
-    if not cluster.bootstrap_servers:
-        raise ConfigError(f"{worker}: required: name the cluster's brokers in bootstrap.servers")
-    return cluster

@@ -6,13 +6,13 @@ from typing import Literal
 
 from kafka_s3_platform.config.keys.converters import read_converter
 from kafka_s3_platform.config.keys.sheet import substitute_variables
-from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transforms import parse_transforms
 from kafka_s3_platform.config.keys.values import CONVERTER_CLASS
 from kafka_s3_platform.config.parse import find_property_lines, read_properties
 from kafka_s3_platform.config.settings import ConverterSettings, RegistrySettings
 from kafka_s3_platform.errors import ConfigError
 from kafka_s3_platform.restore.request import Outgoing
+from kafka_s3_platform.text import find_nearest
 
 STEPS = ("transforms", "predicates")
 CONVERTERS = ("key.converter", "value.converter")

@@ -11,7 +11,6 @@ from itertools import chain, count, groupby, takewhile
 from zoneinfo import ZoneInfo
 
 from kafka_s3_platform.config.formats import find_format
-from kafka_s3_platform.config.keys.table import find_nearest
 from kafka_s3_platform.config.keys.transforms import keeps_content
 from kafka_s3_platform.errors import ErrorCode, IntegrityError, MissingTopicError, PreflightError
 from kafka_s3_platform.model.gaps import GapReason, MissingRecords
@@ -26,6 +25,7 @@ from kafka_s3_platform.restore.source.terms import check_plan_field, collect_req
 from kafka_s3_platform.segments.schema_ids import find_ambiguous_ids
 from kafka_s3_platform.store.index import IndexSnapshot, TopicIndex
 from kafka_s3_platform.store.row_filter import SegmentFilter
+from kafka_s3_platform.text import find_nearest
 
 MAX_STRETCHES = 20
 """A sentence names so many stretches of offsets or hours at most."""
